@@ -1,0 +1,119 @@
+"""The shelf of checkpoint formats: one file per format, each with `recognises(file)` and `read(file, ...)`.
+
+`open` decides by content, never by the suffix, and nothing in a file is ever executed.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cocos import losses
+from cocos.checkpoints._content import File, describe
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+
+__all__ = ["Checkpoint", "names", "open"]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A frozen checkpoint, or a file of embeddings.
+
+    Args:
+        path: the file.
+        sha256: of its bytes.
+        format: name of its format on this shelf.
+        contents: what the file says of itself, as plain data (`cocos inspect`).
+        embedder: (split, device, progress) -> Embeddings.
+        splits: that can be encoded; empty where the file holds embeddings, or where the data are not there.
+        recorded: loss name -> parameters that the file recorded of its training.
+        trained_with: name of the loss that it was trained with, where the file says so.
+    """
+
+    path: Path
+    sha256: str
+    format: str
+    contents: dict
+    embedder: Callable[..., Embeddings]
+    splits: tuple[str, ...] = ()
+    recorded: dict[str, dict] = field(default_factory=dict)
+    trained_with: str | None = None
+
+    def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
+        """Encode a split with the frozen model; each call encodes anew.
+
+        Args:
+            split: of the checkpoint's data; a file of embeddings has only what is in it.
+            device: `auto`, `cpu` or `cuda`.
+            progress: called with (items done, items in all).
+
+        Raises:
+            InputError: no such split or device, or the data cannot be read.
+        """
+        if self.splits and split not in self.splits:
+            raise InputError(nearest(f"split of {self.path}", split, self.splits))
+        return self.embedder(split, device, progress)
+
+    def loss(self, name: str | None = None, parameters: dict | None = None):
+        """A loss with the parameters that the checkpoint recorded for it, and a sentence on where they come from.
+
+        Args:
+            name: None is the loss that the checkpoint was trained with, NT-Xent where it does not say.
+            parameters: take precedence over what is recorded.
+
+        Returns:
+            The loss, and the sentence.
+
+        Raises:
+            InputError: an unknown loss or parameter.
+        """
+        name = losses.module_name(name or self.trained_with or "ntxent")
+        given, recorded = dict(parameters or {}), self.recorded.get(name, {})
+        loss = losses.load(name, recorded | given)
+        origin = []
+        for f in dataclasses.fields(loss):
+            where = "given" if f.name in given else "recorded in the checkpoint" if f.name in recorded else "default"
+            origin.append(f"{f.name} {getattr(loss, f.name)} ({where})")
+        return loss, ", ".join(origin)
+
+    def identity(self) -> dict[str, str]:
+        """Provenance: path, sha256 and format."""
+        return {
+            "checkpoint_path": str(self.path),
+            "checkpoint_sha256": self.sha256,
+            "checkpoint_format": self.format,
+        }
+
+
+def names() -> list[str]:
+    """Names of all formats on the shelf."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
+    """Open a frozen checkpoint or a file of embeddings. Nothing in the file is executed.
+
+    Args:
+        path: the file.
+        data: folder of the training data, for formats that do not carry or name it.
+        model: your own `function(content, data, split, device) -> Embeddings`, or its name as
+            `package.module:function`, for a file whose architecture cocos does not know. It is your code, named by
+            you; a file can never name it.
+        trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
+            not imported or run either. Only `model` sees the placeholders.
+
+    Raises:
+        InputError: the file cannot be read; the sentence says what it is and what to do.
+        UnsafeFile: it asks for code to be run.
+    """
+    file = File(Path(path), placeholders=trust)
+    if model is not None:
+        return importlib.import_module(f"{__name__}._own").read(file, data, model)
+    for name in names():
+        form = importlib.import_module(f"{__name__}.{name}")
+        if form.recognises(file):
+            return form.read(file, data)
+    raise InputError(describe(file))

@@ -1,0 +1,305 @@
+"""What a file is, by its content, and its content without running any of it."""
+
+import argparse
+import hashlib
+import pathlib
+import pickle
+import pickletools
+import re
+import types
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+
+from cocos.errors import InputError, UnsafeFile
+
+__all__ = ["File", "Placeholder", "describe"]
+
+LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first pickle of torch files before 1.6
+SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
+EMBED_INSTEAD = (
+    "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., candidate=...,"
+    " query_group=..., candidate_group=...), then `cocos count FILE`"
+)
+RUNS_CODE = re.compile(
+    r"^(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|timeit|webbrowser|signal|"
+    r"multiprocessing|threading|asyncio|http|urllib|ftplib|smtplib|requests|pip|platform|tempfile|glob|builtins\.(eval|exec|"
+    r"compile|open|__import__|getattr|setattr|delattr|globals|locals|vars|input|breakpoint|apply)|__builtin__\.(eval|exec|"
+    r"compile|execfile|file|open|__import__|getattr|setattr|apply|reduce|map)|operator\.(attrgetter|methodcaller|itemgetter)|"
+    r"functools\.(partial|reduce)|types\.(FunctionType|CodeType)|torch\.(load|hub|jit|package|utils\.cpp_extension)|"
+    r"pickle|_pickle|cPickle|dill|cloudpickle|joblib|marshal|shelve|numpy\.(load|f2py|testing))(\.|$)"
+)
+
+
+class Placeholder:
+    """Stands for an object of an unknown class: keeps its arguments and state, and does nothing."""
+
+    def __init__(self, *arguments, **keywords):
+        self.arguments, self.keywords, self.state = arguments, keywords, None
+
+    def __setstate__(self, state):
+        self.state = state
+
+
+def _allowed() -> list:
+    """Classes that training scripts leave in checkpoints and that only hold values."""
+    scalar, reconstruct = np._core.multiarray.scalar, np._core.multiarray._reconstruct
+    paths = ("pathlib.PosixPath", "pathlib.WindowsPath", "pathlib._local.PosixPath", "pathlib._local.WindowsPath")
+    return [
+        argparse.Namespace,
+        types.SimpleNamespace,
+        (scalar, "numpy.core.multiarray.scalar"),
+        (scalar, "numpy._core.multiarray.scalar"),
+        (reconstruct, "numpy.core.multiarray._reconstruct"),
+        (reconstruct, "numpy._core.multiarray._reconstruct"),
+        np.ndarray,
+        np.dtype,
+        *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSU"},
+        *((pathlib.PurePosixPath, name) for name in paths),
+    ]
+
+
+def _globals(stream) -> set[str]:
+    """Names that a pickle would import, found without loading it."""
+    found, strings, memo, last = set(), [], {}, None
+    for operation, argument, _ in pickletools.genops(stream):
+        name = operation.name
+        if name in {"GLOBAL", "INST"}:
+            found.add(argument.replace(" ", "."))
+        elif name == "STACK_GLOBAL":
+            found.add(".".join(strings[-2:]) if len(strings) > 1 else "an unreadable name")
+        if name in {"PUT", "BINPUT", "LONG_BINPUT"}:
+            memo[argument] = last
+        elif name == "MEMOIZE":
+            memo[len(memo)] = last
+        else:
+            last = memo.get(argument) if name in {"GET", "BINGET", "LONG_BINGET"} else argument
+            if isinstance(last, str):
+                strings.append(last)
+    return found
+
+
+@dataclass(frozen=True)
+class File:
+    """A file on disk, by content.
+
+    Args:
+        path: of the file.
+        placeholders: put inert placeholders where the file has objects of unknown classes.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+
+    path: Path
+    placeholders: bool = False
+
+    def __post_init__(self):
+        if self.path.is_dir():
+            raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
+        if not self.path.exists():
+            raise InputError(f"{self.path}: there is no such file")
+        try:
+            with open(self.path, "rb") as stream:
+                stream.read(1)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file's bytes, in hexadecimal."""
+        with open(self.path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    @cached_property
+    def members(self) -> list[str]:
+        """Names in a zip archive; empty for anything else, or a damaged one."""
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.namelist()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+            return []
+
+    @cached_property
+    def kind(self) -> str:
+        """One word for what the file is."""
+        with open(self.path, "rb") as stream:
+            head = stream.read(512)
+        inner = {name.split("/", 1)[-1] for name in self.members}
+        header = int.from_bytes(head[:8], "little")
+        if not head:
+            return "empty"
+        if head[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
+            if not self.members:
+                return "damaged zip"
+            if any(name.endswith(".npy") for name in self.members):
+                return "npz"
+            if "constants.pkl" in inner or any(name.startswith("code/") for name in inner):
+                return "torchscript"
+            if "data.pkl" in inner and not any(name.startswith("models/") for name in inner):
+                return "torch"
+            return "pt2" if any(name.startswith("models/") or name == "archive_format" for name in inner) else "zip"
+        if head.startswith(LEGACY_MAGIC):
+            return "torch legacy"
+        if head.startswith(b"\x93NUMPY"):
+            return "npy"
+        if head.startswith((b"\x89HDF\r\n", b"CDF")):
+            return "netcdf"
+        if 2 <= header <= 100_000_000 and head[8:9] == b"{":
+            return "safetensors"
+        if head[257:262] == b"ustar":
+            return "tar"
+        if head[:2] == b"\x1f\x8b":
+            return "gzip"
+        if head[0] == 0x80 and len(head) > 1 and head[1] <= pickle.HIGHEST_PROTOCOL:
+            return "pickle"
+        if self._protocol_0(head):
+            return "pickle"
+        return "text" if all(byte >= 32 or byte in b"\t\n\r\f" for byte in head) else "unknown"
+
+    def _protocol_0(self, head: bytes) -> bool:
+        """A pickle of protocol 0 or 1 has no mark: it must parse to its end and import something."""
+        if head[:1] not in {b"c", b"(", b"]", b"}"}:
+            return False
+        try:
+            with open(self.path, "rb") as stream:
+                return bool(_globals(stream))
+        except Exception:
+            return False
+
+    @cached_property
+    def imports(self) -> set[str]:
+        """Names that the pickles in the file would import if they were loaded the unsafe way."""
+        try:
+            if self.kind in {"torch", "torchscript", "pt2", "zip"}:
+                with zipfile.ZipFile(self.path) as archive:
+                    found = set()
+                    for name in self.members:
+                        if name.endswith(".pkl") or self.kind == "pt2" and name.endswith((".pt", ".pth")):
+                            with archive.open(name) as stream:
+                                found |= _globals(stream)
+                    return found
+            if self.kind in {"torch legacy", "pickle"}:
+                with open(self.path, "rb") as stream:
+                    found = _globals(stream)
+                    for _ in range(4 if self.kind == "torch legacy" else 0):
+                        found |= _globals(stream)
+                    return found
+        except Exception:  # a damaged or hostile pickle may fail anywhere; the loader refuses it in its own words
+            return {"an unreadable name"}
+        return set()
+
+    def refuse_code(self) -> None:
+        """Refuse a file that asks for code to be run.
+
+        Raises:
+            UnsafeFile: naming what it asks for.
+        """
+        calls = sorted(name for name in self.imports if RUNS_CODE.match(name))
+        if calls:
+            raise UnsafeFile(
+                f"{self.path} is refused as unsafe: it would run {', '.join(calls[:3])} when loaded. Nothing was run; "
+                "do not load it with another tool, and ask its author for tensors only"
+            )
+
+    @cached_property
+    def content(self):
+        """What a torch file or safetensors file holds, loaded with `weights_only=True`; None for other kinds.
+
+        Raises:
+            InputError: the file is damaged, or holds objects of unknown classes (they are named).
+            UnsafeFile: it asks for code to be run.
+        """
+        if self.kind == "safetensors":
+            try:
+                return safetensors.torch.load_file(self.path)
+            except (safetensors.SafetensorError, ValueError, KeyError) as error:
+                raise InputError(f"{self.path} is a damaged safetensors file: {error}") from None
+        if self.kind not in {"torch", "torch legacy"}:
+            return None
+        self.refuse_code()
+        allowed = _allowed()
+        if self.placeholders:
+            known = {name if isinstance(item, tuple) else f"{item.__module__}.{item.__qualname__}"
+                     for item in allowed for name in [item[1] if isinstance(item, tuple) else ""]}
+            inert = [name for name in self.imports if not name.startswith("torch.") and name not in known]
+            inert += [name for name in self.imports if name.startswith("torch.nn.modules.")]
+            allowed += [(type(name.rsplit(".", 1)[-1], (Placeholder,), {}), name) for name in inert]
+        try:
+            with torch.serialization.safe_globals(allowed):
+                return torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch raises almost anything for a damaged file
+            raise InputError(self._why(str(error))) from None
+
+    def _why(self, text: str) -> str:
+        """torch's complaint as one sentence that says what to do."""
+        found = re.search(r"GLOBAL ([\w.]+)", text)
+        if not found:
+            first = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()
+            return f"{self.path} is a damaged torch file ({first[0][:120] if first else 'it ends too early'}); copy it again"
+        name = found[1]
+        if re.match(r"torch\.nn\.|torch\.jit\.", name) or name.startswith("__main__."):
+            return f"{self.path} is a whole pickled model ({name}), which needs its code to be run; {SAVE_INSTEAD}"
+        return (
+            f"{self.path} holds an object of class {name}, whose code cocos does not run; {SAVE_INSTEAD}, or read it with "
+            "placeholders and your own --model function (--trust)"
+        )
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """Metadata strings of a safetensors file."""
+        if self.kind != "safetensors":
+            return {}
+        try:
+            with safetensors.safe_open(self.path, framework="pt") as stream:
+                return dict(stream.metadata() or {})
+        except (safetensors.SafetensorError, ValueError) as error:
+            raise InputError(f"{self.path} is a damaged safetensors file: {error}") from None
+
+
+WHAT = {
+    "empty": "is empty (0 bytes); copy it again",
+    "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
+    "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
+    "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
+    "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint inside",
+    "npy": "is a single numpy array; cocos needs both sides in one file: numpy.savez(FILE, query=..., candidate=...)",
+    "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open_dataset",
+    "tar": "is a tar archive; unpack it and name the checkpoint inside",
+    "gzip": "is compressed with gzip; unpack it first",
+    "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",
+    "text": "is a text file, not a checkpoint (a download that failed, or a Git LFS pointer?)",
+    "unknown": "is no format that cocos knows (torch, safetensors, npz)",
+}
+
+
+def describe(file: File) -> str:
+    """Say what a file that no format recognises is, and what to do with it.
+
+    Raises:
+        UnsafeFile: it asks for code to be run.
+    """
+    file.refuse_code()
+    if file.kind in WHAT:
+        return f"{file.path} {WHAT[file.kind]}"
+    content = file.content
+    if not isinstance(content, dict):
+        return f"{file.path} holds a {type(content).__name__}, not named tensors; {EMBED_INSTEAD}"
+    tensors = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    if tensors and len(tensors) == len(content):
+        heads = list(dict.fromkeys(str(k).split(".")[0] for k in tensors))
+        return (
+            f"{file.path} is a bare state dict of {len(tensors)} tensors ({', '.join(heads[:6])}), which does not say "
+            f"which model or data it belongs to; {EMBED_INSTEAD}, or name your own --model function"
+        )
+    keys = ", ".join(str(k) for k in list(content)[:8])
+    return (
+        f"{file.path} is a training checkpoint of an architecture that cocos does not know (keys {keys}); "
+        f"{EMBED_INSTEAD}, or name your own --model function"
+    )

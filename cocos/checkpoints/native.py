@@ -1,0 +1,110 @@
+"""cocos's own checkpoint: a torch file of plain data and tensors that says how to use it.
+
+    {"cocos": {"schema": 1, "encoder": {"name", "arguments"}, "loss": {"name", "parameters"},
+               "data": {"name", "arguments"}, "training": {...}},  "state": {name: tensor}}
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cocos import data as shelf
+from cocos import encoders, losses
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints._content import File
+from cocos.errors import InputError
+
+__all__ = ["read", "recognises", "write"]
+
+SCHEMA = 1
+
+
+def recognises(file: File) -> bool:
+    """A torch file with a `cocos` record."""
+    return file.kind in {"torch", "torch legacy"} and isinstance(file.content, dict) and "cocos" in file.content
+
+
+def _record(file: File) -> dict:
+    record = file.content["cocos"]
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        found = record.get("schema") if isinstance(record, dict) else type(record).__name__
+        raise InputError(f"{file.path}: cocos record of schema {found!r}, this version reads schema {SCHEMA}")
+    shape = {"encoder": "arguments", "loss": "parameters", "data": "arguments"}
+    for name, inner in shape.items():
+        part = record.get(name)
+        if not isinstance(part, dict) or not isinstance(part.get("name"), str) or not isinstance(part.get(inner), dict):
+            raise InputError(f"{file.path}: the cocos record has no {name} with a name and {inner}")
+    if not isinstance(file.content.get("state"), dict):
+        raise InputError(f"{file.path}: no state dict under 'state'")
+    return record
+
+
+def read(file: File, data=None) -> Checkpoint:
+    """Build the frozen encoder that the file names, and find its data.
+
+    Args:
+        file: the file.
+        data: folder of the data, instead of the one recorded.
+
+    Raises:
+        InputError: a record that is incomplete, or names an encoder, a loss or data that is not on the shelves.
+    """
+    record = _record(file)
+    recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
+    model = encoders.freeze(encoders.build(record["encoder"]["name"], record["encoder"]["arguments"]), file.content["state"])
+    name, parameters = record["loss"]["name"], record["loss"]["parameters"]
+    losses.load(name, parameters)
+
+    def embedder(split, device, progress):
+        try:
+            items = shelf.load(record["data"]["name"], split, **recipe)
+        except TypeError as error:
+            raise InputError(f"{file.path}: data {record['data']['name']}: {error}") from None
+        return encoders.embed(model, items, device=device, progress=progress)
+
+    return Checkpoint(
+        path=file.path,
+        sha256=file.sha256,
+        format="native",
+        contents={key: value for key, value in record.items() if key != "schema"}
+        | {"parameters": sum(p.numel() for p in model.parameters())},
+        embedder=embedder,
+        splits=tuple(shelf.splits(record["data"]["name"])),
+        recorded={name: parameters},
+        trained_with=name,
+    )
+
+
+def write(
+    path, model: nn.Module, *, encoder: tuple[str, dict], loss: tuple[str, dict], data: tuple[str, dict], training: dict
+) -> Path:
+    """Write a checkpoint that cocos can use without being told anything more.
+
+    Args:
+        path: of the file; written under a temporary name first.
+        model: an encoder of the shelf.
+        encoder: its name and arguments.
+        loss: name and parameters of the loss that it was trained with.
+        data: name and arguments of its training data.
+        training: epoch, seed and whatever else is worth keeping; plain data.
+    """
+    path = Path(path)
+    record = {
+        "schema": SCHEMA,
+        "encoder": {"name": encoder[0], "arguments": encoder[1]},
+        "loss": {"name": loss[0], "parameters": loss[1]},
+        "data": {"name": data[0], "arguments": data[1]},
+        "training": training,
+    }
+    state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".pt")
+    os.close(handle)
+    try:
+        torch.save({"cocos": record, "state": state}, temporary)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path

@@ -1,0 +1,279 @@
+"""The command `cocos`: parse, call a measure, save, show. Heavy imports wait until a command runs."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+import cocos
+from cocos.errors import InputError, UnsafeFile
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Count the negatives that contribute to the gradient of a frozen metric-learning model.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,
+    epilog="Exit codes: 0 done, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
+)
+PATIENCE = 2.0  # seconds before progress is shown
+EVERY = 5.0  # seconds between lines of progress where stderr is not a terminal
+
+Convention = StrEnum("Convention", ["standard", "ecir2022"])
+Sample = StrEnum("Sample", ["pairs", "groups"])
+SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
+Dtype = StrEnum("Dtype", ["float32", "float64"])
+Format = StrEnum("Format", ["table", "latex", "json"])
+
+File = Annotated[Path, Argument(help="Frozen checkpoint, or a file of embeddings.", show_default=False)]
+Data = Annotated[Path | None, Option(help="Folder of the training data, where the checkpoint does not carry it.")]
+Model = Annotated[str | None, Option(help="Your own package.module:function(content, data, split, device).")]
+Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+
+
+def _say(text: str, *, quiet: bool = False) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """What the user can put right is one sentence on stderr, never a traceback."""
+    try:
+        yield
+    except UnsafeFile as error:
+        _say(f"cocos: {error}")
+        raise typer.Exit(3) from None
+    except InputError as error:
+        _say(f"cocos: {error}")
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        _say("cocos: interrupted; nothing was written")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A source of progress callbacks that show nothing for work of under two seconds."""
+    bar, tasks, shown = None, {}, time.monotonic()
+
+    def start(what: str) -> Callable[[int, int], None]:
+        begun = time.monotonic()
+
+        def report(done: int, total: int) -> None:
+            nonlocal bar, shown
+            now = time.monotonic()
+            if quiet or now - begun < PATIENCE:
+                return
+            if not sys.stderr.isatty():
+                if now - shown > EVERY:
+                    shown = now
+                    _say(f"{what}: {done} of {total}")
+                return
+            if bar is None:
+                from rich.console import Console
+                from rich.progress import Progress
+
+                bar = Progress(console=Console(stderr=True), transient=True)
+                bar.start()
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, visible=done < total)
+
+        return report
+
+    try:
+        yield start
+    finally:
+        if bar:
+            bar.stop()
+
+
+def _parameters(given: list[str]) -> dict[str, str]:
+    pairs = [item.partition("=") for item in given]
+    for item, (name, sign, value) in zip(given, pairs, strict=True):
+        if not (name.strip() and sign and value.strip()):
+            raise InputError(f"parameter {item!r}: write it as NAME=VALUE, like temperature=0.07")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _show(table) -> None:
+    """A rich table on a terminal, plain text elsewhere."""
+    from cocos import tables
+
+    if not sys.stdout.isatty():
+        print(tables.plain(table))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console, drawn = Console(highlight=False), Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns))
+    for i, name in enumerate(table.columns):
+        drawn.add_column(name, justify="right" if i and not table.left else "left", no_wrap=not i)
+    for row in table.rows:
+        drawn.add_row(*row)
+    for line in (*table.head, "") if table.head else ():
+        console.print(line, markup=False)
+    console.print(drawn)
+    for line in ("", *table.notes) if table.notes else ():
+        console.print(line, markup=False, style="dim")
+
+
+@app.command()
+def count(
+    file: File,
+    loss: Annotated[str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")] = None,
+    param: Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")] = None,
+    eps: Annotated[float, Option(help="Smallest share of the gradient that contributes.")] = 0.01,
+    batch_size: Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")] = 128,
+    batches: Annotated[int | None, Option(help="How many. [one pass over the training set]")] = None,
+    sample: Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")] = None,
+    per_group: Annotated[int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")] = None,
+    same_group: Annotated[SameGroup | None, Option(help="Two captions of one image in a batch. [as the convention]")] = None,
+    seed: Annotated[int, Option(help="Of the batches.")] = 0,
+    convention: Annotated[Convention, Option(help="How to count; ecir2022 as published, faults included.")] = Convention.standard,
+    dtype: Annotated[Dtype, Option(help="Of the counting.")] = Dtype.float64,
+    device: Device = "auto",
+    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    format: Annotated[Format, Option(help="table, latex (the published columns) or json.")] = Format.table,
+    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    out: Annotated[Path | None, Option(help="Write the Dataset here (.nc).")] = None,
+    quiet: Quiet = False,
+):
+    """Count the negatives that contribute to each query's gradient."""
+    with _sentences(), _progress(quiet) as progress:
+        parameters = _parameters(param or [])
+        if loss is not None:
+            from cocos import losses
+
+            losses.load(loss, parameters)
+        from cocos import checkpoints, measures, results, tables
+
+        if out is not None:
+            results.writable(out)
+        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+        chosen, origin = frozen.loss(loss, parameters)
+        embeddings = frozen.embed(split, device, progress("encoding"))
+        counted = measures.count(
+            embeddings,
+            chosen,
+            eps,
+            batches=batches,
+            batch_size=batch_size,
+            sample=sample and sample.value,
+            per_group=per_group,
+            same_group=same_group and same_group.value,
+            seed=seed,
+            convention=convention.value,
+            dtype=dtype.value,
+            progress=progress("counting"),
+        ).assign_attrs(frozen.identity(), split=split)
+        if out is not None:
+            results.save(counted, out)
+        name = counted.attrs["loss"]
+        _say(f"{file} ({frozen.format}): loss {name}, {origin}", quiet=quiet)
+        for note in filter(None, counted.attrs["notes"].splitlines()):
+            _say(f"note: {note}", quiet=quiet)
+        if as_json or format is Format.json:
+            print(json.dumps(results.summary(counted), allow_nan=False))
+        elif format is Format.latex:
+            print(tables.latex(counted, file.name))
+        else:
+            _show(tables.count(counted))
+        if out is not None:
+            _say(f"wrote {out}", quiet=quiet)
+
+
+@app.command()
+def inspect(
+    file: File,
+    data: Data = None,
+    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+):
+    """Say what a checkpoint is, what it recorded of its training, and what to type next. Nothing in it is run."""
+    with _sentences():
+        from cocos import checkpoints, tables
+
+        frozen = checkpoints.open(file, data=data)
+        about = {
+            "path": str(frozen.path),
+            "sha256": frozen.sha256,
+            "format": frozen.format,
+            "trained_with": frozen.trained_with,
+            "recorded": frozen.recorded,
+            "splits": list(frozen.splits),
+            "contents": frozen.contents,
+        }
+        if as_json:
+            print(json.dumps(about, allow_nan=False, default=str))
+            return
+        _show(tables.contents(about))
+
+
+@app.command()
+def losses(
+    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+):
+    """List the losses: name, parameters with their defaults, the score they read, source."""
+    from dataclasses import asdict
+
+    from cocos import losses as shelf
+    from cocos import tables
+
+    entries = []
+    for name in shelf.names():
+        loss = shelf.load(name)
+        entries.append({"name": name, "parameters": asdict(loss), "metric": loss.metric, "gradient": loss.gradient,
+                        "source": shelf.source(name)})  # fmt: skip
+    if as_json:
+        print(json.dumps(entries))
+    else:
+        _show(tables.losses(entries))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
+    device: Device = "auto",
+    quiet: Quiet = False,
+):
+    """Count on the embedded example: a real frozen model, its real training data, four losses."""
+    with _sentences(), _progress(quiet) as progress:
+        from cocos import demo as example
+        from cocos import tables
+
+        datasets, files = example.run(out, device=device, progress=progress)
+        _show(tables.overview(datasets))
+        for path in files:
+            _say(f"wrote {path}", quiet=quiet)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False,
+):
+    if version:
+        print(f"cocos {cocos.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; Ctrl-C at any moment ends with exit code 130."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _say("cocos: interrupted; nothing was written")
+        sys.exit(130)

@@ -1,0 +1,100 @@
+"""How to count: `standard`, and `ecir2022`, which returns what the published counters return, faults included.
+
+The published code is that of Bleeker & de Rijke (ECIR 2022), commit 9800594. Its numbers are in the printed tables, so
+one must be able to stand beside them; they are right only where `footnotes` says nothing.
+"""
+
+import torch
+from torch import Tensor
+
+from cocos import statistics
+from cocos.errors import InputError
+from cocos.losses.ntxent import NTXent
+from cocos.losses.smoothap import SmoothAP
+from cocos.losses.triplet import Triplet
+from cocos.scores import Pairs
+
+__all__ = ["NAMES", "as_published", "check", "footnotes", "same_group"]
+
+NAMES = ("standard", "ecir2022")
+PUBLISHED = (Triplet, NTXent, SmoothAP)  # those whose published counter differs from the standard one
+CAPTIONS = 5  # captions per image, fixed in the published SmoothAP counter
+
+
+def check(convention: str) -> None:
+    """Refuse an unknown convention.
+
+    Raises:
+        InputError: naming the known ones.
+    """
+    if convention not in NAMES:
+        raise InputError(f"convention: {convention!r}, expected one of {', '.join(NAMES)}")
+
+
+def same_group(convention: str) -> str:
+    """What a batch of pairs does with two captions of one image: the published batches keep them as negatives."""
+    return "negative" if convention == "ecir2022" else "ignore"
+
+
+def _band(pairs: Pairs, batch_queries: int) -> Tensor:
+    """Columns 5q to 5q+4 of query q, which the published SmoothAP counter takes for its positives, both ways."""
+    start = CAPTIONS * torch.arange(batch_queries, device=pairs.scores.device)[:, None]
+    column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
+    return (column >= start) & (column < start + CAPTIONS)
+
+
+def as_published(
+    loss, pairs: Pairs, shares: Tensor, standard: dict[str, Tensor], *, second: bool, eps: float
+) -> dict[str, Tensor]:
+    """Replace the statistics that the published counters return otherwise.
+
+    Args:
+        loss: the loss that was counted.
+        pairs: all pairs of one direction of one batch.
+        shares: (Q, C) shares of the weights.
+        standard: statistics per query, by name.
+        second: this is the candidate -> query direction (caption queries).
+        eps: smallest share that contributes.
+
+    Returns:
+        The statistics with the published faults: Triplet, second direction: `contributing` summed along the wrong axis;
+        NT-Xent: a share of exactly eps is in neither sum; SmoothAP: `eq7` over the wrong rows.
+    """
+    result = dict(standard)
+    if isinstance(loss, Triplet) and second:
+        result["contributing"] = ((shares > eps) & pairs.negative).sum(dim=0)
+    if isinstance(loss, NTXent):
+        result["weight_below"] = torch.where((shares < eps) & pairs.negative, shares, 0).sum(dim=1)
+    if isinstance(loss, SmoothAP):
+        band = _band(pairs, len(pairs.scores))
+        found = statistics.eq7(Pairs(pairs.scores, band), loss.temperature, eps) * band.sum(dim=1)
+        result["eq7"] = found / (1 if second else CAPTIONS)
+    return result
+
+
+def footnotes(loss, convention: str, *, directions: int) -> list[str]:
+    """Where the two conventions differ for this loss, one sentence each; directions: how many were counted."""
+    published = convention == "ecir2022"
+    notes = []
+    if isinstance(loss, Triplet) and directions == 2:
+        notes.append(
+            "second direction, C^A and C^0: "
+            + (
+                "summed along the wrong axis, as published (how many queries each candidate serves); C^B is right"
+                if published
+                else "counted per query; the published counter sums along the wrong axis (--convention ecir2022)"
+            )
+        )
+    if isinstance(loss, NTXent) and published:
+        notes.append("a share of exactly eps is in neither W^{qv-} nor the mass below eps, as published")
+    if isinstance(loss, SmoothAP):
+        text = (
+            "Eq. 7 takes columns 5q..5q+4 for the positives of query q, as published: right for image queries with five "
+            "captions, wrong for every caption query but the first"
+            if published
+            else "Eq. 7 is counted with the true positives of each query; the published counter reads the wrong rows for "
+            "caption queries (--convention ecir2022)"
+        )
+        notes.append(text)
+        notes.append("Eq. 7 counts pairs, positives among them, some without any gradient; C^A, C^B, C^0 count the gradient")
+    return notes

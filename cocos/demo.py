@@ -1,0 +1,88 @@
+"""The embedded example, end to end: a frozen checkpoint, its real training data, four losses, one figure."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import seaborn as sns
+import xarray as xr
+
+import cocos
+from cocos import checkpoints, measures, plots, results
+from cocos.checkpoints import Checkpoint
+from cocos.errors import InputError
+
+__all__ = ["LOSSES", "checkpoint", "draw", "run"]
+
+LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
+
+
+def checkpoint() -> Checkpoint:
+    """The checkpoint that the package carries: two small towers trained with NT-Xent on emoji and their captions."""
+    return checkpoints.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
+
+
+def draw(datasets: list[xr.Dataset], path: Path) -> Path:
+    """Draw one panel for each loss, and move the figure into place when it is whole."""
+    sns.set_theme(style="ticks", palette="colorblind", font="DejaVu Sans")
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
+    for data, ax in zip(datasets, axes.flat, strict=True):
+        plots.count(data, ax=ax)
+    figure.suptitle("Contributing negatives per query: one frozen model, four losses")
+    about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
+    os.close(handle)
+    try:
+        figure.savefig(temporary, dpi=160, metadata=about)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+        plt.close(figure)
+    return path
+
+
+def run(
+    folder: Path, *, device: str = "auto", progress: Callable[[str], Callable[[int, int], None]]
+) -> tuple[list[xr.Dataset], list[Path]]:
+    """Encode the training data of the embedded checkpoint once and count for every loss.
+
+    Args:
+        folder: where the Dataset and the figure go; it is made if its parent is there.
+        device: `auto`, `cpu` or `cuda`.
+        progress: (what) -> function of (done, in all).
+
+    Returns:
+        A Dataset for each of `LOSSES`, and the files that were written.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output folder {folder} cannot be made ({error.strerror})") from None
+    target = results.writable(folder / "count.nc")
+    frozen = checkpoint()
+    embeddings = frozen.embed(device=device, progress=progress("encoding"))
+    datasets = []
+    for name in LOSSES:
+        data = measures.count(embeddings, frozen.loss(name)[0], progress=progress(f"counting {name}"))
+        datasets.append(data.assign_attrs(frozen.identity()))
+    together = xr.concat(
+        datasets,
+        dim=xr.Variable("loss", list(LOSSES)),
+        join="outer",
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        combine_attrs="drop_conflicts",
+    )
+    together.attrs["losses"] = "\n".join(data.attrs["loss_repr"] for data in datasets)
+    return datasets, [results.save(together, target), draw(datasets, folder / "count.png")]

@@ -1,0 +1,108 @@
+"""The shelf of encoders: one file per architecture that a checkpoint can name, each with `build(**arguments)`.
+
+A built model has `encode_images(images) -> (N, D)` and `encode_captions(captions: list[str]) -> (M, D)`; both return
+embeddings normalised exactly as in training.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from cocos.data import ImageCaptions
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+
+__all__ = ["build", "device_of", "embed", "freeze", "names"]
+
+CHUNK = 512  # items encoded at once
+
+
+def names() -> list[str]:
+    """Names of all architectures on the shelf."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def build(name: str, arguments: dict) -> nn.Module:
+    """Build an architecture from the arguments that a checkpoint recorded.
+
+    Raises:
+        InputError: no such architecture, or arguments that it does not have.
+    """
+    if name not in names():
+        raise InputError(nearest("encoder", name, names()))
+    try:
+        return importlib.import_module(f"{__name__}.{name}").build(**arguments)
+    except TypeError as error:
+        raise InputError(f"encoder {name}: {error}") from None
+
+
+def freeze(model: nn.Module, state: dict) -> nn.Module:
+    """Load a state dict, strictly, and freeze: eval mode, no parameter requires a gradient.
+
+    Raises:
+        InputError: keys or shapes that do not fit (the first few are named).
+    """
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
+    for what, keys in (("missing", missing), ("not in the model", unexpected), ("of another shape", sorted(reshaped))):
+        if keys:
+            shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+            raise InputError(f"weights do not fit {type(model).__name__}: {what}: {shown}")
+    model.load_state_dict(state)
+    return model.eval().requires_grad_(False)
+
+
+def device_of(name: str | None) -> torch.device:
+    """`auto`, `cpu` or `cuda` (also `cuda:1`) as a device; `auto` takes the GPU where there is one.
+
+    Raises:
+        InputError: another name, or a GPU that is not there.
+    """
+    if name in {None, "auto"}:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise InputError(f"device: {name!r}, expected auto, cpu or cuda") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise InputError(f"device: {name!r}, expected auto, cpu or cuda")
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise InputError(f"device: {name!r}, but PyTorch finds {torch.cuda.device_count()} CUDA devices; use cpu")
+    return device
+
+
+@torch.inference_mode()
+def embed(
+    model: nn.Module,
+    items: ImageCaptions,
+    *,
+    device: str = "auto",
+    progress: Callable[[int, int], None] | None = None,
+) -> Embeddings:
+    """Encode a split once: images are the queries, captions the candidates (`i2t`, `t2i`).
+
+    Args:
+        model: a frozen model of this shelf.
+        items: images and captions.
+        device: `auto`, `cpu` or `cuda`.
+        progress: called with (items done, items in all).
+    """
+    place = device_of(device)
+    model = model.to(place)
+    total, done = len(items.images) + len(items.captions), 0
+    sides = []
+    for encode, things in ((model.encode_images, items.images), (model.encode_captions, items.captions)):
+        parts = []
+        for start in range(0, len(things), CHUNK):
+            chunk = things[start : start + CHUNK]
+            chunk = list(chunk) if isinstance(chunk, tuple) else torch.as_tensor(chunk).to(place)
+            parts.append(encode(chunk).float())
+            done += len(chunk)
+            if progress:
+                progress(done, total)
+        sides.append(torch.cat(parts).clone())
+    return Embeddings(*sides, items.image_group, items.caption_group)

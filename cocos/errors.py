@@ -1,0 +1,30 @@
+"""What the caller can put right. The command line prints the sentence and nothing else."""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["InputError", "UnsafeFile", "nearest", "rows"]
+
+
+class InputError(ValueError):
+    """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2)."""
+
+
+class UnsafeFile(InputError):
+    """A file that asks for code to be run. It was not run (exit 3)."""
+
+
+def nearest(kind: str, name: str, known: Iterable[str]) -> str:
+    """Sentence for an unknown name: the nearest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known) or 'none'}"
+    return f"unknown {kind} {name!r}: {hint}"
+
+
+def rows(indices: Iterable[int], limit: int = 5) -> str:
+    """Name a few row numbers and how many more there are."""
+    indices = list(indices)
+    shown = ", ".join(str(i) for i in indices[:limit])
+    more = f" and {len(indices) - limit} more" if len(indices) > limit else ""
+    return f"row{'s' if len(indices) > 1 else ''} {shown}{more}"

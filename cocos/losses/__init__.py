@@ -1,0 +1,99 @@
+"""The shelf of losses: one file per loss, found by its name."""
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Protocol
+
+from cocos.errors import InputError, nearest
+
+__all__ = ["Loss", "load", "module_name", "names", "source"]
+
+
+class Loss(Protocol):
+    """What a file on this shelf holds: a frozen dataclass whose fields are the parameters of the loss."""
+
+    metric: str  # "cosine", "dot", "euclidean" or "squared_euclidean": what `Pairs.scores` must hold
+    couples: str  # "query": queries are independent; "batch"; "candidate"
+    gradient: str  # "exact", "stop_gradient", "pseudo" or "autograd"
+    balanced: bool  # the weights of a query sum to zero
+    sample: str  # how its training batches are drawn: "pairs", or "groups" for several positives a query
+
+    def __call__(self, pairs):
+        """Loss of each query, (Q,), not reduced."""
+
+    def weight(self, pairs):
+        """Closed form of ∂ Σ loss / ∂ score, (Q, C): below zero pulls, above zero pushes."""
+
+    def unit(self, pairs):
+        """Natural size of one weight, broadcastable to (Q, C): share = |weight| / unit."""
+
+
+def names() -> list[str]:
+    """Names of all losses on the shelf."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def module_name(name: str) -> str:
+    """The loss's file name; a hyphen may stand for an underscore.
+
+    Raises:
+        InputError: no such loss (the nearest one is named).
+    """
+    module = name.strip().lower().replace("-", "_")
+    if module not in names():
+        raise InputError(nearest("loss", name, names()))
+    return module
+
+
+def _class(name: str) -> type:
+    module = importlib.import_module(f"{__name__}.{module_name(name)}")
+    return getattr(module, module.__all__[0])
+
+
+def source(name: str) -> str:
+    """Where a loss is from: the `Source:` line of its docstring."""
+    lines = (_class(name).__doc__ or "").splitlines()
+    return next((line.strip().removeprefix("Source:").strip() for line in lines if "Source:" in line), "")
+
+
+def _value(parameter: str, text, kind: type):
+    """A parameter as its dataclass field wants it; text comes from the command line or a file's record."""
+    if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
+        return str(text).lower() in {"true", "1"}
+    try:
+        if kind is int and float(text) != int(float(text)):
+            raise ValueError
+        return int(float(text)) if kind is int else kind(text)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
+
+
+def load(name: str, parameters: dict | None = None):
+    """Build a loss from its name and parameters.
+
+    Args:
+        name: a file of the shelf, e.g. `ntxent`.
+        parameters: its fields, as numbers or as text; those left out have the paper's value.
+
+    Raises:
+        InputError: an unknown loss or parameter (the nearest one is named), or a value out of range.
+    """
+    cls = _class(name)
+    fields = {f.name: f.type for f in dataclasses.fields(cls)}
+    chosen = {}
+    for key, value in (parameters or {}).items():
+        if key not in fields:
+            raise InputError(nearest(f"parameter of {name}", key, fields))
+        chosen[key] = _value(key, value, fields[key])
+    try:
+        return cls(**chosen)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def __getattr__(name: str):
+    """`cocos.losses.ntxent` without an import statement."""
+    if not name.startswith("_") and name in names():
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,70 @@
+"""NT-Xent: each positive against the negatives."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["NTXent"]
+
+
+@dataclass(frozen=True)
+class NTXent:
+    r"""Cross-entropy of each positive of a query against all of its negatives, summed over the positives.
+
+    .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{s_p / \tau}}{e^{s_p / \tau} + \sum_{n \in N} e^{s_n / \tau}}
+
+    With one positive this is InfoNCE, and the share of a candidate is its softmax probability over the positive and
+    the negatives. Other positives are left out of the denominator (SupCon keeps them).
+
+    Args:
+        temperature: τ, in units of score. A small τ puts the weight on the hardest negatives.
+
+    Raises:
+        ValueError: if the temperature is not finite and above 0.
+
+    Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
+    Also called: InfoNCE (van den Oord et al. 2018), in-batch softmax, N-pairs, multiple negatives ranking.
+    """
+
+    temperature: float = 0.1
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
+
+    def _logits(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores / τ, those of the negatives alone, and the log of their summed exponentials (Q, 1)."""
+        logits = pairs.scores / self.temperature
+        negatives = logits.masked_fill(~pairs.negative, -torch.inf)
+        return logits, negatives, negatives.logsumexp(dim=1, keepdim=True)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        logits, _, total = self._logits(pairs)
+        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(pairs.positive, each, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p = 1 - \pi_p` the probability that positive p leaves to the negatives: positives
+        :math:`-m_p / \tau`, negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
+        """
+        logits, negatives, total = self._logits(pairs)
+        missing = torch.where(pairs.positive, (total - logits).sigmoid(), 0)
+        spread = torch.where(pairs.negative, (negatives - total).exp(), 0)
+        return (missing.sum(dim=1, keepdim=True) * spread - missing) / self.temperature
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): 1/τ."""
+        return pairs.scores.new_tensor(1 / self.temperature)

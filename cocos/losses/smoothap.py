@@ -1,0 +1,90 @@
+"""SmoothAP: average precision with sigmoids for ranks."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["SmoothAP"]
+
+
+@dataclass(frozen=True)
+class SmoothAP:
+    r"""One minus a smooth average precision.
+
+    .. math::
+        \ell(s) = 1 - \frac{1}{|P|} \sum_{i \in P} \frac{A_i}{A_i + N_i}, \quad
+        A_i = 1 + \sum_{j \in P \setminus i} \sigma\!\left(\tfrac{s_j - s_i}{\tau}\right), \quad
+        N_i = \sum_{n \in N} \sigma\!\left(\tfrac{s_n - s_i}{\tau}\right)
+
+    :math:`A_i` is the smooth rank of positive i among the positives, :math:`N_i` the negatives that stand above it.
+    The query is not its own candidate.
+
+    Args:
+        temperature: τ of the sigmoid, in units of score.
+
+    Raises:
+        ValueError: if the temperature is not finite and above 0.
+
+    Source: Brown et al. 2020, Smooth-AP, arXiv:2007.12163, eq. 8; Bleeker & de Rijke 2022, arXiv:2202.07474, eqs. 2-4.
+    """
+
+    temperature: float = 0.01
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        scores, number = pairs.scores, pairs.positive.sum(dim=1).clamp(min=1)
+        precision = scores.new_zeros(scores.shape[0])
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            above = ((scores - scores.gather(1, index)) / self.temperature).sigmoid()
+            positives = torch.where(pairs.positive, above, 0).sum(dim=1) + 0.5  # σ(0) = ½ of itself makes 1
+            negatives = torch.where(pairs.negative, above, 0).sum(dim=1)
+            precision = precision + torch.where(filled[:, 0], positives / (positives + negatives), 0)
+        return torch.where(pairs.positive.any(dim=1), 1 - precision / number, 0)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`B = A + N`, :math:`g_{ij} = \sigma' / \tau` and :math:`\nu_i = \sum_n g_{in}`:
+        :math:`w_n = \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and
+        :math:`w_k = -\frac{1}{|P|} \left[\frac{A_k}{B_k^2} \nu_k + \sum_{i \ne k} g_{ik}
+        \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. Only positives x candidates are visited.
+        """
+        scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
+        place, filled = pairs.slots()
+        push = torch.zeros_like(scores)
+        pull, intruders, slopes = [], [], []
+        for index, real in zip(place.split(1, dim=1), filled.split(1, dim=1), strict=True):
+            above = ((scores - scores.gather(1, index)) / self.temperature).sigmoid()
+            slope = above * (1 - above) / self.temperature * real
+            rank = torch.where(pairs.positive, above, 0).sum(dim=1, keepdim=True) + 0.5
+            negatives = torch.where(pairs.negative, above, 0).sum(dim=1, keepdim=True)
+            factor = rank / (rank + negatives).square()
+            steep = torch.where(pairs.negative, slope, 0)
+            push = push + factor * steep
+            pull.append(factor * steep.sum(dim=1, keepdim=True))
+            intruders.append(negatives / (rank + negatives).square())
+            slopes.append(slope.gather(1, place))
+        if not pull:
+            return push
+        pull, intruders = torch.cat(pull, dim=1), torch.cat(intruders, dim=1)
+        among = torch.stack(slopes, dim=1) * filled[:, None, :]  # (Q, i, k)
+        order = (among * (intruders[:, :, None] - intruders[:, None, :])).sum(dim=1)
+        return (push.scatter_add(1, place, -(pull + order) * filled)) / number
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
+        return 1 / (self.temperature * pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype))

@@ -1,0 +1,72 @@
+"""Triplet: every negative that comes within the margin of a positive."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["Triplet"]
+
+
+@dataclass(frozen=True)
+class Triplet:
+    r"""Hinge over all triplets of a query, summed over its positives and negatives.
+
+    .. math:: \ell(s) = \sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+
+
+    A negative weighs as many positives as it violates, a positive minus the number of its violators. With one
+    positive the number of contributing negatives is exact and needs no threshold.
+
+    Args:
+        margin: α, in units of score: how much a positive must win by.
+
+    Raises:
+        ValueError: if the margin is not finite and at least 0.
+
+    Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
+    Also called: sum of hinges, VSE0, N-triplets. A tie (s_p - s_n = α) does not contribute.
+    """
+
+    margin: float = 0.2
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 <= self.margin < math.inf:
+            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        total = pairs.scores.new_zeros(pairs.scores.shape[0])
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            hinge = (self.margin - pairs.scores.gather(1, index) + pairs.scores).relu()
+            total = total + torch.where(pairs.negative & filled, hinge, 0).sum(dim=1)
+        return total
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
+
+        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`, counted with two
+        sorts a query, so that no (positive, negative) pair is ever listed.
+        """
+        scores, inf = pairs.scores, torch.inf
+        bar = (scores - self.margin).contiguous()  # a negative contributes above it, strictly
+        bars = bar.masked_fill(~pairs.positive, inf).sort(dim=1).values
+        negatives = scores.masked_fill(~pairs.negative, inf).sort(dim=1).values
+        violated = torch.searchsorted(bars, scores.contiguous())
+        below = torch.searchsorted(negatives, bar, right=True)
+        violators = pairs.negative.sum(dim=1, keepdim=True) - below
+        push = torch.where(pairs.negative, violated, 0)
+        pull = torch.where(pairs.positive, violators, 0)
+        return (push - pull).to(scores.dtype)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """One violated triplet, (): 1."""
+        return pairs.scores.new_ones(())

@@ -1,0 +1,67 @@
+"""Triplet-SH: only the hardest negative of a query."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["TripletSH"]
+
+
+@dataclass(frozen=True)
+class TripletSH:
+    r"""Hinge with the hardest negative of the batch, summed over the positives of a query.
+
+    .. math:: \ell(s) = \sum_{p \in P} [\alpha - s_p + \max_{n \in N} s_n]_+
+
+    A query has one contributing negative or none. The papers call it "semi-hard"; it is the *hardest* negative, not
+    the semi-hard one of FaceNet.
+
+    Args:
+        margin: α, in units of score: how much a positive must win by.
+
+    Raises:
+        ValueError: if the margin is not finite and at least 0.
+
+    Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 6; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
+    Also called: max of hinges, MH, batch-hard. Of equally hard negatives the first one takes the weight.
+    """
+
+    margin: float = 0.2
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 <= self.margin < math.inf:
+            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
+
+    def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Score and place of the hardest negative, (Q, 1) each; -inf for a query without a negative."""
+        return pairs.scores.masked_fill(~pairs.negative, -torch.inf).max(dim=1, keepdim=True)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        hinge = (self.margin - pairs.scores + self._hardest(pairs)[0]).relu()
+        return torch.where(pairs.positive, hinge, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
+
+        With :math:`n^*` the hardest negative: :math:`w_{n^*} = \#\{p : s_p - s_{n^*} < \alpha\}`,
+        :math:`w_p = -[s_p - s_{n^*} < \alpha]`, all else 0.
+        """
+        hardest, place = self._hardest(pairs)
+        active = pairs.positive & (self.margin - pairs.scores + hardest > 0)
+        pull = active.to(pairs.scores.dtype)
+        return (-pull).scatter_add(1, place, pull.sum(dim=1, keepdim=True))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """One violated triplet, (): 1."""
+        return pairs.scores.new_ones(())

@@ -1,0 +1,98 @@
+"""What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos import batches, losses, scores, weights
+from cocos.batches import Batch, Plan
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.scores import Pairs
+
+__all__ = ["DTYPES", "Run", "prepare"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A set of embeddings, a loss, and the batches to look at."""
+
+    embeddings: Embeddings
+    loss: object
+    plan: Plan
+    same_group: str
+    checkpoint: Checkpoint | None
+
+    def sides(self) -> Iterator[tuple[str, Embeddings, bool]]:
+        """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
+        for place, name in enumerate(self.embeddings.directions):
+            yield name, self.embeddings.flip() if place else self.embeddings, bool(place)
+
+    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor]]:
+        """Pairs and weights of a batch, in blocks of queries; in one block where the loss couples queries."""
+        number = len(batch.query_index)
+        rows = max(1, BLOCK // len(batch.candidate_index))
+        if whole or self.loss.couples != "query":
+            rows = number
+        for start in range(0, number, rows):
+            pairs = scores.pairs(
+                embeddings,
+                batch,
+                metric=self.loss.metric,
+                same_group=self.same_group,
+                block=slice(start, start + rows),
+            )
+            yield pairs, weights.analytic(self.loss, pairs)
+
+    def same_group_pairs(self, batch: Batch) -> int:
+        """Unordered pairs of rows in a batch of pairs that show the same image."""
+        if not batch.paired:
+            return 0
+        _, sizes = self.embeddings.query_group[batch.query_index].unique(return_counts=True)
+        return int((sizes * (sizes - 1) // 2).sum())
+
+
+def prepare(
+    embeddings: Embeddings | Checkpoint,
+    loss,
+    *,
+    batch_size: int,
+    batch_count,
+    sample: str | None,
+    per_group: int | None,
+    same_group: str,
+    seed: int,
+    dtype: str,
+    device: str | None,
+) -> Run:
+    """Check everything before the first batch.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+    """
+    if dtype not in DTYPES:
+        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    if isinstance(loss, str):
+        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
+    if checkpoint:
+        embeddings = checkpoint.embed(device=device or "auto")
+    embeddings = embeddings.to(device=device if device != "auto" else None, dtype=DTYPES[dtype])
+    scores.check(embeddings, loss.metric)
+    if batch_count is None or isinstance(batch_count, int):
+        sample = sample or ("groups" if embeddings.shared else loss.sample)
+        plan = batches.plan(
+            embeddings, sample=sample, batch_size=batch_size, batches=batch_count, per_group=per_group, seed=seed
+        )
+    else:
+        given = tuple(batch_count)
+        plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
+    return Run(embeddings, loss, plan, same_group, checkpoint)

@@ -1,0 +1,236 @@
+"""Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+
+import cocos
+from cocos.errors import InputError
+
+__all__ = ["BATCH", "count", "eps_curve", "open_dataset", "provenance", "save", "summary", "writable"]
+
+QUERY = {
+    "contributing": ("contributing negatives", "candidates"),
+    "weight_above_per_query": ("summed share of the negatives above eps", "share"),
+    "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
+    "weight_positive_per_query": ("summed share of the positives", "share"),
+    "push": ("total weight above zero", "weight"),
+    "pull": ("total weight below zero", "weight"),
+    "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
+    "participation_per_query": ("participation ratio of the negatives", "candidates"),
+    "n90_per_query": ("negatives that hold 90 % of the push", "candidates"),
+    "hardest_share_per_query": ("part of the push that the heaviest negative holds", "1"),
+    "eq7_per_query": ("count of Eq. 7 (SmoothAP)", "pairs per positive"),
+    "negatives": ("negatives in the batch", "candidates"),
+    "query_index": ("row of the query in the embeddings", "1"),
+}
+BATCH = {
+    "contributing_mean": ("contributing negatives, mean over the queries with at least one (C^A)", "candidates"),
+    "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
+    "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
+    "idle": ("queries without any contributing negative (C^0)", "queries"),
+    "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
+    "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
+    "weight_positive": ("share of the positives, mean over the queries (W^{qv+})", "share"),
+    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "participation": ("participation ratio, mean over the queries with any push", "candidates"),
+    "n90": ("negatives that hold 90 % of the push, mean over the queries with any push", "candidates"),
+    "hardest_share": ("part of the push on the heaviest negative, mean over the queries with any push", "1"),
+    "eq7_mean": ("count of Eq. 7, mean over the queries with at least one (C^q)", "pairs per positive"),
+    "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
+    "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
+}
+SPREAD = ("effective", "participation", "n90", "hardest_share")
+
+
+def provenance(loss, **more) -> dict:
+    """Attributes of a Dataset: the loss with all of its parameters, the options, the versions. No date: same runs
+    write the same bytes.
+    """
+    attrs = {
+        "cocos": cocos.__version__,
+        "torch": torch.__version__.split("+")[0],
+        "loss": type(loss).__module__.rsplit(".", 1)[-1],
+        "loss_parameters": json.dumps(asdict(loss)),
+        "loss_repr": repr(loss),
+        "gradient": loss.gradient,
+        "metric": loss.metric,
+    }
+    return attrs | {key: value for key, value in more.items() if value is not None}
+
+
+def _mean_over(values: xr.DataArray, where: xr.DataArray) -> xr.DataArray:
+    return values.where(where).mean("query")
+
+
+def _per_batch(data: xr.Dataset, *, zero_when_idle: bool) -> xr.Dataset:
+    """The numbers of the published tables for every batch. A mean over no query is missing, never 0 or NaN/0."""
+    counted = data["contributing"]
+    real = counted.notnull()
+    result = {
+        "contributing_mean": _mean_over(counted, counted > 0),
+        "contributing_sum": counted.sum("query"),
+        "contributing_all": counted.mean("query"),
+        "idle": ((counted == 0) & real).sum("query"),
+    }
+    for name in ("weight_above", "weight_below", "weight_positive"):
+        result[name] = data[f"{name}_per_query"].mean("query")
+    for name in SPREAD:
+        result[name] = _mean_over(data[f"{name}_per_query"], data["effective_per_query"] > 0)
+    if "eq7_per_query" in data:
+        eq7 = data["eq7_per_query"]
+        mean = _mean_over(eq7, eq7 > 0)
+        result["eq7_mean"] = mean.fillna(0) if zero_when_idle else mean
+        result["eq7_sum"] = eq7.sum("query")
+        result["eq7_idle"] = ((eq7 == 0) & eq7.notnull()).sum("query")
+    return xr.Dataset(result)
+
+
+def count(
+    records: dict[str, list[dict[str, torch.Tensor]]], same_group_pairs: list[int], attrs: dict, *, zero_when_idle: bool
+) -> xr.Dataset:
+    """Label the counts of a run.
+
+    Args:
+        records: direction -> one entry a batch -> statistic -> (queries of the batch,).
+        same_group_pairs: of every batch, unordered pairs of rows that show the same image.
+        attrs: provenance.
+        zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
+
+    Returns:
+        Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
+        the largest one. Per batch, dims (direction, batch): the entries of the published tables.
+    """
+    directions, batches = list(records), len(same_group_pairs)
+    width = max(len(entry["contributing"]) for entries in records.values() for entry in entries)
+    names = next(iter(records.values()))[0]
+    variables = {}
+    for name in names:
+        values = np.full((len(directions), batches, width), np.nan)
+        for d, entries in enumerate(records.values()):
+            for b, entry in enumerate(entries):
+                values[d, b, : len(entry[name])] = entry[name].cpu().numpy()
+        label = name if name in QUERY else f"{name}_per_query"
+        variables[label] = (("direction", "batch", "query"), values)
+    coords = {"direction": directions, "batch": np.arange(batches), "query": np.arange(width)}
+    data = xr.Dataset(variables, coords=coords, attrs=attrs)
+    data = data.assign(_per_batch(data, zero_when_idle=zero_when_idle))
+    data["queries"] = data["contributing"].notnull().sum("query")
+    data["same_group_pairs"] = ("batch", np.asarray(same_group_pairs, dtype=np.int64))
+    for name, (long_name, units) in (QUERY | BATCH).items():
+        if name in data:
+            data[name].attrs.update(long_name=long_name, units=units)
+    data["queries"].attrs.update(long_name="queries in the batch", units="queries")
+    data["same_group_pairs"].attrs.update(
+        long_name="pairs of rows in the batch that show the same image", units="pairs"
+    )
+    data["batch"].attrs["long_name"] = "training batch"
+    data["query"].attrs["long_name"] = "place in the batch"
+    return data
+
+
+def _spread(values: xr.DataArray) -> dict[str, float | None]:
+    """Mean and population deviation over the batches that have a value; None where no batch has one."""
+    found = values.values[np.isfinite(values.values)].astype(np.float64)
+    if not len(found):
+        return {"mean": None, "std": None}
+    return {"mean": float(found.mean()), "std": float(found.std())}
+
+
+def summary(data: xr.Dataset) -> dict:
+    """The counts of a Dataset as the JSON document of `cocos count --json`."""
+    attrs = data.attrs
+    directions = {}
+    for name in data["direction"].values:
+        one = data.sel(direction=name)
+        entry = {key: _spread(one[key]) for key in BATCH if key in one}
+        entry["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum())
+        directions[str(name)] = entry
+    return {
+        "cocos": attrs["cocos"],
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "eps": float(attrs["eps"]),
+        "convention": attrs["convention"],
+        "batches": int(data.sizes["batch"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        "dtype": attrs["dtype"],
+        "sample": attrs["sample"],
+        "same_group": attrs["same_group"],
+        "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "directions": directions,
+    }
+
+
+def writable(path: Path) -> Path:
+    """Refuse an output before anything is computed.
+
+    Raises:
+        InputError: a suffix other than .nc, or a folder that is missing or cannot be written.
+    """
+    path = Path(path)
+    if path.suffix != ".nc":
+        raise InputError(f"output {path}: suffix {path.suffix!r}, expected .nc (netCDF)")
+    if path.is_dir():
+        raise InputError(f"output {path} is a folder; name a file in it, like {path / 'count.nc'}")
+    if not path.parent.is_dir():
+        raise InputError(f"output {path}: there is no folder {path.parent}; create it first")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        raise InputError(f"output {path}: the folder {path.parent} cannot be written ({error.strerror})") from None
+
+
+def save(data: xr.Dataset, path: Path) -> Path:
+    """Write a Dataset as netCDF-4, whole or not at all: under a temporary name first, then moved into place.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    path = writable(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".nc")
+    os.close(handle)
+    try:
+        encoding = {name: {"zlib": True, "complevel": 4} for name, v in data.data_vars.items() if v.ndim}
+        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"output {path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def open_dataset(path: Path) -> xr.Dataset:
+    """Read a Dataset that `save` wrote, into memory."""
+    with xr.open_dataset(path, engine="h5netcdf") as data:
+        return data.load()
+
+
+def eps_curve(directions: list[str], eps, contributing, idle, attrs: dict) -> xr.Dataset:
+    """Label the counts of a run at many thresholds, (direction, eps)."""
+    data = xr.Dataset(
+        {"contributing_all": (("direction", "eps"), contributing), "idle": (("direction", "eps"), idle)},
+        coords={"direction": directions, "eps": eps},
+        attrs=attrs,
+    )
+    data["contributing_all"].attrs.update(long_name="contributing negatives per query", units="candidates")
+    data["idle"].attrs.update(long_name="queries without any contributing negative", units="1")
+    data["eps"].attrs.update(long_name="smallest share that contributes", units="share")
+    return data

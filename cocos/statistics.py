@@ -1,0 +1,136 @@
+"""What the weights of a query say: plain functions of (shares, pairs, eps), one number per query.
+
+A share is |weight| / unit of the loss, so that eps means the same for every loss. All functions return (Q,). Those that
+describe how the push is spread over the negatives (`effective`, `participation`, `n90`, `hardest_share`) do not depend
+on eps, and are 0 for a query whose negatives have no weight at all: from 1 up otherwise, save the last.
+"""
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = [
+    "contributing",
+    "effective",
+    "eq7",
+    "hardest_share",
+    "n90",
+    "participation",
+    "per_query",
+    "pull",
+    "push",
+    "weight_above",
+    "weight_below",
+    "weight_positive",
+]
+
+
+def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
+    """Number of negatives with a share above eps, strictly (COCOS), int64.
+
+    Source: Bleeker & de Rijke 2022, arXiv:2202.07474, section 4 and eq. 6.
+    """
+    return ((share > eps) & pairs.negative).sum(dim=1)
+
+
+def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
+    """Summed share of the negatives above eps: W^{qv-} of the published tables."""
+    return torch.where((share > eps) & pairs.negative, share, 0).sum(dim=1)
+
+
+def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
+    """Summed share of the negatives that are not above eps, which the count leaves out."""
+    return torch.where((share <= eps) & pairs.negative, share, 0).sum(dim=1)
+
+
+def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
+    """Summed share of the positives: W^{qv+}, 1 - p(match) for NT-Xent."""
+    return torch.where(pairs.positive, share, 0).sum(dim=1)
+
+
+def push(weights: Tensor) -> Tensor:
+    """Total weight above zero: how hard candidates are pushed away."""
+    return weights.clamp(min=0).sum(dim=1)
+
+
+def pull(weights: Tensor) -> Tensor:
+    """Total weight below zero, as a positive number: how hard candidates are pulled closer."""
+    return (-weights).clamp(min=0).sum(dim=1)
+
+
+def _spread(weights: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Each negative's part of the weight of all negatives, (Q, C), rows sum to one; and which rows have any."""
+    part = torch.where(pairs.negative, weights.abs(), 0)
+    largest = part.amax(dim=1, keepdim=True)
+    part = part / torch.where(largest > 0, largest, 1)  # first by the largest: the sum of tiny weights underflows
+    return part / part.sum(dim=1, keepdim=True).clamp(min=1), largest[:, 0] > 0
+
+
+def effective(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Effective number of negatives, exp of the entropy of the push: how many negatives share it (Hill order 1)."""
+    part, active = _spread(weights, pairs)
+    return torch.where(active, torch.special.entr(part).sum(dim=1).exp(), 0)
+
+
+def participation(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Participation ratio of the negatives, (Σ w)² / Σ w² (Hill order 2)."""
+    part, active = _spread(weights, pairs)
+    return torch.where(active, 1 / torch.where(active, part.square().sum(dim=1), 1), 0)
+
+
+def n90(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Smallest number of negatives that hold 90 % of the weight of all negatives, int64."""
+    part, active = _spread(weights, pairs)
+    held = part.sort(dim=1, descending=True).values.cumsum(dim=1)
+    return torch.where(active, (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
+
+
+def hardest_share(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Part of the weight of all negatives that the heaviest one holds, 0 to 1."""
+    return _spread(weights, pairs)[0].amax(dim=1)
+
+
+def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
+    """Every statistic above, by its name, (Q,) each.
+
+    Args:
+        weights: (Q, C) weights of a loss.
+        unit: natural size of one weight, broadcastable to (Q, C).
+        pairs: the scores' masks.
+        eps: smallest share that contributes.
+    """
+    share = weights.abs() / unit
+    return {
+        "contributing": contributing(share, pairs, eps),
+        "weight_above": weight_above(share, pairs, eps),
+        "weight_below": weight_below(share, pairs, eps),
+        "weight_positive": weight_positive(share, pairs),
+        "push": push(weights),
+        "pull": pull(weights),
+        "effective": effective(weights, pairs),
+        "participation": participation(weights, pairs),
+        "n90": n90(weights, pairs),
+        "hardest_share": hardest_share(weights, pairs),
+    }
+
+
+def eq7(pairs: Pairs, temperature: float, eps: float = 0.01) -> Tensor:
+    r"""Count of Eq. 7 for SmoothAP, (Q,): terms above eps, positives among them, averaged over the positives.
+
+    A term is :math:`\sigma (1 - \sigma) / R_i^2` for a positive i and any other candidate j, with
+    :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank of i. It
+    is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of positives that no
+    negative separates, whose gradient is 0.
+
+    Source: Bleeker & de Rijke 2022, arXiv:2202.07474, eq. 7 (without the 1/τ of its appendix, as counted there).
+    """
+    scores, taking_part = pairs.scores, pairs.positive | pairs.negative
+    number = pairs.positive.sum(dim=1)
+    terms = torch.zeros_like(number)
+    for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+        others = taking_part.scatter(1, index, False)
+        above = torch.where(others, ((scores - scores.gather(1, index)) / temperature).sigmoid(), 0)
+        rank = 1 + above.sum(dim=1, keepdim=True)
+        terms = terms + ((above * (1 - above) / rank.square() > eps) & others & filled).sum(dim=1)
+    return terms.to(scores.dtype) / number.clamp(min=1)

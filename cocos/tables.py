@@ -1,0 +1,224 @@
+"""Counts as tables: aligned text, and the LaTeX columns of the published Tables 3 to 5."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import xarray as xr
+
+from cocos import results
+
+__all__ = ["Table", "contents", "count", "latex", "losses", "overview", "plain"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns, with lines above and below.
+
+    Args:
+        columns: their names.
+        rows: their cells.
+        head: lines above.
+        notes: lines below.
+        left: all columns are left-aligned, not only the first one.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    head: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left: bool = False
+
+
+ROWS = (
+    ("contributing_mean", "C^A  contributing negatives, over queries with any"),
+    ("contributing_all", "     contributing negatives, over all queries"),
+    ("contributing_sum", "C^B  contributing negatives, summed over a batch"),
+    ("idle", "C^0  queries without any, in a batch"),
+    ("weight_above", "W-   share of the negatives above eps"),
+    ("weight_below", "     share of the negatives not above eps"),
+    ("weight_positive", "W+   share of the positives"),
+    ("effective", "     effective number of negatives (exp entropy)"),
+    ("participation", "     participation ratio of the negatives"),
+    ("n90", "     negatives that hold 90 % of the push"),
+    ("hardest_share", "     part of the push on the heaviest negative"),
+    ("eq7_mean", "C^q  Eq. 7 count, over queries with any"),
+    ("eq7_sum", "     Eq. 7 count, summed over a batch"),
+    ("eq7_idle", "C^0  queries without any Eq. 7 count, in a batch"),
+)
+OVERVIEW = (
+    ("contributing_mean", "C^A"),
+    ("contributing_sum", "C^B"),
+    ("idle", "C^0"),
+    ("weight_above", "W-"),
+    ("weight_positive", "W+"),
+    ("effective", "effective"),
+    ("hardest_share", "heaviest"),
+)
+TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+PLUS_MINUS = r"\pm"
+LATEX = {
+    "triplet": TRIPLET_COLUMNS,
+    "triplet_sh": TRIPLET_COLUMNS,
+    "ntxent": (("contributing_all", "C^{qv-}"), ("weight_above", "W^{qv-}"), ("weight_positive", "W^{qv+}")),
+    "smoothap": (("eq7_mean", "C^{q}"), ("eq7_idle", "C^{0}")),
+}
+
+
+def _number(value: dict, sign: str = "±", digits: int | None = None) -> str:
+    if value["mean"] is None:
+        return "none"
+    digits = digits or (3 if abs(value["mean"]) < 1 and value["mean"] != int(value["mean"]) else 2)
+    return f"{value['mean']:.{digits}f} {sign} {value['std']:.{digits}f}"
+
+
+def _drawn(summary: dict) -> str:
+    what = {"s2s": "samples", "s2p": "samples, with all proxies"}.get(next(iter(summary["directions"])))
+    what = what or ("pairs" if summary["sample"] == "pairs" else "queries, each with its candidates")
+    number = summary["batches"]
+    return f"{number} batch{'es' if number > 1 else ''} of {summary['batch_size']} {what}, seed {summary['seed']}"
+
+
+def _reading(data: xr.Dataset) -> list[str]:
+    """What the numbers say, one sentence a direction."""
+    summary, sentences = results.summary(data), []
+    for name, entry in summary["directions"].items():
+        counted, spread = entry["contributing_all"]["mean"], entry["effective"]["mean"]
+        idle = float((data["contributing"].sel(direction=name) == 0).sum() / data["queries"].sel(direction=name).sum())
+        negatives = float(data["negatives"].sel(direction=name).mean())
+        sentence = f"{name}: of {negatives:.0f} negatives of a query, {counted:.2f} contribute"
+        if spread is not None:
+            sentence += f"; the push is spread as if over {spread:.1f}"
+        sentences.append(f"{sentence}; {100 * idle:.1f} % of the queries have none.")
+    return sentences
+
+
+def count(data: xr.Dataset) -> Table:
+    """The counts of one loss: a row for each statistic, a column for each direction."""
+    summary = results.summary(data)
+    directions = summary["directions"]
+    rows = tuple(
+        (label, *(_number(entry[key]) for entry in directions.values()))
+        for key, label in ROWS
+        if key in next(iter(directions.values()))
+    )
+    parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
+    head = [
+        f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, {summary['convention']} convention",
+        f"{_drawn(summary)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
+    ]
+    if data.attrs.get("gradient", "exact") != "exact":
+        head.append(f"the weights are a {data.attrs['gradient'].replace('_', '-')} gradient")
+    notes = _reading(data)
+    without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
+    notes += [f"{n} batches have no contributing negative at all ({name}): left out of C^A" for name, n in without.items() if n]
+    if summary["same_group_pairs"]:
+        fate = "left out of the gradient" if summary["same_group"] == "ignore" else "kept as each other's negatives"
+        notes.append(
+            f"{summary['same_group_pairs']} pairs of rows in the batches show the same image, {fate} (published: kept)"
+        )
+    notes += [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]
+    return Table(("", *directions), rows, tuple(head), tuple(notes))
+
+
+def overview(datasets: list[xr.Dataset]) -> Table:
+    """The counts of several losses on the same embeddings: a row for each loss and direction."""
+    rows, notes = [], []
+    for data in datasets:
+        summary = results.summary(data)
+        for direction, entry in summary["directions"].items():
+            rows.append((f"{summary['loss']['name']} {direction}", *(_number(entry[key]) for key, _ in OVERVIEW)))
+        notes.append(f"{data.attrs['loss_repr']}: {_drawn(summary)}")
+    first = results.summary(datasets[0])
+    head = (
+        f"{Path(first['checkpoint']['path']).name}, sha256 {first['checkpoint']['sha256'][:12]}: mean ± deviation over batches,"
+        f" share above eps = {first['eps']:g}",
+    )
+    notes += [
+        "C^A contributing negatives of a query that has any, C^B their sum over a batch, C^0 queries without any;",
+        "W- share of the negatives above eps, W+ of the positives; effective: exp entropy of the push; heaviest: its largest part.",
+        *_reading(datasets[0]),
+    ]
+    return Table(("", *(label for _, label in OVERVIEW)), tuple(rows), head, tuple(notes))
+
+
+def losses(entries: list[dict]) -> Table:
+    """Names, parameters with their defaults, scores and sources of losses."""
+    rows = tuple(
+        (e["name"], ", ".join(f"{k}={v}" for k, v in e["parameters"].items()), e["metric"], e["gradient"], e["source"])
+        for e in entries
+    )
+    return Table(("loss", "parameters", "score", "gradient", "source"), rows, left=True)
+
+
+def contents(about: dict) -> Table:
+    """What a checkpoint says of itself, and what to type next."""
+    rows = [(key, str(about[key])) for key in ("path", "format", "sha256")]
+    rows += [(key, _text(value)) for key, value in _flat(about["contents"])]
+    if about["trained_with"]:
+        rows.append(("trained with", about["trained_with"]))
+    rows += [(f"recorded for {name}", _text(parameters)) for name, parameters in about["recorded"].items()]
+    if about["splits"]:
+        rows.append(("splits", ", ".join(about["splits"])))
+    next_line = f"next: cocos count {about['path']} --loss {about['trained_with'] or 'ntxent'}"
+    return Table(("", ""), tuple(rows), (), (next_line,), left=True)
+
+
+def _flat(values: dict, prefix: str = "") -> list[tuple[str, object]]:
+    """Nested plain data as dotted names."""
+    flat = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        flat += _flat(value, f"{name}.") if isinstance(value, dict) and value else [(name, value)]
+    return flat
+
+
+def _text(value) -> str:
+    """Plain data on one line; control characters of a stranger's file do not reach the terminal."""
+    if isinstance(value, dict):
+        value = ", ".join(f"{k}={v}" for k, v in value.items())
+    return "".join(c if c.isprintable() else "?" for c in str(value))
+
+
+def plain(table: Table) -> str:
+    """A table as aligned text without any control character."""
+    lines = [table.columns, *table.rows] if any(table.columns) else table.rows
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
+    body = [
+        "  ".join(cell.ljust(w) if i == 0 or table.left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    ]
+    blocks = [block for block in (table.head, body, table.notes) if block]
+    return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
+
+
+def latex(data: xr.Dataset, label: str) -> str:
+    """The published columns of a loss as a LaTeX tabular: Table 3 (triplet), 4 (NT-Xent) or 5 (SmoothAP).
+
+    Args:
+        data: counts.
+        label: first cell of the row.
+    """
+    summary = results.summary(data)
+    columns = LATEX.get(summary["loss"]["name"], TRIPLET_COLUMNS)
+    directions = summary["directions"]
+    wide = len(columns)
+    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{name}}}" for name in directions)
+    names = " & ".join(f"${symbol}$" for _ in directions for _, symbol in columns)
+    cells = " & ".join(f"${_number(entry[key], sign=PLUS_MINUS, digits=2)}$" for entry in directions.values() for key, _ in columns)
+    label = label.replace("\\", "/").replace("_", r"\_").replace("&", r"\&").replace("%", r"\%").replace("#", r"\#")
+    return "\n".join(
+        [
+            f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, {summary['convention']} convention, "
+            f"{_drawn(summary)}",
+            f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
+            *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
+            rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
+            r"\toprule",
+            rf" & {top} \\",
+            rf" & {names} \\",
+            r"\midrule",
+            rf"{label} & {cells} \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )

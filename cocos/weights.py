@@ -1,0 +1,51 @@
+"""Weights of a loss, ∂ Σ loss / ∂ score, from three independent sides, and the gap between them."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["analytic", "autograd", "finite_difference", "gap"]
+
+
+def analytic(loss, pairs: Pairs) -> Tensor:
+    """The loss's own closed form, (Q, C).
+
+    Raises:
+        TypeError: the loss has no closed form.
+    """
+    if not callable(getattr(loss, "weight", None)):
+        raise TypeError(f"{type(loss).__name__} has no closed form (no method `weight`): use cocos.weights.autograd")
+    return loss.weight(pairs)
+
+
+def autograd(loss, pairs: Pairs) -> Tensor:
+    """The gradient that training uses, by torch.func.grad, (Q, C)."""
+    return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
+
+
+def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
+    """Central differences of the summed loss in float64, (Q, C); 2·Q·C evaluations, for small batches.
+
+    Stop-gradient and pseudo-gradient losses differ from it by design.
+    """
+    scores = pairs.scores.detach().to(torch.float64)
+    norms = {
+        name: None if (value := getattr(pairs, name)) is None else value.to(torch.float64)
+        for name in ("query_norm", "candidate_norm")
+    }
+    pairs = replace(pairs, scores=scores, **norms)
+    result = torch.empty_like(scores)
+    for place in torch.cartesian_prod(*(torch.arange(n) for n in scores.shape)).unbind():
+        change = torch.zeros_like(scores)
+        change[tuple(place)] = step
+        up, down = (loss(pairs.with_scores(scores + sign * change)).sum() for sign in (1, -1))
+        result[tuple(place)] = (up - down) / (2 * step)
+    return result
+
+
+def gap(loss, pairs: Pairs) -> float:
+    """Largest |analytic - autograd|, in units of weight."""
+    return (analytic(loss, pairs) - autograd(loss, pairs)).abs().max().item()
