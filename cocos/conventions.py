@@ -14,7 +14,7 @@ from cocos.losses.smoothap import SmoothAP
 from cocos.losses.triplet import Triplet
 from cocos.scores import Pairs
 
-__all__ = ["NAMES", "as_published", "check", "footnotes", "same_group"]
+__all__ = ["NAMES", "as_published", "check", "eq7", "footnotes", "same_group"]
 
 NAMES = ("standard", "ecir2022")
 PUBLISHED = (Triplet, NTXent, SmoothAP)  # those whose published counter differs from the standard one
@@ -36,11 +36,17 @@ def same_group(convention: str) -> str:
     return "negative" if convention == "ecir2022" else "ignore"
 
 
-def _band(pairs: Pairs, batch_queries: int) -> Tensor:
-    """Columns 5q to 5q+4 of query q, which the published SmoothAP counter takes for its positives, both ways."""
-    start = CAPTIONS * torch.arange(batch_queries, device=pairs.scores.device)[:, None]
+def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: bool = True) -> Tensor:
+    """Count of Eq. 7 over the rows that the published counter reads, (Q,).
+
+    For query q, in both directions, it takes candidates 5q to 5q+4 for the positives. It divides by five, or by one for
+    caption queries.
+    """
+    start = CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
-    return (column >= start) & (column < start + CAPTIONS)
+    band = (column >= start) & (column < start + CAPTIONS)
+    mean = statistics.eq7(Pairs(pairs.scores, band), temperature, eps, ranked=ranked)
+    return mean * band.sum(dim=1) / (1 if second else CAPTIONS)
 
 
 def as_published(
@@ -66,9 +72,7 @@ def as_published(
     if isinstance(loss, NTXent):
         result["weight_below"] = torch.where((shares < eps) & pairs.negative, shares, 0).sum(dim=1)
     if isinstance(loss, SmoothAP):
-        band = _band(pairs, len(pairs.scores))
-        found = statistics.eq7(Pairs(pairs.scores, band), loss.temperature, eps) * band.sum(dim=1)
-        result["eq7"] = found / (1 if second else CAPTIONS)
+        result["eq7"] = eq7(pairs, loss.temperature, eps, second=second)
     return result
 
 

@@ -60,8 +60,8 @@ class Pairs:
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},)")
 
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Places of the positives of each query, (Q, K) with K the largest number of them, and which are filled."""
-        most = int(self.positive.sum(dim=1).max())
+        """Places of the positives of each query, (Q, K) with K >= 1 the largest number, and which are filled."""
+        most = max(1, int(self.positive.sum(dim=1).max()))
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
 

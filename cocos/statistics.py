@@ -115,13 +115,19 @@ def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
     }
 
 
-def eq7(pairs: Pairs, temperature: float, eps: float = 0.01) -> Tensor:
+def eq7(pairs: Pairs, temperature: float, eps: float = 0.01, *, ranked: bool = True) -> Tensor:
     r"""Count of Eq. 7 for SmoothAP, (Q,): terms above eps, positives among them, averaged over the positives.
 
     A term is :math:`\sigma (1 - \sigma) / R_i^2` for a positive i and any other candidate j, with
     :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank of i. It
     is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of positives that no
     negative separates, whose gradient is 0.
+
+    Args:
+        pairs: scores and masks.
+        temperature: τ of the sigmoid.
+        eps: smallest term that counts; eps·τ counts the terms of the paper's appendix, which have a factor 1/τ.
+        ranked: False leaves out the factor 1/R² (the published code's `use_rankings`).
 
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, eq. 7 (without the 1/τ of its appendix, as counted there).
     """
@@ -131,6 +137,6 @@ def eq7(pairs: Pairs, temperature: float, eps: float = 0.01) -> Tensor:
     for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
         others = taking_part.scatter(1, index, False)
         above = torch.where(others, ((scores - scores.gather(1, index)) / temperature).sigmoid(), 0)
-        rank = 1 + above.sum(dim=1, keepdim=True)
+        rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
         terms = terms + ((above * (1 - above) / rank.square() > eps) & others & filled).sum(dim=1)
     return terms.to(scores.dtype) / number.clamp(min=1)

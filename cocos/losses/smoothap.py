@@ -78,12 +78,10 @@ class SmoothAP:
             pull.append(factor * steep.sum(dim=1, keepdim=True))
             intruders.append(negatives / (rank + negatives).square())
             slopes.append(slope.gather(1, place))
-        if not pull:
-            return push
         pull, intruders = torch.cat(pull, dim=1), torch.cat(intruders, dim=1)
         among = torch.stack(slopes, dim=1) * filled[:, None, :]  # (Q, i, k)
         order = (among * (intruders[:, :, None] - intruders[:, None, :])).sum(dim=1)
-        return (push.scatter_add(1, place, -(pull + order) * filled)) / number
+        return push.scatter_add(1, place, -(pull + order) * filled) / number
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
