@@ -45,10 +45,11 @@ class Pairs:
         bad = (~self.scores.isfinite()).any(dim=1).nonzero().flatten().tolist()
         if bad:
             raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
-        if self.negative is None:
-            object.__setattr__(self, "negative", ~self.positive)
         for name in ("positive", "negative"):
             mask = getattr(self, name)
+            if mask is None and name == "negative":
+                mask = ~self.positive
+                object.__setattr__(self, name, mask)
             if mask.dtype != torch.bool or tuple(mask.shape) != shape:
                 raise InputError(f"{name}: {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {shape}")
         both = (self.positive & self.negative).nonzero()

@@ -1,0 +1,147 @@
+"""Embeddings, scores and pairs: what goes in is checked, and what comes out is the definition."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cocos import Embeddings, InputError, Pairs, scores
+from cocos.batches import Batch
+
+
+def sides(queries=4, captions=2, width=3, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    query = torch.randn(queries, width, generator=generator, dtype=dtype)
+    candidate = torch.randn(queries * captions, width, generator=generator, dtype=dtype)
+    return query, candidate, torch.arange(queries), torch.arange(queries).repeat_interleave(captions)
+
+
+@given(st.integers(1, 6), st.integers(1, 4), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_flip_twice_is_the_identity(queries, captions, proxies):
+    embeddings = Embeddings(*sides(queries, captions), directions=("s2p",) if proxies else ("i2t", "t2i"))
+    twice = embeddings.flip().flip()
+    assert twice.directions == embeddings.directions
+    for name in ("query", "candidate", "query_group", "candidate_group"):
+        assert torch.equal(getattr(twice, name), getattr(embeddings, name))
+    assert torch.equal(embeddings.flip().query, embeddings.candidate)
+    assert embeddings.flip().directions == (("p2s",) if proxies else ("t2i", "i2t"))
+
+
+def test_rows_match_one_to_one_without_groups():
+    query, _, _, _ = sides()
+    assert Embeddings(query, query).candidate_group.tolist() == [0, 1, 2, 3]
+
+
+def test_a_sample_is_never_its_own_candidate():
+    query, _, _, _ = sides()
+    pairs = scores.pairs(Embeddings.labelled(query, [0, 0, 1, 1]))
+    assert pairs.positive.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+    assert not (pairs.positive | pairs.negative).diagonal().any()
+
+
+def test_proxies_are_candidates_of_their_class():
+    query, _, _, _ = sides()
+    pairs = scores.pairs(Embeddings.labelled(query, [5, 7, 7, 5], proxies=query[:3], proxy_labels=[7, 5, 5]))
+    assert pairs.positive.tolist() == [[0, 1, 1], [1, 0, 0], [1, 0, 0], [0, 1, 1]]
+    assert torch.equal(pairs.negative, ~pairs.positive)
+
+
+@pytest.mark.parametrize(("rule", "negatives"), [("ignore", 2), ("negative", 3)])
+def test_two_captions_of_one_image_in_a_batch_of_pairs(rule, negatives):
+    embeddings = Embeddings(*sides())
+    batch = Batch(torch.tensor([0, 0, 2, 1]), torch.tensor([0, 1, 4, 2]), paired=True)
+    pairs = scores.pairs(embeddings, batch, same_group=rule)
+    assert torch.equal(pairs.positive, torch.eye(4, dtype=torch.bool))
+    assert pairs.negative.sum(dim=1).tolist() == [negatives, negatives, 3, 3]
+
+
+@pytest.mark.parametrize("metric", scores.METRICS)
+def test_scores_are_their_definition(metric):
+    query, candidate, _, _ = sides()
+    found = scores.METRICS[metric](query, candidate)
+    for i, q in enumerate(query.tolist()):
+        for j, c in enumerate(candidate.tolist()):
+            inner = math.fsum(a * b for a, b in zip(q, c, strict=True))
+            distance = math.dist(q, c)
+            slow = {
+                "dot": inner,
+                "cosine": inner / (math.hypot(*q) * math.hypot(*c)),
+                "euclidean": -distance,
+                "squared_euclidean": -(distance**2),
+            }[metric]
+            assert found[i, j].item() == pytest.approx(slow, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_cosine_survives_extreme_norms_in_float32(size):
+    query, candidate, _, _ = sides(dtype=torch.float32)
+    torch.testing.assert_close(scores.cosine(query * size, candidate), scores.cosine(query, candidate))
+
+
+def test_a_block_of_queries_is_those_rows():
+    embeddings = Embeddings(*sides())
+    batch = Batch(torch.tensor([3, 1, 0]), torch.tensor([6, 2, 0]), paired=True)
+    whole, block = scores.pairs(embeddings, batch), scores.pairs(embeddings, batch, block=slice(1, 3))
+    for name in ("scores", "positive", "negative", "query_norm"):
+        assert torch.equal(getattr(block, name), getattr(whole, name)[1:3])
+
+
+BAD = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((torch.ones(2, 3), torch.ones(2, 4)), "query has width 3 and candidate has width 4"),
+        ((torch.ones(2, 3), torch.ones(3, 3)), "2 query rows, 3 candidate rows and no groups"),
+        ((torch.ones(3), torch.ones(2, 4)), "query: shape (3,), expected two dimensions"),
+        ((torch.ones(0, 3), torch.ones(2, 3)), "query: shape (0, 3) holds no embedding"),
+        ((torch.ones(2, 3).long(), torch.ones(2, 3)), "query: dtype torch.int64, expected a floating-point dtype"),
+        ((torch.tensor([[1.0], [BAD]]), torch.ones(2, 1)), "query: NaN or infinity in row 1 (of 2)"),
+        ((torch.ones(9, 1), torch.full((9, 1), math.inf)), "NaN or infinity in rows 0, 1, 2, 3, 4 and 4 more (of 9)"),
+        ((torch.ones(2, 3), torch.ones(2, 3).double()), "give both the same dtype and device"),
+        ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], None), "candidate_group is missing"),
+        ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], [0]), "candidate_group: shape (1,), expected (2,)"),
+        ((torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]), "query_group: dtype torch.float32, expected whole"),
+        ((torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")), "expected one name or two different ones"),
+    ],
+)
+def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
+    with pytest.raises(InputError) as error:
+        Embeddings(*arguments)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((torch.ones(2), torch.ones(2).bool()), "expected floating point (queries, candidates)"),
+        ((torch.ones(1, 2), torch.ones(1, 2)), "positive: torch.float32 of shape (1, 2), expected bool"),
+        ((torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 3).bool()), "negative: torch.bool of shape (1, 3)"),
+        ((torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 2).bool()), "pair (0, 0) is both positive and"),
+        ((torch.tensor([[BAD]]), torch.ones(1, 1).bool()), "scores: NaN or infinity in row 0"),
+        ((torch.ones(1, 2), torch.ones(1, 2).bool(), None, torch.ones(3)), "candidate_group: shape (3,), expected (2,)"),
+    ],
+)
+def test_pairs_that_cannot_be_used_are_named(arguments, sentence):
+    with pytest.raises(InputError) as error:
+        Pairs(*arguments)
+    assert sentence in str(error.value)
+
+
+def test_zero_vectors_are_refused_under_cosine_only():
+    embeddings = Embeddings(torch.tensor([[0.0], [1.0]]), torch.ones(2, 1))
+    with pytest.raises(InputError, match="query: zero vector in row 0"):
+        scores.check(embeddings, "cosine")
+    scores.check(embeddings, "dot")
+
+
+def test_an_unknown_metric_or_rule_is_named():
+    embeddings = Embeddings(*sides())
+    with pytest.raises(InputError, match="did you mean 'cosine'"):
+        scores.pairs(embeddings, metric="cosin")
+    with pytest.raises(InputError, match="'drop', expected one of ignore, negative"):
+        scores.pairs(embeddings, same_group="drop")

@@ -1,0 +1,168 @@
+"""Statistics against slow loops, and the properties that a count must have."""
+
+import dataclasses
+
+import numpy as np
+import oracles
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cocos
+from cocos import Pairs, losses, statistics
+
+pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+LOSSES = losses.names()
+seeds = st.integers(0, 2**31 - 1)
+names = st.sampled_from(LOSSES)
+
+
+def drawn(seed, queries=6, candidates=9):
+    """Random pairs in which a few queries miss a positive or a negative, and a few scores tie."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(queries, candidates, generator=generator, dtype=torch.float64) * 2 - 1
+    values = torch.where(torch.rand(values.shape, generator=generator) < 0.2, (values * 4).round() / 4, values)
+    place = torch.rand(values.shape, generator=generator)
+    return Pairs(values, place < 0.25, (place >= 0.25) & (place < 0.9))
+
+
+@given(seeds, names)
+@settings(max_examples=60, deadline=None)
+def test_permuted_candidates_permute_the_weights_and_keep_every_statistic(seed, name):
+    pairs, loss = drawn(seed), losses.load(name)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
+    shuffled = Pairs(pairs.scores[:, order], pairs.positive[:, order], pairs.negative[:, order])
+    # the hardest of equal negatives is the first one, wherever it stands: only its place may differ
+    if name != "triplet_sh":
+        torch.testing.assert_close(loss.weight(shuffled), loss.weight(pairs)[:, order], rtol=1e-9, atol=1e-12)
+    before = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)
+    after = statistics.per_query(loss.weight(shuffled), loss.unit(shuffled), shuffled)
+    for key in before:
+        torch.testing.assert_close(after[key], before[key], rtol=1e-9, atol=1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """A loss times a constant."""
+
+    loss: object
+    factor: float
+
+    def __call__(self, pairs):
+        return self.factor * self.loss(pairs)
+
+    def weight(self, pairs):
+        return self.factor * self.loss.weight(pairs)
+
+    def unit(self, pairs):
+        return self.factor * self.loss.unit(pairs)
+
+
+@given(seeds, names, st.sampled_from([0.125, 0.5, 4.0, 1024.0]))
+@settings(max_examples=60, deadline=None)
+def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, factor):
+    pairs, loss = drawn(seed), losses.load(name)
+    scaled = Scaled(loss, factor)
+    torch.testing.assert_close(scaled.weight(pairs), cocos.weights.autograd(scaled, pairs), rtol=1e-9, atol=1e-9 * factor)
+    before = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)
+    after = statistics.per_query(scaled.weight(pairs), scaled.unit(pairs), pairs)
+    for key in set(before) - {"push", "pull"}:
+        torch.testing.assert_close(after[key], before[key], rtol=1e-9, atol=1e-12)
+    for key in ("push", "pull"):
+        torch.testing.assert_close(after[key], factor * before[key])
+
+
+@given(seeds, names)
+@settings(max_examples=60, deadline=None)
+def test_the_spread_agrees_with_slow_loops_and_is_ordered(seed, name):
+    pairs, loss = drawn(seed), losses.load(name)
+    weights = loss.weight(pairs)
+    found = statistics.per_query(weights, loss.unit(pairs), pairs)
+    np.testing.assert_allclose(found["effective"], oracles.effective(weights, pairs), rtol=1e-9)
+    np.testing.assert_allclose(found["participation"], oracles.participation(weights, pairs), rtol=1e-9)
+    assert found["n90"].tolist() == oracles.n90(weights, pairs)
+    active = found["effective"] > 0
+    support = ((weights != 0) & pairs.negative).sum(dim=1)
+    hill = [support.double(), found["effective"], found["participation"], 1 / found["hardest_share"]]
+    for larger, smaller in zip(hill, hill[1:], strict=False):
+        assert (larger[active] >= smaller[active] * (1 - 1e-12)).all()
+    assert torch.equal(active, support > 0)
+
+
+@given(seeds, names, st.floats(0, 0.5))
+@settings(max_examples=60, deadline=None)
+def test_above_and_below_eps_make_the_whole_and_the_count_is_strict(seed, name, eps):
+    pairs, loss = drawn(seed), losses.load(name)
+    weights, unit = loss.weight(pairs), loss.unit(pairs)
+    found = statistics.per_query(weights, unit, pairs, eps)
+    share = weights.abs() / unit
+    whole = torch.where(pairs.negative, share, 0).sum(dim=1)
+    torch.testing.assert_close(found["weight_above"] + found["weight_below"], whole)
+    slow = [sum(bool(pairs.negative[q, c]) and float(share[q, c]) > eps for c in range(9)) for q in range(6)]
+    assert found["contributing"].tolist() == slow
+    exactly = share[pairs.negative].max().item()
+    assert statistics.contributing(share, pairs, exactly).sum() == 0
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_idle_queries_of_all_negatives_are_those_of_the_hardest(seed):
+    pairs = drawn(seed)
+    every, hardest = losses.load("triplet"), losses.load("triplet_sh")
+    counts = [statistics.contributing(loss.weight(pairs).abs(), pairs, 0) for loss in (every, hardest)]
+    assert torch.equal(counts[0] == 0, counts[1] == 0)
+    assert counts[1].max() <= 1
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_push_and_pull_balance_where_the_loss_is_balanced(seed):
+    pairs = drawn(seed)
+    for loss in map(losses.load, LOSSES):
+        if loss.balanced:
+            weights = loss.weight(pairs)
+            torch.testing.assert_close(statistics.push(weights), statistics.pull(weights), rtol=1e-9, atol=1e-9)
+
+
+@given(seeds, st.sampled_from([0.01, 0.05, 0.2]), st.sampled_from([0.001, 0.01, 0.05]))
+@settings(max_examples=40, deadline=None)
+def test_eq7_agrees_with_the_slow_loop(seed, temperature, eps):
+    pairs = drawn(seed)
+    np.testing.assert_allclose(statistics.eq7(pairs, temperature, eps), oracles.eq7(pairs, temperature, eps), rtol=1e-12)
+
+
+def test_equal_weights_count_alike_in_every_measure():
+    """Seven of eight negatives push equally: all effective numbers are 7, and 90 % of 7 needs 7."""
+    scores = torch.tensor([[0.0] + 7 * [0.5] + [-1.0]], dtype=torch.float64)
+    pairs = Pairs(scores, torch.tensor([[True] + 8 * [False]]))
+    found = statistics.per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
+    assert found["contributing"].item() == found["n90"].item() == 7
+    for key in ("effective", "participation"):
+        assert found[key].item() == pytest.approx(7, rel=1e-14)
+    assert found["hardest_share"].item() == pytest.approx(1 / 7, rel=1e-14)
+    assert found["weight_positive"].item() == 7
+
+
+def test_a_query_without_push_is_zero_and_never_nan():
+    pairs = Pairs(torch.tensor([[1.0, -1.0, -1.0]], dtype=torch.float64), torch.tensor([[True, False, False]]))
+    found = statistics.per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
+    assert all(value.item() == 0 for value in found.values())
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-30, 1e30])
+def test_tiny_and_huge_weights_keep_their_spread(size):
+    pairs = Pairs(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([[True, False, False, False]]))
+    weights = torch.tensor([[-3.0, 1.0, 1.0, 1.0]], dtype=torch.float64) * size
+    assert statistics.effective(weights, pairs).item() == pytest.approx(3)
+    assert statistics.participation(weights, pairs).item() == pytest.approx(3)
+
+
+def test_perfect_captions_have_an_eq7_count_but_no_gradient():
+    """Five positives at one score, far above all negatives: Eq. 7 counts 4.0, all positives; the gradient is nil."""
+    scores = torch.tensor([5 * [1.0] + 20 * [0.0]], dtype=torch.float64)
+    pairs = Pairs(scores, torch.tensor([5 * [True] + 20 * [False]]))
+    loss = losses.load("smoothap")
+    assert statistics.eq7(pairs, 0.01).item() == 4
+    assert loss.weight(pairs).abs().max() < 1e-20
+    assert statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)["contributing"].item() == 0
