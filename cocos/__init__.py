@@ -17,6 +17,7 @@ _SUBPACKAGES = (
     "checkpoints",
     "conventions",
     "data",
+    "demo",
     "embeddings",
     "encoders",
     "errors",

@@ -7,12 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import seaborn as sns
 import xarray as xr
+from matplotlib.figure import Figure
 
 import cocos
 from cocos import checkpoints, measures, plots, results
@@ -31,11 +28,11 @@ def checkpoint() -> Checkpoint:
 
 def draw(datasets: list[xr.Dataset], path: Path) -> Path:
     """Draw one panel for each loss, and move the figure into place when it is whole."""
-    sns.set_theme(style="ticks", palette="colorblind", font="DejaVu Sans")
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.4), layout="constrained")
-    for data, ax in zip(datasets, axes.flat, strict=True):
-        plots.count(data, ax=ax)
-    figure.suptitle("Contributing negatives per query: one frozen model, four losses")
+    with matplotlib.rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans"}):
+        figure = Figure(figsize=(9, 6.4), layout="constrained")
+        for data, ax in zip(datasets, figure.subplots(2, 2).flat, strict=True):
+            plots.count(data, ax=ax)
+        figure.suptitle("Contributing negatives per query: one frozen model, four losses")
     about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
     os.close(handle)
@@ -44,7 +41,6 @@ def draw(datasets: list[xr.Dataset], path: Path) -> Path:
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-        plt.close(figure)
     return path
 
 

@@ -17,7 +17,7 @@ class UnsafeFile(InputError):
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:
     """Sentence for an unknown name: the nearest known one, or all of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known) or 'none'}"
     return f"unknown {kind} {name!r}: {hint}"
 

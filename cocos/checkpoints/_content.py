@@ -118,25 +118,25 @@ class File:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     @cached_property
-    def members(self) -> list[str]:
-        """Names in a zip archive; empty for anything else, or a damaged one."""
+    def members(self) -> list[str] | None:
+        """Names in a zip archive; None for anything else, or a damaged one."""
         try:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.namelist()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-            return []
+            return None
 
     @cached_property
     def kind(self) -> str:
         """One word for what the file is."""
         with open(self.path, "rb") as stream:
             head = stream.read(512)
-        inner = {name.split("/", 1)[-1] for name in self.members}
+        inner = {name.split("/", 1)[-1] for name in self.members or ()}
         header = int.from_bytes(head[:8], "little")
         if not head:
             return "empty"
         if head[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
-            if not self.members:
+            if self.members is None:
                 return "damaged zip"
             if any(name.endswith(".npy") for name in self.members):
                 return "npz"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,10 +32,11 @@ class Run:
     same_group: str
     checkpoint: Checkpoint | None
 
-    def sides(self) -> Iterator[tuple[str, Embeddings, bool]]:
+    @cached_property
+    def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
         """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
-        for place, name in enumerate(self.embeddings.directions):
-            yield name, self.embeddings.flip() if place else self.embeddings, bool(place)
+        seen = (self.embeddings, self.embeddings.flip())
+        return tuple((name, seen[i], i == 1) for i, name in enumerate(self.embeddings.directions))
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor]]:
         """Pairs and weights of a batch, in blocks of queries; in one block where the loss couples queries."""

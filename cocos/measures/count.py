@@ -92,9 +92,9 @@ def count(
         dtype=dtype,
         device=device,
     )
-    records = {name: [] for name, _, _ in run.sides()}
+    records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
-        for name, side, second in run.sides():
+        for name, side, second in run.sides:
             seen = batch.flip() if second else batch
             records[name].append(_of_batch(run, side, seen, eps, convention, second))
         if progress:

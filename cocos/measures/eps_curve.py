@@ -69,11 +69,11 @@ def eps_curve(
         dtype=dtype,
         device=device,
     )
-    directions = [name for name, _, _ in run.sides()]
+    directions = [name for name, _, _ in run.sides]
     total = np.zeros((len(directions), len(grid)), dtype=np.int64)
     idle, queries = np.zeros_like(total), np.zeros(len(directions), dtype=np.int64)
     for done, batch in enumerate(run.plan.batches):
-        for place, (_, side, second) in enumerate(run.sides()):
+        for place, (_, side, second) in enumerate(run.sides):
             for pairs, weights in run.blocks(side, batch.flip() if second else batch, whole=False):
                 share = torch.where(pairs.negative, weights.abs() / run.loss.unit(pairs), -1)
                 ladder = torch.as_tensor(grid, dtype=share.dtype, device=share.device).repeat(len(share), 1)

@@ -9,6 +9,8 @@ from matplotlib.ticker import MaxNLocator
 
 __all__ = ["count"]
 
+SHOWN = 0.995  # a few queries with very many negatives would squeeze all others against the axis
+
 
 def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Draw the distribution of contributing negatives per query, one line and one mean for each direction.
@@ -20,6 +22,7 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax = ax or plt.gca()
     counted = dataset["contributing"]
     edges = np.arange(-0.5, float(counted.max()) + 1.5)
+    shown = max(3.0, float(counted.quantile(SHOWN)))
     names = dataset["direction"].values
     for name, style, colour in zip(names, ("-", "--"), sns.color_palette("colorblind", 2), strict=False):
         values = counted.sel(direction=name).values
@@ -31,9 +34,12 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         xlabel="contributing negatives per query",
         ylabel="queries (%)",
         title=dataset.attrs["loss_repr"],
-        xlim=(-0.5, edges[-1]),
+        xlim=(-0.5, min(edges[-1], shown + 0.5)),
         ylim=(0, None),
     )
+    if shown + 0.5 < edges[-1]:
+        note = f"{100 * (1 - SHOWN):.1f} % of the queries\nhave more, up to {counted.max():.0f}"
+        ax.text(0.98, 0.72, note, transform=ax.transAxes, ha="right", va="top", fontsize="small", color="0.3")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False)
     sns.despine(ax=ax)

@@ -1,0 +1,315 @@
+"""Files: what is read, what is refused, and that nothing in a file is ever run."""
+
+import argparse
+import ast
+import io
+import os
+import pickle
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import cocos
+from cocos import InputError, UnsafeFile, checkpoints
+
+GENERATOR = np.random.default_rng(0)
+ARRAYS = {
+    "query": GENERATOR.normal(size=(6, 4)).astype(np.float32),
+    "candidate": GENERATOR.normal(size=(12, 4)).astype(np.float32),
+    "query_group": np.arange(6),
+    "candidate_group": np.repeat(np.arange(6), 2),
+}
+LABELLED = {"embeddings": ARRAYS["candidate"], "labels": np.repeat(np.arange(6), 2)}
+
+
+def tensors(arrays):
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def npz(path, arrays=ARRAYS, **more):
+    """Write arrays as npz under a name of any suffix."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays, **more)
+    path.write_bytes(stream.getvalue())
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors", "pt", "bin"])
+def test_a_file_of_embeddings_is_recognised_by_its_content(tmp_path, suffix):
+    path = tmp_path / f"embeddings.{suffix}"
+    if suffix == "npz":
+        npz(path)
+    elif suffix == "safetensors":
+        safetensors.torch.save_file(tensors(ARRAYS), path)
+    else:
+        torch.save(tensors(ARRAYS), path, _use_new_zipfile_serialization=suffix == "pt")
+    opened = cocos.open(path)
+    found = opened.embed(device="cpu")
+    assert opened.format == "embeddings"
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(getattr(found, name), array)
+    assert found.directions == ("i2t", "t2i")
+    misnamed = path.rename(tmp_path / "other.xyz")
+    assert checkpoints.open(misnamed).sha256 == opened.sha256
+
+
+def test_labelled_sets_proxies_directions_and_text_ids(tmp_path):
+    assert cocos.open(npz(tmp_path / "a.npz", LABELLED)).embed().directions == ("s2s",)
+    proxies = cocos.open(npz(tmp_path / "b.npz", LABELLED, proxies=ARRAYS["query"])).embed()
+    assert proxies.directions == ("s2p",)
+    named = cocos.open(npz(tmp_path / "c.npz", directions=np.array(["t2v", "v2t"]))).embed()
+    assert named.directions == ("t2v", "v2t")
+    words = {"query_group": np.array(list("fabcde")), "candidate_group": np.array(list("aabbccddeeff"))}
+    text = cocos.open(npz(tmp_path / "d.npz", ARRAYS | words)).embed()
+    assert text.query_group.tolist() == [5, 0, 1, 2, 3, 4]
+    one_to_one = {"query": ARRAYS["query"], "candidate": ARRAYS["query"]}
+    assert cocos.open(npz(tmp_path / "e.npz", one_to_one)).embed().query_group.tolist() == list(range(6))
+
+
+def test_a_group_of_unsigned_or_swapped_bytes_is_read(tmp_path):
+    odd = ARRAYS | {"query_group": np.arange(6, dtype=np.uint16), "query": ARRAYS["query"].astype(">f4")}
+    found = cocos.open(npz(tmp_path / "odd.npz", odd)).embed()
+    np.testing.assert_array_equal(found.query, ARRAYS["query"])
+
+
+class Bomb:
+    """A pickle that makes a file when it is loaded the unsafe way."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+class Harmless:
+    """An object of an unknown class."""
+
+
+def in_torch_zip(path, payload):
+    """A torch archive whose data.pkl is any pickle."""
+    torch.save({"a": torch.ones(2)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, payload if name.endswith("data.pkl") else content)
+    return path
+
+
+def legacy(path, payload):
+    """A torch file of the old container whose object is any pickle."""
+    head = b"".join(pickle.dumps(part, protocol=2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+    path.write_bytes(head + payload + pickle.dumps([], protocol=2))
+    return path
+
+
+BOMBS = {
+    "pickle": lambda path, load: path.write_bytes(load) and path,
+    "torch zip": in_torch_zip,
+    "torch legacy": legacy,
+}
+
+
+@pytest.mark.parametrize("container", ["pickle", "torch zip", "torch legacy"])
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("trust", [False, True])
+def test_a_pickle_that_would_run_a_command_is_refused_and_does_not_run(tmp_path, container, protocol, trust):
+    marker = tmp_path / "ran"
+    path = BOMBS[container](tmp_path / "model.pt", pickle.dumps({"model": Bomb(marker)}, protocol=protocol))
+    with pytest.raises(UnsafeFile, match=r"refused as unsafe: it would run \w+\.system when loaded"):
+        checkpoints.open(path, trust=trust)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("function", [eval, exec, __import__, getattr, pickle.loads, torch.load, np.load, io.open])
+def test_other_calls_that_run_code_are_refused(tmp_path, function):
+    class Call:
+        def __reduce__(self):
+            return function, ("1",)
+
+    path = in_torch_zip(tmp_path / "model.pt", pickle.dumps(Call(), protocol=2))
+    with pytest.raises(InputError):
+        checkpoints.open(path, trust=True).embed()
+
+
+def test_memoised_names_are_found(tmp_path):
+    """STACK_GLOBAL takes its names from the stack, which may have put them in a memo long before."""
+    marker = str(tmp_path / "ran").encode()
+    code = b"\x80\x04\x8c\x06system\x94\x8c\x05posix\x94\x8c\x03foo00h\x01h\x00\x93\x8c" + bytes([len(marker) + 6])
+    code += b"touch " + marker + b"\x85R."
+    path = tmp_path / "a.pkl"
+    path.write_bytes(code)
+    with pytest.raises(UnsafeFile, match=r"posix\.system"):
+        checkpoints.open(path)
+
+
+def whole_module(path):
+    torch.save(torch.nn.Linear(2, 2), path)
+
+
+def torchscript(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("m/data.pkl", "m/constants.pkl", "m/code/__torch__.py"):
+            archive.writestr(name, "")
+
+
+def exported(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("m/archive_format", "m/models/model.json"):
+            archive.writestr(name, "pt2")
+
+
+def truncated(path, source):
+    path.write_bytes(source.read_bytes()[:-60])
+
+
+def header(path, text):
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+UNUSABLE = {
+    "empty": (lambda p: p.write_bytes(b""), "is empty (0 bytes)"),
+    "text": (lambda p: p.write_text("<html>404 Not Found</html>\n"), "is a text file, not a checkpoint"),
+    "lfs": (lambda p: p.write_text("version https://git-lfs.github.com/spec/v1\n"), "a Git LFS pointer?"),
+    "noise": (lambda p: p.write_bytes(bytes(range(256))), "is no format that cocos knows"),
+    "whole module": (whole_module, "is a whole pickled model (torch.nn.modules.linear.Linear)"),
+    "torchscript": (torchscript, "is a TorchScript archive, a program; save tensors instead"),
+    "torch.export": (exported, "is a torch.export program"),
+    "plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "is a plain Python pickle"),
+    "npy": (lambda p: np.save(p.with_suffix(".npy"), ARRAYS["query"]) or p.with_suffix(".npy").rename(p), "is a single numpy array"),
+    "other zip": (lambda p: zipfile.ZipFile(p, "w").writestr("a.txt", "a"), "is a zip archive, but not of torch or numpy"),
+    "gzip": (lambda p: p.write_bytes(b"\x1f\x8b\x08rest"), "is compressed with gzip"),
+    "hdf5": (lambda p: p.write_bytes(b"\x89HDF\r\n\x1a\n"), "is an HDF5 or netCDF file"),
+    "bad safetensors": (lambda p: header(p, b'{"a": {"dtype": "F32"}}'), "is a damaged safetensors file"),
+    "state dict": (lambda p: torch.save({"net.w": torch.ones(2)}, p), "is a bare state dict of 1 tensors (net)"),
+    "training checkpoint": (lambda p: torch.save({"epoch": 3, "net": {}}, p), "architecture that cocos does not know (keys"),
+    "list": (lambda p: torch.save([1, 2], p), "holds a list, not named tensors"),
+    "unknown class": (lambda p: torch.save({"a": Harmless()}, p), "holds an object of class test_checkpoints.Harmless"),
+    "empty npz": (lambda p: npz(p, {}), "is a zip archive, but not of torch or numpy"),
+    "strange npz": (lambda p: npz(p, {}, x=np.ones(2)), "has no array 'query' (it holds x)"),
+    "half an npz": (lambda p: npz(p, {}, query=np.ones((2, 2))), "has no array 'candidate'"),
+    "labels missing": (lambda p: npz(p, {}, embeddings=np.ones((2, 2))), "has no array 'labels'"),
+    "object array": (
+        lambda p: npz(p, {}, query=np.array([{}, None]), candidate=np.ones((2, 2))),
+        "holds an array of Python objects",
+    ),
+    "text array": (
+        lambda p: npz(p, {}, query=np.array(["a"]), candidate=np.ones((2, 2))),
+        "query: dtype <U1, expected numbers",
+    ),
+    "widths": (
+        lambda p: npz(p, {}, query=np.ones((2, 2)), candidate=np.ones((2, 3))),
+        "query has width 2 and candidate has width 3",
+    ),
+    "groups": (
+        lambda p: npz(p, ARRAYS | {"query_group": np.arange(5)}),
+        "query_group: shape (5,), expected (6,)",
+    ),
+    "nan": (
+        lambda p: npz(p, {}, query=np.array([[1.0], [np.nan]]), candidate=np.ones((2, 1))),
+        "query: NaN or infinity in row 1 (of 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_file_that_cannot_be_used_gets_one_sentence(tmp_path, name):
+    write, sentence = UNUSABLE[name]
+    path = tmp_path / "model.pt"
+    write(path)
+    with pytest.raises(InputError) as error:
+        checkpoints.open(path).embed()
+    text = str(error.value)
+    assert sentence in text
+    assert str(path) in text
+    assert "\n" not in text and "\x1b" not in text and "weights_only" not in text
+    assert not isinstance(error.value, UnsafeFile)
+
+
+def test_missing_files_folders_and_truncated_archives(tmp_path):
+    with pytest.raises(InputError, match="there is no such file"):
+        checkpoints.open(tmp_path / "nothing.pt")
+    with pytest.raises(InputError, match="is a folder; name a checkpoint"):
+        checkpoints.open(tmp_path)
+    torch.save(tensors(ARRAYS), tmp_path / "whole.pt")
+    npz(tmp_path / "whole.npz")
+    for name in ("whole.pt", "whole.npz"):
+        truncated(tmp_path / "cut.pt", tmp_path / name)
+        with pytest.raises(InputError, match="is a truncated or damaged zip archive"):
+            checkpoints.open(tmp_path / "cut.pt")
+    torch.save(tensors(ARRAYS), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    truncated(tmp_path / "cut.pt", tmp_path / "old.pt")
+    with pytest.raises(InputError, match="is a damaged torch file"):
+        checkpoints.open(tmp_path / "cut.pt")
+
+
+@pytest.mark.parametrize("place", range(0, 2000, 90))
+def test_a_flipped_byte_never_gives_a_traceback(tmp_path, place):
+    path = tmp_path / "model.pt"
+    torch.save(tensors(ARRAYS) | {"opt": argparse.Namespace(margin=0.2)}, path)
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 0xFF
+    path.write_bytes(content)
+    try:
+        checkpoints.open(path).embed()
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+def test_plain_values_of_training_scripts_are_read(tmp_path):
+    extra = {"opt": argparse.Namespace(margin=0.2), "best": np.float64(1.5), "where": Path("a"), "mean": np.ones(2)}
+    for zipped in (True, False):
+        torch.save(tensors(ARRAYS) | extra, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+        assert len(checkpoints.open(tmp_path / "a.pt").embed().query) == 6
+
+
+def own_model(content, data, split, device):
+    """A user's function: any content to embeddings."""
+    assert (data, split, str(device)) == ("here", "train", "cpu")
+    return cocos.Embeddings(content["w"], content["w"])
+
+
+def test_a_function_of_the_users_reads_what_cocos_does_not_know(tmp_path):
+    torch.save({"w": torch.ones(3, 2), "extra": Harmless()}, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="--trust"):
+        checkpoints.open(tmp_path / "a.pt", data="here", model=own_model).embed(device="cpu")
+    opened = checkpoints.open(tmp_path / "a.pt", data="here", model=own_model, trust=True)
+    assert opened.embed(device="cpu").query.tolist() == torch.ones(3, 2).tolist()
+    named = checkpoints.open(tmp_path / "a.pt", data="here", model="test_checkpoints:own_model", trust=True)
+    assert len(named.embed(device="cpu").query) == 3
+    for model, sentence in (
+        ("nope", "write it as package.module:function"),
+        ("no.such:thing", "there is no module 'no' here"),
+        ("test_checkpoints:nothing", "has no 'nothing'"),
+        (lambda content, data, split, device: content["w"], "returned a Tensor, expected cocos.Embeddings"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            checkpoints.open(tmp_path / "a.pt", model=model, trust=True).embed()
+
+
+def test_losses_take_what_the_checkpoint_recorded():
+    opened = checkpoints.Checkpoint(
+        Path("a"), "", "native", {}, None, recorded={"ntxent": {"temperature": 0.07}}, trained_with="ntxent"
+    )
+    assert opened.loss() == (cocos.losses.load("ntxent", {"temperature": 0.07}), "temperature 0.07 (recorded in the checkpoint)")
+    assert opened.loss("ntxent", {"temperature": "0.5"})[1] == "temperature 0.5 (given)"
+    assert opened.loss("smoothap")[1] == "temperature 0.01 (default)"
+
+
+def test_every_torch_load_says_weights_only():
+    """TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD cannot change a call that says it."""
+    loads = []
+    for path in Path(cocos.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            assert called not in {"pickle.load", "pickle.loads", "eval", "exec"}, path
+            if called == "torch.load":
+                loads.append(path)
+                assert {k.arg: ast.unparse(k.value) for k in node.keywords}["weights_only"] == "True", path
+    assert [path.name for path in loads] == ["_content.py"]

@@ -1,0 +1,296 @@
+"""The command as a user meets it: a subprocess where the streams and exit codes matter, in-process elsewhere."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import results
+from cocos.cli import app
+
+COCOS = [sys.executable, "-m", "cocos"]
+PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run([*COCOS, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=PLAIN, check=False)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    generator = np.random.default_rng(3)
+    image = generator.normal(size=(50, 8)).astype(np.float32)
+    group = np.repeat(np.arange(50), 5)
+    caption = image[group] + 0.8 * generator.normal(size=(250, 8)).astype(np.float32)
+    return {"query": image, "candidate": caption, "query_group": np.arange(50), "candidate_group": group}
+
+
+@pytest.fixture
+def file(tmp_path, arrays):
+    np.savez(tmp_path / "embeddings.npz", **arrays)
+    return tmp_path / "embeddings.npz"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A cocos checkpoint that records NT-Xent at temperature 0.07, and lives on the example's data."""
+    return cocos.demo.checkpoint().path
+
+
+KEYS = {
+    "contributing_mean",
+    "contributing_sum",
+    "contributing_all",
+    "idle",
+    "weight_above",
+    "weight_below",
+    "weight_positive",
+    "effective",
+    "participation",
+    "n90",
+    "hardest_share",
+}
+
+
+def test_json_is_one_document_and_nothing_else(file):
+    done = run("count", file, "--loss", "ntxent", "--json", "--batch-size", 32)
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert document["cocos"] == cocos.__version__
+    assert document["checkpoint"]["path"] == str(file)
+    assert len(document["checkpoint"]["sha256"]) == 64
+    assert document["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.1}}
+    assert (document["batches"], document["batch_size"], document["seed"], document["eps"]) == (8, 32, 0, 0.01)
+    assert (document["convention"], document["device"]) == ("standard", "cpu")
+    for direction in ("i2t", "t2i"):
+        entry = document["directions"][direction]
+        assert KEYS <= entry.keys()
+        assert all(set(entry[key]) == {"mean", "std"} for key in KEYS)
+        assert entry["batches_without_active_queries"] == 0
+    assert "temperature 0.1 (default)" in done.stderr
+
+
+def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
+    out = tmp_path / "count.nc"
+    options = ["--loss", "smoothap", "-p", "temperature=0.05", "--eps", "0.02", "--batch-size", "16", "--seed", "4"]
+    done = call("count", file, *options, "--json", "--out", out)
+    assert done.exit_code == 0
+    embeddings = cocos.Embeddings(*arrays.values())
+    loss = cocos.losses.load("smoothap", {"temperature": 0.05})
+    expected = cocos.measures.count(embeddings, loss, 0.02, batch_size=16, seed=4)
+    summary = results.summary(expected)
+    assert json.loads(done.stdout)["directions"] == summary["directions"]
+    assert set(summary["directions"]["i2t"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
+    saved = results.open_dataset(out)
+    assert saved.attrs["loss_repr"] == "SmoothAP(temperature=0.05)"
+    np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
+
+
+def test_piped_output_is_plain_text(file):
+    done = run("count", file, "--batch-size", 64)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "ntxent(temperature=0.1), share above eps = 0.01, standard convention"
+    assert "4 batches of 64 pairs, seed 0; float64 on cpu" in lines[1]
+    assert any(line.startswith("C^A") and line.count("±") == 2 for line in lines)
+    quiet = run("count", file, "--batch-size", 64, "--quiet")
+    assert quiet.stdout == done.stdout and quiet.stderr == ""
+
+
+def test_conventions_samplings_and_formats(file):
+    published = json.loads(call("count", file, "--json", "--convention", "ecir2022", "--loss", "triplet").stdout)
+    standard = json.loads(call("count", file, "--json", "--loss", "triplet", "--same-group", "negative").stdout)
+    assert published["same_group"] == "negative"
+    a, b = (d["directions"]["t2i"]["contributing_sum"] for d in (published, standard))
+    assert a == b
+    assert published["directions"]["t2i"]["idle"] != standard["directions"]["t2i"]["idle"]
+    text = call("count", file, "--convention", "ecir2022", "--loss", "triplet").stdout
+    assert "summed along the wrong axis, as published" in text
+    groups = json.loads(call("count", file, "--json", "--sample", "groups", "--per-group", "2", "--batches", "1").stdout)
+    assert (groups["sample"], groups["batches"]) == ("groups", 1)
+    assert r"\begin{tabular}" in call("count", file, "--format", "latex").stdout
+    one = call("count", file, "--json", "--batch-size", "100000")
+    assert json.loads(one.stdout)["batches"] == 1
+    assert "note: batch size 100000 is above the 250 pairs there are: all of them make one batch" in one.stderr
+
+
+def test_losses_are_listed():
+    text = call("losses").stdout
+    for name in cocos.losses.names():
+        assert name in text
+    listed = json.loads(call("losses", "--json").stdout)
+    assert {"name": "triplet", "parameters": {"margin": 0.2}, "metric": "cosine", "gradient": "exact"}.items() <= listed[2].items()
+    assert "arXiv:1707.05612" in listed[2]["source"]
+
+
+def test_inspect_says_what_a_file_is_and_what_to_type(file):
+    text = call("inspect", file).stdout
+    assert "(250, 8) float32" in text
+    assert f"next: cocos count {file} --loss ntxent" in text
+    assert json.loads(call("inspect", file, "--json").stdout)["format"] == "embeddings"
+
+
+def test_version_and_help():
+    assert call("--version").stdout.strip() == f"cocos {cocos.__version__}"
+    assert "--loss" in call("count", "--help").stdout
+    assert run().returncode == 2
+
+
+def bad(arrays, **change):
+    """The embeddings with a fault."""
+    return {k: v for k, v in (arrays | change).items() if v is not None}
+
+
+def spoiled(array, value):
+    array = array.copy()
+    array[3] = value
+    return array
+
+
+FAULTS = {
+    "width": ({"query": np.ones((50, 7), np.float32)}, "query has width 7 and candidate has width 8"),
+    "groups": ({"query_group": np.arange(49)}, "query_group: shape (49,), expected (50,)"),
+    "missing groups": ({"query_group": None, "candidate_group": None}, "50 query rows, 250 candidate rows and no groups"),
+    "nan": (lambda a: {"query": spoiled(a["query"], np.nan)}, "query: NaN or infinity in row 3 (of 50)"),
+    "inf": (lambda a: {"candidate": spoiled(a["candidate"], np.inf)}, "candidate: NaN or infinity in row 3 (of 250)"),
+    "zero": (lambda a: {"candidate": spoiled(a["candidate"], 0)}, "candidate: zero vector in row 3"),
+    "lonely": (lambda a: {"query_group": spoiled(a["query_group"], 77)}, "query without any positive: row 3 (group 77)"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
+    change, sentence = FAULTS[name]
+    np.savez(tmp_path / "a.npz", **bad(arrays, **(change(arrays) if callable(change) else change)))
+    done = call("count", tmp_path / "a.npz", "--out", tmp_path / "a.nc", "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "a.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--loss", "ntxnt"], "unknown loss 'ntxnt': did you mean 'ntxent'?"),
+        (["-p", "temp=1"], "unknown parameter of ntxent 'temp': did you mean 'temperature'?"),
+        (["-p", "temperature=0"], "ntxent: temperature must be finite and above 0, got 0.0"),
+        (["-p", "temperature"], "parameter 'temperature': write it as NAME=VALUE"),
+        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
+        (["--batches", "0"], "batches: 0, expected at least 1"),
+        (["--eps", "-1"], "eps: -1.0, expected a share"),
+        (["--device", "cuda:99"], "device: 'cuda:99', but PyTorch finds"),
+        (["--device", "tpu"], "device: 'tpu', expected auto, cpu or cuda"),
+        (["--out", "no/such/folder/a.nc"], "there is no folder no/such/folder; create it first"),
+        (["--out", "a.txt"], "suffix '.txt', expected .nc"),
+        (["--data", "somewhere"], "holds embeddings already and needs no data"),
+        (["--model", "nothing"], "model 'nothing': write it as package.module:function"),
+        (["--convention", "ecir"], "Invalid value for '--convention'"),
+        (["--batch-size", "many"], "Invalid value for '--batch-size'"),
+    ],
+)
+def test_bad_options_get_one_sentence(file, arguments, sentence):
+    done = call("count", file, *arguments, "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_empty_and_text_files(tmp_path):
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "text.pt").write_text("not a checkpoint\n")
+    for name, sentence in (("no.pt", "there is no such file"), ("empty.pt", "is empty"), ("text.pt", "is a text file")):
+        for command in ("count", "inspect"):
+            done = call(command, tmp_path / name)
+            assert done.exit_code == 2
+            assert sentence in done.stderr and done.stderr.startswith("cocos: ")
+
+
+class Bomb:
+    """A pickle that makes a file when it is loaded the unsafe way."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
+    marker = tmp_path / "ran"
+    torch.save({"model": Bomb(marker)}, tmp_path / "zip.pt")
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb(marker)))
+    for name in ("zip.pt", "plain.pt"):
+        done = run("count", tmp_path / name, "--loss", "ntxent")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "is refused as unsafe: it would run" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not marker.exists()
+
+
+def test_an_interrupted_run_writes_nothing(tmp_path):
+    generator = np.random.default_rng(0)
+    side = generator.normal(size=(20_000, 64)).astype(np.float32)
+    np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
+    process = subprocess.Popen(
+        [*COCOS, "count", "large.npz", "--batches", "100000", "--out", "a.nc", "--json"],
+        cwd=tmp_path,
+        env=PLAIN,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(6)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert err.splitlines()[-1] == "cocos: interrupted; nothing was written"
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path) == ["large.npz"]
+
+
+def test_the_demo_runs_end_to_end(tmp_path):
+    done = run("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(tmp_path / "cocos-demo")) == ["count.nc", "count.png"]
+    data = results.open_dataset(tmp_path / "cocos-demo" / "count.nc")
+    assert data["loss"].values.tolist() == ["ntxent", "triplet", "triplet_sh", "smoothap"]
+    assert data["contributing_all"].sel(loss="ntxent").mean() > 1
+    for name in data["loss"].values:
+        assert f"{name} i2t" in done.stdout and f"{name} t2i" in done.stdout
+    assert (tmp_path / "cocos-demo" / "count.png").read_bytes().startswith(b"\x89PNG")
+    again = run("demo", cwd=tmp_path)
+    assert again.stdout == done.stdout
+    (tmp_path / "file").write_text("")
+    refused = run("demo", "--out", "file/inner", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "cannot be made" in refused.stderr
+
+
+def test_the_embedded_checkpoint_counts_with_what_it_recorded(tmp_path):
+    path = cocos.demo.checkpoint().path
+    done = run("count", path, "--batches", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["loss"]["name"] == "ntxent"
+    assert document["checkpoint"]["format"] == "native"
+    assert "(recorded in the checkpoint)" in done.stderr
+    given = json.loads(run("count", path, "--batches", "2", "--json", "-p", "temperature=0.05").stdout)
+    assert given["loss"]["parameters"] == {"temperature": 0.05}
+    text = call("inspect", path).stdout
+    assert "emoji_captions" in text and "trained with" in text

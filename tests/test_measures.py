@@ -1,0 +1,235 @@
+"""Counting, end to end in Python: Datasets, their sums, saving, tables and pictures."""
+
+import json
+import os
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import cocos
+from cocos import Embeddings, InputError, losses, measures, plots, results, scores, tables
+from cocos.batches import Batch, plan
+from cocos.measures import _weighing
+
+
+def planted(images=40, captions=3, width=8, noise=0.7, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(11)
+    image = torch.randn(images, width, generator=generator, dtype=dtype)
+    group = torch.arange(images).repeat_interleave(captions)
+    caption = image[group] + noise * torch.randn(len(group), width, generator=generator, dtype=dtype)
+    return Embeddings(image, caption, torch.arange(images), group)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return planted()
+
+
+def test_a_count_is_what_a_loop_over_queries_finds(embeddings):
+    data = measures.count(embeddings, "ntxent", batch_size=16, seed=5)
+    loss = losses.load("ntxent")
+    for b, batch in enumerate(plan(embeddings, batch_size=16, seed=5).batches):
+        for direction, side, drawn in (("i2t", embeddings, batch), ("t2i", embeddings.flip(), batch.flip())):
+            pairs = scores.pairs(side, drawn)
+            share = cocos.weights.autograd(loss, pairs).abs() * loss.temperature
+            for q in range(len(pairs.scores)):
+                slow = sum(bool(pairs.negative[q, c]) and share[q, c].item() > 0.01 for c in range(pairs.scores.shape[1]))
+                cell = data.sel(direction=direction).isel(batch=b, query=q)
+                assert cell["contributing"].item() == slow
+                assert cell["query_index"].item() == drawn.query_index[q].item()
+                assert cell["negatives"].item() == pairs.negative[q].sum().item()
+
+
+def test_the_numbers_of_a_batch_are_made_of_those_of_its_queries(embeddings):
+    data = measures.count(embeddings, "triplet", batch_size=16)
+    for direction in data["direction"].values:
+        for b in data["batch"].values:
+            one = data.sel(direction=direction, batch=b)
+            counted = one["contributing"].values[np.isfinite(one["contributing"].values)]
+            assert one["queries"].item() == len(counted)
+            assert one["contributing_sum"].item() == counted.sum()
+            assert one["idle"].item() == (counted == 0).sum()
+            assert one["contributing_all"].item() == pytest.approx(counted.mean())
+            assert one["contributing_mean"].item() == pytest.approx(counted[counted > 0].mean())
+
+
+def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
+    data = measures.count(embeddings, "smoothap", batch_size=1000)
+    assert data.sizes["batch"] == 1 and data.attrs["batch_size"] == 40
+    pairs = scores.pairs(embeddings)
+    loss = losses.load("smoothap")
+    expected = cocos.statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)["contributing"]
+    order = data["query_index"].sel(direction="i2t", batch=0).values[:40].astype(int)
+    np.testing.assert_array_equal(data["contributing"].sel(direction="i2t", batch=0).values[:40], expected[order])
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
+    whole = measures.count(embeddings, name, batch_size=64)
+    monkeypatch.setattr(_weighing, "BLOCK", 100)
+    blocks = measures.count(embeddings, name, batch_size=64)
+    np.testing.assert_array_equal(blocks["contributing"], whole["contributing"])
+    xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
+
+
+def test_a_seed_means_the_same_numbers(embeddings):
+    first, again, other = (measures.count(embeddings, "ntxent", batch_size=16, seed=s) for s in (1, 1, 2))
+    assert first.identical(again)
+    assert not first["contributing"].equals(other["contributing"])
+
+
+def test_the_flipped_set_has_the_same_counts(embeddings):
+    batches = plan(embeddings, batch_size=16).batches
+    straight = measures.count(embeddings, "ntxent", batches=batches)
+    flipped = measures.count(embeddings.flip(), "ntxent", batches=[b.flip() for b in batches])
+    assert flipped["direction"].values.tolist() == ["t2i", "i2t"]
+    for direction in ("i2t", "t2i"):
+        np.testing.assert_array_equal(
+            flipped["contributing"].sel(direction=direction), straight["contributing"].sel(direction=direction)
+        )
+
+
+def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
+    eye = torch.eye(8, dtype=torch.float64)
+    tight = Embeddings(torch.cat([eye, eye[:4]]), torch.cat([eye, eye[[1, 0, 3, 2]]]))
+    batches = [Batch(rows, rows, paired=True) for rows in (torch.arange(8), torch.arange(8, 12))]
+    data = measures.count(tight, "triplet", batches=batches)
+    entry = results.summary(data)["directions"]["i2t"]
+    assert entry["batches_without_active_queries"] == 1
+    # the first batch is perfect; in the second every positive scores 0, so all three negatives are within the margin
+    assert entry["contributing_mean"] == {"mean": 3.0, "std": 0.0}
+    assert entry["idle"]["mean"] == 4
+    idle = measures.count(tight, "triplet", batches=batches[:1])
+    summary = results.summary(idle)
+    assert summary["directions"]["t2i"]["contributing_mean"] == {"mean": None, "std": None}
+    assert "NaN" not in json.dumps(summary, allow_nan=False)
+    assert "1 batches have no contributing negative at all (i2t)" in tables.plain(tables.count(idle))
+
+
+def test_conventions_differ_where_they_are_said_to(embeddings):
+    options = {"batch_size": 16, "same_group": "ignore"}
+    for name, changed in (("triplet", {"t2i"}), ("triplet_sh", set()), ("ntxent", set())):
+        standard, published = (measures.count(embeddings, name, convention=c, **options) for c in ("standard", "ecir2022"))
+        for direction in ("i2t", "t2i"):
+            same = standard["contributing"].sel(direction=direction).equals(published["contributing"].sel(direction=direction))
+            assert same == (direction not in changed)
+        np.testing.assert_array_equal(standard["contributing_sum"], published["contributing_sum"])
+    assert measures.count(embeddings, "ntxent", convention="ecir2022").attrs["same_group"] == "negative"
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_labelled_sets_and_proxies_have_one_direction(name):
+    generator = torch.Generator().manual_seed(0)
+    samples, labels = torch.randn(60, 5, generator=generator), torch.arange(60) % 6
+    for embeddings, direction in (
+        (Embeddings.labelled(samples, labels), "s2s"),
+        (Embeddings.labelled(samples, labels, proxies=samples[:6]), "s2p"),
+    ):
+        data = measures.count(embeddings, name, batch_size=24)
+        assert data["direction"].values.tolist() == [direction]
+        assert data["contributing"].sum() > 0
+
+
+def test_a_curve_is_the_count_at_every_eps(embeddings):
+    grid = [0.0, 1e-4, 0.01, 0.2]
+    curve = measures.eps_curve(embeddings, "ntxent", grid, batch_size=16)
+    for eps in grid:
+        data = measures.count(embeddings, "ntxent", eps, batch_size=16)
+        for direction in ("i2t", "t2i"):
+            point = curve.sel(eps=eps, direction=direction)
+            assert point["contributing_all"].item() == pytest.approx(data["contributing"].sel(direction=direction).mean().item())
+            share = (data["contributing"].sel(direction=direction) == 0).sum() / data["queries"].sel(direction=direction).sum()
+            assert point["idle"].item() == pytest.approx(share.item())
+    with pytest.raises(InputError, match="in ascending order"):
+        measures.eps_curve(embeddings, "ntxent", [0.1, 0.01])
+
+
+def test_progress_is_told(embeddings):
+    seen = []
+    measures.count(embeddings, batch_size=50, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_dataset_is_saved_whole_and_opened_again(embeddings, tmp_path):
+    data = measures.count(embeddings, "ntxent", batch_size=16)
+    path = results.save(data, tmp_path / "count.nc")
+    assert results.open_dataset(path).identical(data)
+    first = path.read_bytes()
+    assert results.save(data, path).read_bytes() == first
+    assert os.listdir(tmp_path) == ["count.nc"]
+    assert {"loss_repr", "eps", "seed", "cocos", "torch"} <= data.attrs.keys()
+    assert all("long_name" in v.attrs and "units" in v.attrs for v in data.data_vars.values())
+
+
+def test_outputs_that_cannot_be_written_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, sentence in (
+        (tmp_path / "a.csv", "suffix '.csv', expected .nc"),
+        (tmp_path / "no" / "a.nc", "there is no folder"),
+        (tmp_path / "file" / "a.nc", "there is no folder"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            results.writable(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"eps": -0.1}, "eps: -0.1, expected a share"),
+        ({"eps": float("nan")}, "eps: nan"),
+        ({"convention": "ecir"}, "convention: 'ecir', expected one of standard, ecir2022"),
+        ({"dtype": "float16"}, "dtype: 'float16', expected one of float32, float64"),
+        ({"loss": "tripplet"}, "did you mean 'triplet'"),
+        ({"same_group": "drop"}, "same group: 'drop'"),
+    ],
+)
+def test_bad_options_get_a_sentence(embeddings, options, sentence):
+    with pytest.raises(InputError) as error:
+        measures.count(embeddings, **options)
+    assert sentence in str(error.value)
+
+
+def test_plots_draw_the_dataset(embeddings):
+    data = measures.count(embeddings, "ntxent", batch_size=16)
+    figure, axes = plt.subplots(2)
+    ax = plots.count(data, ax=axes[0])
+    for place, direction in enumerate(("i2t", "t2i")):
+        counted = data["contributing"].sel(direction=direction).values
+        counted = counted[np.isfinite(counted)]
+        drawn = ax.patches[place].get_data()
+        assert drawn.values.sum() == pytest.approx(100)
+        assert drawn.values[int(counted[0])] == pytest.approx(100 * (counted == counted[0]).mean())
+        assert f"{direction}, mean {counted.mean():.2f}" in [t.get_text() for t in ax.get_legend().get_texts()]
+    assert ax.get_xlabel() == "contributing negatives per query"
+    curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
+    ax = plots.eps_curve(curve, ax=axes[1])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), curve["contributing_all"].sel(direction="i2t"))
+    plt.close(figure)
+
+
+def test_latex_has_the_columns_of_the_published_tables(embeddings):
+    for name, symbols in (
+        ("triplet", "$C^{A}$ & $C^{B}$ & $C^{0}$"),
+        ("ntxent", "$C^{qv-}$ & $W^{qv-}$ & $W^{qv+}$"),
+        ("smoothap", "$C^{q}$ & $C^{0}$"),
+    ):
+        text = tables.latex(measures.count(embeddings, name, batch_size=16), "my_model 100%")
+        assert f"{symbols} & {symbols}" in text
+        assert r"my\_model 100\% & $" in text
+        assert text.count(r"\pm") == 2 * (symbols.count("&") + 1)
+
+
+def test_a_device_that_is_not_there_is_named():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    for name, sentence in (("cuda", "PyTorch finds 0 CUDA devices"), ("tpu", "expected auto, cpu or cuda")):
+        with pytest.raises(InputError, match=sentence):
+            cocos.encoders.device_of(name)
+    assert cocos.encoders.device_of("auto").type == "cpu"

@@ -1,0 +1,91 @@
+"""The laws of the house: data flows one way, losses know nothing of counting, start-up is light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cocos
+
+HOUSE = Path(cocos.__file__).parent
+ORDER = (
+    "errors",
+    "embeddings",
+    "batches",
+    "scores",
+    "losses",
+    "data",
+    "encoders",
+    "checkpoints",
+    "weights",
+    "statistics",
+    "conventions",
+    "results",
+    "measures",
+    "tables",
+    "plots",
+    "demo",
+    "cli",
+    "__main__",
+)
+FILES = sorted(HOUSE.rglob("*.py"))
+
+
+def floor(path):
+    return path.relative_to(HOUSE).with_suffix("").parts[0]
+
+
+def imported(path):
+    """Modules of the package that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in {path}"
+            yield node.module
+            if node.module == "cocos":
+                yield from (f"cocos.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOUSE)))
+def test_imports_never_go_back(path):
+    if floor(path) == "__init__":
+        return
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "cocos" and len(parts) > 1 and (HOUSE / f"{parts[1]}.py").exists() | (HOUSE / parts[1]).is_dir():
+            assert ORDER.index(parts[1]) <= ORDER.index(floor(path)), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if floor(p) == "losses" and not p.name.startswith("_")], ids=lambda p: p.name)
+def test_a_loss_imports_only_torch_and_pairs(path):
+    known = {"cocos.scores", "torch", "math", "dataclasses", "typing"}
+    assert set(imported(path)) <= known
+
+
+def test_every_file_has_its_place():
+    assert {floor(path) for path in FILES} - {"__init__"} == set(ORDER)
+
+
+def loaded_by(*arguments):
+    """Heavy packages that a fresh interpreter has loaded after it ran."""
+    code = f"import sys, runpy; sys.argv = ['cocos', *{arguments!r}]\n"
+    code += "try:\n  runpy.run_module('cocos', run_name='__main__')\nexcept SystemExit: pass\n" if arguments else "import cocos\n"
+    code += "print([m for m in ('torch', 'numpy', 'xarray', 'matplotlib', 'pandas', 'scipy') if m in sys.modules], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("count", "--help"), ("--version",)])
+def test_start_up_is_light(arguments):
+    assert loaded_by(*arguments) == "[]"
+
+
+def test_the_public_names_are_there():
+    for name in cocos.__all__:
+        assert getattr(cocos, name) is not None
+    with pytest.raises(AttributeError):
+        _ = cocos.nothing
+    assert callable(cocos.measures.count) and callable(cocos.plots.count)
