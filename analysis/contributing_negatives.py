@@ -15,7 +15,10 @@ FIGURES = Path(__file__).parent.parent / "figures"
 
 def main(out: Annotated[Path, typer.Option(help="Folder for the figure and its data.")] = FIGURES):
     """Write contributing_negatives.png and the Dataset beside it."""
-    with tempfile.TemporaryDirectory() as scratch, Progress(console=Console(stderr=True), transient=True) as bar:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Progress(console=Console(stderr=True), transient=True) as bar,
+    ):
 
         def start(what):
             task = bar.add_task(what, total=None)

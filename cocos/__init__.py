@@ -29,13 +29,18 @@ _SUBPACKAGES = (
     "statistics",
     "tables",
     "weights",
+    "writing",
 )
 
 __all__ = ["__version__", *_HOMES, *_SUBPACKAGES]
 
 
 def __getattr__(name: str):
-    """Import on first use: `import cocos` and `cocos --help` stay free of torch (PEP 562)."""
+    """Import on first use: `import cocos` and `cocos --help` stay free of torch (PEP 562).
+
+    Raises:
+        AttributeError: there is no such name.
+    """
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _SUBPACKAGES:

@@ -1,6 +1,5 @@
 """Seeded training batches, drawn from embeddings that were computed once."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -11,7 +10,7 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, rows
 
-__all__ = ["SAMPLINGS", "Batch", "Plan", "cut", "plan"]
+__all__ = ["SAMPLINGS", "Batch", "Plan", "check", "plan"]
 
 SAMPLINGS = ("pairs", "groups")
 SAMPLES_PER_CLASS = 4  # samples of one class in a batch of a labelled set: the m of m-per-class samplers
@@ -47,11 +46,6 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
 
 
-def cut(order: Tensor, size: int) -> list[Tensor]:
-    """Cut an order into consecutive batches; the last one may be smaller, as in the published protocol."""
-    return list(order.split(size))
-
-
 def _members(group: Tensor) -> dict[int, Tensor]:
     """Rows of every group, in ascending order."""
     order = group.argsort(stable=True)
@@ -69,7 +63,10 @@ def _require_positives(embeddings: Embeddings) -> None:
         _, inverse, sizes = embeddings.query_group.unique(return_inverse=True, return_counts=True)
         lonely, reason = sizes[inverse] < 2, "the only sample of its class"
     else:
-        lonely, reason = ~torch.isin(embeddings.query_group, embeddings.candidate_group), "no candidate of its group"
+        lonely, reason = (
+            ~torch.isin(embeddings.query_group, embeddings.candidate_group),
+            "no candidate of its group",
+        )
     lonely = lonely.nonzero().flatten().tolist()
     if lonely:
         groups = embeddings.query_group[lonely[:5]].tolist()
@@ -86,9 +83,9 @@ def _pairs(embeddings: Embeddings, size: int, generator: torch.Generator) -> Ite
     group = embeddings.candidate_group.cpu()[order].tolist()
     keep = torch.tensor([g in queries for g in group])
     pick = torch.rand(len(order), generator=generator, dtype=torch.float64).tolist()
-    query = torch.tensor(
-        [int(queries[g][int(p * len(queries[g]))]) for g, p in zip(group, pick, strict=True) if g in queries]
-    )
+    query = torch.tensor([
+        int(queries[g][int(p * len(queries[g]))]) for g, p in zip(group, pick, strict=True) if g in queries
+    ])
     for query_index, candidate_index in zip(query.split(size), order[keep].split(size), strict=True):
         yield Batch(query_index, candidate_index, paired=True)
 
@@ -113,8 +110,8 @@ def _classes(embeddings: Embeddings, size: int, per_class: int, generator: torch
     The rest of a class joins its last samples, so that none is alone in its batch.
     """
     chunks = []
-    for own in _members(embeddings.query_group.cpu()).values():
-        own = own[torch.randperm(len(own), generator=generator)]
+    for members in _members(embeddings.query_group.cpu()).values():
+        own = members[torch.randperm(len(members), generator=generator)]
         n = max(1, len(own) // per_class)
         chunks.append([*own[: per_class * (n - 1)].split(per_class), own[per_class * (n - 1) :]])
     drawn, held = [], 0
@@ -136,6 +133,22 @@ def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) 
     everything = torch.arange(len(embeddings.candidate))
     for query_index in torch.randperm(len(embeddings.query), generator=generator).split(size):
         yield Batch(query_index, everything, paired=False)
+
+
+def check(sample: str | None, batch_size: int, batches: int | None, per_group: int | None) -> None:
+    """Refuse options before anything is encoded.
+
+    Raises:
+        InputError: an option out of range.
+    """
+    if sample is not None and sample not in SAMPLINGS:
+        raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
+    if batch_size < 2:
+        raise InputError(f"batch size: {batch_size}, expected at least 2 (a batch of one has no negative)")
+    if batches is not None and batches < 1:
+        raise InputError(f"batches: {batches}, expected at least 1")
+    if per_group is not None and per_group < 1:
+        raise InputError(f"per group: {per_group}, expected at least 1")
 
 
 def plan(
@@ -166,15 +179,9 @@ def plan(
     Raises:
         InputError: an option out of range, or a query without any positive.
     """
-    if sample not in SAMPLINGS:
-        raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
-    if batch_size < 2:
-        raise InputError(f"batch size: {batch_size}, expected at least 2 (a batch of one has no negative)")
-    if batches is not None and batches < 1:
-        raise InputError(f"batches: {batches}, expected at least 1")
-    least = 2 if embeddings.shared else 1
-    if per_group is not None and per_group < least:
-        raise InputError(f"per group: {per_group}, expected at least {least}")
+    check(sample, batch_size, batches, per_group)
+    if per_group == 1 and embeddings.shared:
+        raise InputError("per group: 1, expected at least 2 samples of a class")
     _require_positives(embeddings)
     if sample == "pairs" and embeddings.shared:
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -47,23 +47,24 @@ def _say(text: str, *, quiet: bool = False) -> None:
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
-    """What the user can put right is one sentence on stderr, never a traceback."""
+def _sentences() -> Generator[None]:
+    """What the user can put right is one sentence on stderr, never a traceback.
+
+    Raises:
+        Exit: with the code that says why.
+    """
     try:
         yield
-    except UnsafeFile as error:
-        _say(f"cocos: {error}")
-        raise typer.Exit(3) from None
     except InputError as error:
         _say(f"cocos: {error}")
-        raise typer.Exit(2) from None
+        raise typer.Exit(3 if isinstance(error, UnsafeFile) else 2) from None
     except KeyboardInterrupt:
         _say("cocos: interrupted; nothing was written")
         raise typer.Exit(130) from None
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+def _progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None]]]:
     """A source of progress callbacks that show nothing for work of under two seconds."""
     bar, tasks, shown = None, {}, time.monotonic()
 
@@ -117,7 +118,10 @@ def _show(table) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, drawn = Console(highlight=False), Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns))
+    console, drawn = (
+        Console(highlight=False),
+        Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns)),
+    )
     for i, name in enumerate(table.columns):
         drawn.add_column(name, justify="right" if i and not table.left else "left", no_wrap=not i)
     for row in table.rows:
@@ -132,16 +136,28 @@ def _show(table) -> None:
 @app.command()
 def count(
     file: File,
-    loss: Annotated[str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")] = None,
-    param: Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")] = None,
+    loss: Annotated[
+        str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")
+    ] = None,
+    param: Annotated[
+        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
+    ] = None,
     eps: Annotated[float, Option(help="Smallest share of the gradient that contributes.")] = 0.01,
     batch_size: Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")] = 128,
     batches: Annotated[int | None, Option(help="How many. [one pass over the training set]")] = None,
-    sample: Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")] = None,
-    per_group: Annotated[int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")] = None,
-    same_group: Annotated[SameGroup | None, Option(help="Two captions of one image in a batch. [as the convention]")] = None,
+    sample: Annotated[
+        Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")
+    ] = None,
+    per_group: Annotated[
+        int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")
+    ] = None,
+    same_group: Annotated[
+        SameGroup | None, Option(help="Two captions of one image in a batch. [as the convention]")
+    ] = None,
     seed: Annotated[int, Option(help="Of the batches.")] = 0,
-    convention: Annotated[Convention, Option(help="How to count; ecir2022 as published, faults included.")] = Convention.standard,
+    convention: Annotated[
+        Convention, Option(help="How to count; ecir2022 as published, faults included.")
+    ] = Convention.standard,
     dtype: Annotated[Dtype, Option(help="Of the counting.")] = Dtype.float64,
     device: Device = "auto",
     split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
@@ -166,9 +182,8 @@ def count(
             results.writable(out)
         frozen = checkpoints.open(file, data=data, model=model, trust=trust)
         chosen, origin = frozen.loss(loss, parameters)
-        embeddings = frozen.embed(split, device, progress("encoding"))
         counted = measures.count(
-            embeddings,
+            frozen,
             chosen,
             eps,
             batches=batches,
@@ -179,8 +194,10 @@ def count(
             seed=seed,
             convention=convention.value,
             dtype=dtype.value,
-            progress=progress("counting"),
-        ).assign_attrs(frozen.identity(), split=split)
+            split=split,
+            device=device,
+            progress=progress,
+        )
         if out is not None:
             results.save(counted, out)
         name = counted.attrs["loss"]

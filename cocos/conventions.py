@@ -78,27 +78,23 @@ def as_published(
 
 def footnotes(loss, convention: str, *, directions: int) -> list[str]:
     """Where the two conventions differ for this loss, one sentence each; directions: how many were counted."""
-    published = convention == "ecir2022"
+    published, other = convention == "ecir2022", "(--convention ecir2022)"
     notes = []
     if isinstance(loss, Triplet) and directions == 2:
         notes.append(
-            "second direction, C^A and C^0: "
-            + (
-                "summed along the wrong axis, as published (how many queries each candidate serves); C^B is right"
-                if published
-                else "counted per query; the published counter sums along the wrong axis (--convention ecir2022)"
-            )
+            "second direction, C^A and C^0: summed along the wrong axis, as published (how many queries each candidate "
+            "serves); C^B is right"
+            if published
+            else f"second direction, C^A and C^0: the published counter sums along the wrong axis {other}"
         )
     if isinstance(loss, NTXent) and published:
-        notes.append("a share of exactly eps is in neither W^{qv-} nor the mass below eps, as published")
+        notes.append("a share of exactly eps is in neither W- nor the share of the other negatives, as published")
     if isinstance(loss, SmoothAP):
-        text = (
-            "Eq. 7 takes columns 5q..5q+4 for the positives of query q, as published: right for image queries with five "
-            "captions, wrong for every caption query but the first"
+        notes.append(
+            "Eq. 7 takes columns 5q to 5q+4 for the positives of query q, as published: right for image queries with "
+            "five captions, wrong for every caption query but the first"
             if published
-            else "Eq. 7 is counted with the true positives of each query; the published counter reads the wrong rows for "
-            "caption queries (--convention ecir2022)"
+            else f"Eq. 7 is counted over each query's own positives; the published counter reads wrong rows {other}"
         )
-        notes.append(text)
-        notes.append("Eq. 7 counts pairs, positives among them, some without any gradient; C^A, C^B, C^0 count the gradient")
+        notes.append("Eq. 7 counts pairs, positives among them, some without a gradient; C^A, C^B, C^0 count gradients")
     return notes

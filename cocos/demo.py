@@ -1,8 +1,5 @@
 """The embedded example, end to end: a frozen checkpoint, its real training data, four losses, one figure."""
 
-import os
-import tempfile
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -15,6 +12,8 @@ import cocos
 from cocos import checkpoints, measures, plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.errors import InputError
+from cocos.measures._weighing import Progress
+from cocos.writing import replacing
 
 __all__ = ["LOSSES", "checkpoint", "draw", "run"]
 
@@ -34,19 +33,12 @@ def draw(datasets: list[xr.Dataset], path: Path) -> Path:
             plots.count(data, ax=ax)
         figure.suptitle("Contributing negatives per query: one frozen model, four losses")
     about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=path.suffix)
-    os.close(handle)
-    try:
+    with replacing(path) as temporary:
         figure.savefig(temporary, dpi=160, metadata=about)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return path
 
 
-def run(
-    folder: Path, *, device: str = "auto", progress: Callable[[str], Callable[[int, int], None]]
-) -> tuple[list[xr.Dataset], list[Path]]:
+def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list[xr.Dataset], list[Path]]:
     """Encode the training data of the embedded checkpoint once and count for every loss.
 
     Args:
@@ -69,7 +61,9 @@ def run(
     embeddings = frozen.embed(device=device, progress=progress("encoding"))
     datasets = []
     for name in LOSSES:
-        data = measures.count(embeddings, frozen.loss(name)[0], progress=progress(f"counting {name}"))
+        data = measures.count(
+            embeddings, frozen.loss(name)[0], progress=lambda what, name=name: progress(f"{what} {name}")
+        )
         datasets.append(data.assign_attrs(frozen.identity()))
     together = xr.concat(
         datasets,

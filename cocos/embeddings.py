@@ -86,7 +86,9 @@ class Embeddings:
         if len(directions) not in {1, 2} or len(set(directions)) != len(directions):
             raise InputError(f"directions: {directions}, expected one name or two different ones")
         if self.shared and len(query) != len(candidate):
-            raise InputError(f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set")
+            raise InputError(
+                f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"
+            )
         object.__setattr__(self, "query", query)
         object.__setattr__(self, "candidate", candidate)
         object.__setattr__(self, "query_group", query_group.to(query.device))

@@ -1,7 +1,6 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
 import json
-import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ import xarray as xr
 
 import cocos
 from cocos.errors import InputError
+from cocos.writing import replacing
 
 __all__ = ["BATCH", "count", "eps_curve", "open_dataset", "provenance", "save", "summary", "writable"]
 
@@ -31,7 +31,10 @@ QUERY = {
     "query_index": ("row of the query in the embeddings", "1"),
 }
 BATCH = {
-    "contributing_mean": ("contributing negatives, mean over the queries with at least one (C^A)", "candidates"),
+    "contributing_mean": (
+        "contributing negatives, mean over the queries with at least one (C^A)",
+        "candidates",
+    ),
     "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative (C^0)", "queries"),
@@ -50,8 +53,9 @@ SPREAD = ("effective", "participation", "n90", "hardest_share")
 
 
 def provenance(loss, **more) -> dict:
-    """Attributes of a Dataset: the loss with all of its parameters, the options, the versions. No date: same runs
-    write the same bytes.
+    """Attributes of a Dataset: the loss with all of its parameters, the options, the versions.
+
+    There is no date among them: the same run writes the same bytes.
     """
     attrs = {
         "cocos": cocos.__version__,
@@ -93,7 +97,11 @@ def _per_batch(data: xr.Dataset, *, zero_when_idle: bool) -> xr.Dataset:
 
 
 def count(
-    records: dict[str, list[dict[str, torch.Tensor]]], same_group_pairs: list[int], attrs: dict, *, zero_when_idle: bool
+    records: dict[str, list[dict[str, torch.Tensor]]],
+    same_group_pairs: list[int],
+    attrs: dict,
+    *,
+    zero_when_idle: bool,
 ) -> xr.Dataset:
     """Label the counts of a run.
 
@@ -197,24 +205,13 @@ def save(data: xr.Dataset, path: Path) -> Path:
         InputError: the file cannot be written.
     """
     path = writable(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".nc")
-    os.close(handle)
+    encoding = {name: {"zlib": True, "complevel": 4} for name, v in data.data_vars.items() if v.ndim}
     try:
-        encoding = {name: {"zlib": True, "complevel": 4} for name, v in data.data_vars.items() if v.ndim}
-        data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
     except OSError as error:
         raise InputError(f"output {path}: cannot be written ({error.strerror or error})") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def open_dataset(path: Path) -> xr.Dataset:

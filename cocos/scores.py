@@ -9,7 +9,17 @@ from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest, rows
 
-__all__ = ["METRICS", "SAME_GROUP", "Pairs", "check", "cosine", "dot", "euclidean", "pairs", "squared_euclidean"]
+__all__ = [
+    "METRICS",
+    "SAME_GROUP",
+    "Pairs",
+    "check",
+    "cosine",
+    "dot",
+    "euclidean",
+    "pairs",
+    "squared_euclidean",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +65,11 @@ class Pairs:
         both = (self.positive & self.negative).nonzero()
         if len(both):
             raise InputError(f"pair {tuple(both[0].tolist())} is both positive and negative ({len(both)} such pairs)")
-        for name, length in (("candidate_group", shape[1]), ("query_norm", shape[0]), ("candidate_norm", shape[1])):
+        for name, length in (
+            ("candidate_group", shape[1]),
+            ("query_norm", shape[0]),
+            ("candidate_norm", shape[1]),
+        ):
             values = getattr(self, name)
             if values is not None and tuple(values.shape) != (length,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},)")

@@ -119,8 +119,8 @@ def eq7(pairs: Pairs, temperature: float, eps: float = 0.01, *, ranked: bool = T
     r"""Count of Eq. 7 for SmoothAP, (Q,): terms above eps, positives among them, averaged over the positives.
 
     A term is :math:`\sigma (1 - \sigma) / R_i^2` for a positive i and any other candidate j, with
-    :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank of i. It
-    is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of positives that no
+    :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank of i.
+    It is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of positives that no
     negative separates, whose gradient is 0.
 
     Args:

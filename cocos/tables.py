@@ -103,14 +103,19 @@ def count(data: xr.Dataset) -> Table:
     )
     parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
     head = [
-        f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, {summary['convention']} convention",
+        f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
+        f"{summary['convention']} convention",
         f"{_drawn(summary)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
     ]
     if data.attrs.get("gradient", "exact") != "exact":
         head.append(f"the weights are a {data.attrs['gradient'].replace('_', '-')} gradient")
     notes = _reading(data)
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
-    notes += [f"{n} batches have no contributing negative at all ({name}): left out of C^A" for name, n in without.items() if n]
+    notes += [
+        f"{n} batches have no contributing negative at all ({name}): left out of C^A"
+        for name, n in without.items()
+        if n
+    ]
     if summary["same_group_pairs"]:
         fate = "left out of the gradient" if summary["same_group"] == "ignore" else "kept as each other's negatives"
         notes.append(
@@ -126,16 +131,21 @@ def overview(datasets: list[xr.Dataset]) -> Table:
     for data in datasets:
         summary = results.summary(data)
         for direction, entry in summary["directions"].items():
-            rows.append((f"{summary['loss']['name']} {direction}", *(_number(entry[key]) for key, _ in OVERVIEW)))
+            rows.append((
+                f"{summary['loss']['name']} {direction}",
+                *(_number(entry[key]) for key, _ in OVERVIEW),
+            ))
         notes.append(f"{data.attrs['loss_repr']}: {_drawn(summary)}")
     first = results.summary(datasets[0])
+    file = first["checkpoint"]
     head = (
-        f"{Path(first['checkpoint']['path']).name}, sha256 {first['checkpoint']['sha256'][:12]}: mean ± deviation over batches,"
-        f" share above eps = {first['eps']:g}",
+        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}: mean ± deviation over batches, "
+        f"share above eps = {first['eps']:g}",
     )
     notes += [
         "C^A contributing negatives of a query that has any, C^B their sum over a batch, C^0 queries without any;",
-        "W- share of the negatives above eps, W+ of the positives; effective: exp entropy of the push; heaviest: its largest part.",
+        "W- share of the negatives above eps, W+ of the positives;",
+        "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative.",
         *_reading(datasets[0]),
     ]
     return Table(("", *(label for _, label in OVERVIEW)), tuple(rows), head, tuple(notes))
@@ -144,7 +154,13 @@ def overview(datasets: list[xr.Dataset]) -> Table:
 def losses(entries: list[dict]) -> Table:
     """Names, parameters with their defaults, scores and sources of losses."""
     rows = tuple(
-        (e["name"], ", ".join(f"{k}={v}" for k, v in e["parameters"].items()), e["metric"], e["gradient"], e["source"])
+        (
+            e["name"],
+            ", ".join(f"{k}={v}" for k, v in e["parameters"].items()),
+            e["metric"],
+            e["gradient"],
+            e["source"],
+        )
         for e in entries
     )
     return Table(("loss", "parameters", "score", "gradient", "source"), rows, left=True)
@@ -184,7 +200,10 @@ def plain(table: Table) -> str:
     lines = [table.columns, *table.rows] if any(table.columns) else table.rows
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
     body = [
-        "  ".join(cell.ljust(w) if i == 0 or table.left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if i == 0 or table.left else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
         for line in lines
     ]
     blocks = [block for block in (table.head, body, table.notes) if block]
@@ -204,21 +223,21 @@ def latex(data: xr.Dataset, label: str) -> str:
     wide = len(columns)
     top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{name}}}" for name in directions)
     names = " & ".join(f"${symbol}$" for _ in directions for _, symbol in columns)
-    cells = " & ".join(f"${_number(entry[key], sign=PLUS_MINUS, digits=2)}$" for entry in directions.values() for key, _ in columns)
-    label = label.replace("\\", "/").replace("_", r"\_").replace("&", r"\&").replace("%", r"\%").replace("#", r"\#")
-    return "\n".join(
-        [
-            f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, {summary['convention']} convention, "
-            f"{_drawn(summary)}",
-            f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
-            *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
-            rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
-            r"\toprule",
-            rf" & {top} \\",
-            rf" & {names} \\",
-            r"\midrule",
-            rf"{label} & {cells} \\",
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
+    cells = " & ".join(
+        f"${_number(entry[key], sign=PLUS_MINUS, digits=2)}$" for entry in directions.values() for key, _ in columns
     )
+    label = label.replace("\\", "/").replace("_", r"\_").replace("&", r"\&").replace("%", r"\%").replace("#", r"\#")
+    return "\n".join([
+        f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
+        f"{summary['convention']} convention, {_drawn(summary)}",
+        f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
+        *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
+        rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
+        r"\toprule",
+        rf" & {top} \\",
+        rf" & {names} \\",
+        r"\midrule",
+        rf"{label} & {cells} \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ])

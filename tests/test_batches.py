@@ -57,7 +57,8 @@ def test_queries_that_share_a_group_take_turns():
     drawn = plan(embeddings, batch_size=23)
     assert len(drawn.batches) == 1
     assert torch.equal(
-        embeddings.query_group[drawn.batches[0].query_index], embeddings.candidate_group[drawn.batches[0].candidate_index]
+        embeddings.query_group[drawn.batches[0].query_index],
+        embeddings.candidate_group[drawn.batches[0].candidate_index],
     )
     more = plan(embeddings, batch_size=23, batches=40).batches
     assert len({int(q) for b in more for q in b.query_index}) > 100
@@ -111,7 +112,9 @@ def test_a_batch_size_above_the_data_takes_all_and_says_so(sample, number, unit)
 
 def test_candidates_without_a_query_are_left_out_and_counted():
     embeddings = two_sided()
-    fewer = Embeddings(embeddings.query[:20], embeddings.candidate, embeddings.query_group[:20], embeddings.candidate_group)
+    fewer = Embeddings(
+        embeddings.query[:20], embeddings.candidate, embeddings.query_group[:20], embeddings.candidate_group
+    )
     drawn = plan(fewer, batch_size=50)
     assert sum(len(b.candidate_index) for b in drawn.batches) == 100
     assert drawn.notes == ("15 candidates have no query and are not drawn",)
@@ -135,8 +138,12 @@ def test_bad_options_get_a_sentence(options, sentence):
 def test_a_query_without_any_positive_is_named():
     embeddings = two_sided()
     keep = embeddings.candidate_group != 107
-    alone = Embeddings(embeddings.query, embeddings.candidate[keep], embeddings.query_group, embeddings.candidate_group[keep])
-    with pytest.raises(InputError, match=r"query without any positive: row 7 \(group 107\) has no candidate of its group"):
+    alone = Embeddings(
+        embeddings.query, embeddings.candidate[keep], embeddings.query_group, embeddings.candidate_group[keep]
+    )
+    with pytest.raises(
+        InputError, match=r"query without any positive: row 7 \(group 107\) has no candidate of its group"
+    ):
         plan(alone)
     with pytest.raises(InputError, match=r"row 0 \(group 0\) has the only sample of its class"):
         plan(labelled([1, 3]), sample="groups")

@@ -182,15 +182,30 @@ UNUSABLE = {
     "torchscript": (torchscript, "is a TorchScript archive, a program; save tensors instead"),
     "torch.export": (exported, "is a torch.export program"),
     "plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "is a plain Python pickle"),
-    "npy": (lambda p: np.save(p.with_suffix(".npy"), ARRAYS["query"]) or p.with_suffix(".npy").rename(p), "is a single numpy array"),
-    "other zip": (lambda p: zipfile.ZipFile(p, "w").writestr("a.txt", "a"), "is a zip archive, but not of torch or numpy"),
+    "npy": (
+        lambda p: np.save(p.with_suffix(".npy"), ARRAYS["query"]) or p.with_suffix(".npy").rename(p),
+        "is a single numpy array",
+    ),
+    "other zip": (
+        lambda p: zipfile.ZipFile(p, "w").writestr("a.txt", "a"),
+        "is a zip archive, but not of torch or numpy",
+    ),
     "gzip": (lambda p: p.write_bytes(b"\x1f\x8b\x08rest"), "is compressed with gzip"),
     "hdf5": (lambda p: p.write_bytes(b"\x89HDF\r\n\x1a\n"), "is an HDF5 or netCDF file"),
     "bad safetensors": (lambda p: header(p, b'{"a": {"dtype": "F32"}}'), "is a damaged safetensors file"),
-    "state dict": (lambda p: torch.save({"net.w": torch.ones(2)}, p), "is a bare state dict of 1 tensors (net)"),
-    "training checkpoint": (lambda p: torch.save({"epoch": 3, "net": {}}, p), "architecture that cocos does not know (keys"),
+    "state dict": (
+        lambda p: torch.save({"net.w": torch.ones(2)}, p),
+        "is a bare state dict of 1 tensors (net)",
+    ),
+    "training checkpoint": (
+        lambda p: torch.save({"epoch": 3, "net": {}}, p),
+        "architecture that cocos does not know (keys",
+    ),
     "list": (lambda p: torch.save([1, 2], p), "holds a list, not named tensors"),
-    "unknown class": (lambda p: torch.save({"a": Harmless()}, p), "holds an object of class test_checkpoints.Harmless"),
+    "unknown class": (
+        lambda p: torch.save({"a": Harmless()}, p),
+        "holds an object of class test_checkpoints.Harmless",
+    ),
     "empty npz": (lambda p: npz(p, {}), "is a zip archive, but not of torch or numpy"),
     "strange npz": (lambda p: npz(p, {}, x=np.ones(2)), "has no array 'query' (it holds x)"),
     "half an npz": (lambda p: npz(p, {}, query=np.ones((2, 2))), "has no array 'candidate'"),
@@ -263,7 +278,12 @@ def test_a_flipped_byte_never_gives_a_traceback(tmp_path, place):
 
 
 def test_plain_values_of_training_scripts_are_read(tmp_path):
-    extra = {"opt": argparse.Namespace(margin=0.2), "best": np.float64(1.5), "where": Path("a"), "mean": np.ones(2)}
+    extra = {
+        "opt": argparse.Namespace(margin=0.2),
+        "best": np.float64(1.5),
+        "where": Path("a"),
+        "mean": np.ones(2),
+    }
     for zipped in (True, False):
         torch.save(tensors(ARRAYS) | extra, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
         assert len(checkpoints.open(tmp_path / "a.pt").embed().query) == 6
@@ -297,7 +317,10 @@ def test_losses_take_what_the_checkpoint_recorded():
     opened = checkpoints.Checkpoint(
         Path("a"), "", "native", {}, None, recorded={"ntxent": {"temperature": 0.07}}, trained_with="ntxent"
     )
-    assert opened.loss() == (cocos.losses.load("ntxent", {"temperature": 0.07}), "temperature 0.07 (recorded in the checkpoint)")
+    assert opened.loss() == (
+        cocos.losses.load("ntxent", {"temperature": 0.07}),
+        "temperature 0.07 (recorded in the checkpoint)",
+    )
     assert opened.loss("ntxent", {"temperature": "0.5"})[1] == "temperature 0.5 (given)"
     assert opened.loss("smoothap")[1] == "temperature 0.01 (default)"
 

@@ -22,7 +22,9 @@ PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_CO
 
 
 def run(*arguments, cwd=None):
-    return subprocess.run([*COCOS, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=PLAIN, check=False)
+    return subprocess.run(
+        [*COCOS, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=PLAIN, check=False
+    )
 
 
 def call(*arguments):
@@ -42,12 +44,6 @@ def arrays():
 def file(tmp_path, arrays):
     np.savez(tmp_path / "embeddings.npz", **arrays)
     return tmp_path / "embeddings.npz"
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A cocos checkpoint that records NT-Xent at temperature 0.07, and lives on the example's data."""
-    return cocos.demo.checkpoint().path
 
 
 KEYS = {
@@ -73,7 +69,12 @@ def test_json_is_one_document_and_nothing_else(file):
     assert document["checkpoint"]["path"] == str(file)
     assert len(document["checkpoint"]["sha256"]) == 64
     assert document["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.1}}
-    assert (document["batches"], document["batch_size"], document["seed"], document["eps"]) == (8, 32, 0, 0.01)
+    assert (document["batches"], document["batch_size"], document["seed"], document["eps"]) == (
+        8,
+        32,
+        0,
+        0.01,
+    )
     assert (document["convention"], document["device"]) == ("standard", "cpu")
     for direction in ("i2t", "t2i"):
         entry = document["directions"][direction]
@@ -85,7 +86,18 @@ def test_json_is_one_document_and_nothing_else(file):
 
 def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
     out = tmp_path / "count.nc"
-    options = ["--loss", "smoothap", "-p", "temperature=0.05", "--eps", "0.02", "--batch-size", "16", "--seed", "4"]
+    options = [
+        "--loss",
+        "smoothap",
+        "-p",
+        "temperature=0.05",
+        "--eps",
+        "0.02",
+        "--batch-size",
+        "16",
+        "--seed",
+        "4",
+    ]
     done = call("count", file, *options, "--json", "--out", out)
     assert done.exit_code == 0
     embeddings = cocos.Embeddings(*arrays.values())
@@ -120,7 +132,9 @@ def test_conventions_samplings_and_formats(file):
     assert published["directions"]["t2i"]["idle"] != standard["directions"]["t2i"]["idle"]
     text = call("count", file, "--convention", "ecir2022", "--loss", "triplet").stdout
     assert "summed along the wrong axis, as published" in text
-    groups = json.loads(call("count", file, "--json", "--sample", "groups", "--per-group", "2", "--batches", "1").stdout)
+    groups = json.loads(
+        call("count", file, "--json", "--sample", "groups", "--per-group", "2", "--batches", "1").stdout
+    )
     assert (groups["sample"], groups["batches"]) == ("groups", 1)
     assert r"\begin{tabular}" in call("count", file, "--format", "latex").stdout
     one = call("count", file, "--json", "--batch-size", "100000")
@@ -133,7 +147,12 @@ def test_losses_are_listed():
     for name in cocos.losses.names():
         assert name in text
     listed = json.loads(call("losses", "--json").stdout)
-    assert {"name": "triplet", "parameters": {"margin": 0.2}, "metric": "cosine", "gradient": "exact"}.items() <= listed[2].items()
+    assert {
+        "name": "triplet",
+        "parameters": {"margin": 0.2},
+        "metric": "cosine",
+        "gradient": "exact",
+    }.items() <= listed[2].items()
     assert "arXiv:1707.05612" in listed[2]["source"]
 
 
@@ -164,11 +183,20 @@ def spoiled(array, value):
 FAULTS = {
     "width": ({"query": np.ones((50, 7), np.float32)}, "query has width 7 and candidate has width 8"),
     "groups": ({"query_group": np.arange(49)}, "query_group: shape (49,), expected (50,)"),
-    "missing groups": ({"query_group": None, "candidate_group": None}, "50 query rows, 250 candidate rows and no groups"),
+    "missing groups": (
+        {"query_group": None, "candidate_group": None},
+        "50 query rows, 250 candidate rows and no groups",
+    ),
     "nan": (lambda a: {"query": spoiled(a["query"], np.nan)}, "query: NaN or infinity in row 3 (of 50)"),
-    "inf": (lambda a: {"candidate": spoiled(a["candidate"], np.inf)}, "candidate: NaN or infinity in row 3 (of 250)"),
+    "inf": (
+        lambda a: {"candidate": spoiled(a["candidate"], np.inf)},
+        "candidate: NaN or infinity in row 3 (of 250)",
+    ),
     "zero": (lambda a: {"candidate": spoiled(a["candidate"], 0)}, "candidate: zero vector in row 3"),
-    "lonely": (lambda a: {"query_group": spoiled(a["query_group"], 77)}, "query without any positive: row 3 (group 77)"),
+    "lonely": (
+        lambda a: {"query_group": spoiled(a["query_group"], 77)},
+        "query without any positive: row 3 (group 77)",
+    ),
 }
 
 
@@ -212,7 +240,11 @@ def test_bad_options_get_one_sentence(file, arguments, sentence):
 def test_missing_empty_and_text_files(tmp_path):
     (tmp_path / "empty.pt").write_bytes(b"")
     (tmp_path / "text.pt").write_text("not a checkpoint\n")
-    for name, sentence in (("no.pt", "there is no such file"), ("empty.pt", "is empty"), ("text.pt", "is a text file")):
+    for name, sentence in (
+        ("no.pt", "there is no such file"),
+        ("empty.pt", "is empty"),
+        ("text.pt", "is a text file"),
+    ):
         for command in ("count", "inspect"):
             done = call(command, tmp_path / name)
             assert done.exit_code == 2

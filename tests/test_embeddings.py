@@ -99,14 +99,26 @@ BAD = float("nan")
         ((torch.ones(2, 3), torch.ones(3, 3)), "2 query rows, 3 candidate rows and no groups"),
         ((torch.ones(3), torch.ones(2, 4)), "query: shape (3,), expected two dimensions"),
         ((torch.ones(0, 3), torch.ones(2, 3)), "query: shape (0, 3) holds no embedding"),
-        ((torch.ones(2, 3).long(), torch.ones(2, 3)), "query: dtype torch.int64, expected a floating-point dtype"),
+        (
+            (torch.ones(2, 3).long(), torch.ones(2, 3)),
+            "query: dtype torch.int64, expected a floating-point dtype",
+        ),
         ((torch.tensor([[1.0], [BAD]]), torch.ones(2, 1)), "query: NaN or infinity in row 1 (of 2)"),
-        ((torch.ones(9, 1), torch.full((9, 1), math.inf)), "NaN or infinity in rows 0, 1, 2, 3, 4 and 4 more (of 9)"),
+        (
+            (torch.ones(9, 1), torch.full((9, 1), math.inf)),
+            "NaN or infinity in rows 0, 1, 2, 3, 4 and 4 more (of 9)",
+        ),
         ((torch.ones(2, 3), torch.ones(2, 3).double()), "give both the same dtype and device"),
         ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], None), "candidate_group is missing"),
         ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], [0]), "candidate_group: shape (1,), expected (2,)"),
-        ((torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]), "query_group: dtype torch.float32, expected whole"),
-        ((torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")), "expected one name or two different ones"),
+        (
+            (torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]),
+            "query_group: dtype torch.float32, expected whole",
+        ),
+        (
+            (torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")),
+            "expected one name or two different ones",
+        ),
     ],
 )
 def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
@@ -120,10 +132,19 @@ def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
     [
         ((torch.ones(2), torch.ones(2).bool()), "expected floating point (queries, candidates)"),
         ((torch.ones(1, 2), torch.ones(1, 2)), "positive: torch.float32 of shape (1, 2), expected bool"),
-        ((torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 3).bool()), "negative: torch.bool of shape (1, 3)"),
-        ((torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 2).bool()), "pair (0, 0) is both positive and"),
+        (
+            (torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 3).bool()),
+            "negative: torch.bool of shape (1, 3)",
+        ),
+        (
+            (torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 2).bool()),
+            "pair (0, 0) is both positive and",
+        ),
         ((torch.tensor([[BAD]]), torch.ones(1, 1).bool()), "scores: NaN or infinity in row 0"),
-        ((torch.ones(1, 2), torch.ones(1, 2).bool(), None, torch.ones(3)), "candidate_group: shape (3,), expected (2,)"),
+        (
+            (torch.ones(1, 2), torch.ones(1, 2).bool(), None, torch.ones(3)),
+            "candidate_group: shape (3,), expected (2,)",
+        ),
     ],
 )
 def test_pairs_that_cannot_be_used_are_named(arguments, sentence):

@@ -171,7 +171,11 @@ def test_gap_finds_a_wrong_closed_form(random_pairs):
     ("name", "parameters", "sentence"),
     [
         ("ntxnt", {}, "unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        ("ntxent", {"temprature": 1}, "unknown parameter of ntxent 'temprature': did you mean 'temperature'?"),
+        (
+            "ntxent",
+            {"temprature": 1},
+            "unknown parameter of ntxent 'temprature': did you mean 'temperature'?",
+        ),
         ("ntxent", {"temperature": 0}, "ntxent: temperature must be finite and above 0, got 0.0"),
         ("ntxent", {"temperature": "warm"}, "parameter temperature: 'warm' is not a float"),
         ("ntxent", {"temperature": float("nan")}, "ntxent: temperature must be finite and above 0, got nan"),

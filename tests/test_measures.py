@@ -40,7 +40,9 @@ def test_a_count_is_what_a_loop_over_queries_finds(embeddings):
             pairs = scores.pairs(side, drawn)
             share = cocos.weights.autograd(loss, pairs).abs() * loss.temperature
             for q in range(len(pairs.scores)):
-                slow = sum(bool(pairs.negative[q, c]) and share[q, c].item() > 0.01 for c in range(pairs.scores.shape[1]))
+                slow = sum(
+                    bool(pairs.negative[q, c]) and share[q, c].item() > 0.01 for c in range(pairs.scores.shape[1])
+                )
                 cell = data.sel(direction=direction).isel(batch=b, query=q)
                 assert cell["contributing"].item() == slow
                 assert cell["query_index"].item() == drawn.query_index[q].item()
@@ -92,7 +94,8 @@ def test_the_flipped_set_has_the_same_counts(embeddings):
     assert flipped["direction"].values.tolist() == ["t2i", "i2t"]
     for direction in ("i2t", "t2i"):
         np.testing.assert_array_equal(
-            flipped["contributing"].sel(direction=direction), straight["contributing"].sel(direction=direction)
+            flipped["contributing"].sel(direction=direction),
+            straight["contributing"].sel(direction=direction),
         )
 
 
@@ -116,9 +119,15 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
 def test_conventions_differ_where_they_are_said_to(embeddings):
     options = {"batch_size": 16, "same_group": "ignore"}
     for name, changed in (("triplet", {"t2i"}), ("triplet_sh", set()), ("ntxent", set())):
-        standard, published = (measures.count(embeddings, name, convention=c, **options) for c in ("standard", "ecir2022"))
+        standard, published = (
+            measures.count(embeddings, name, convention=c, **options) for c in ("standard", "ecir2022")
+        )
         for direction in ("i2t", "t2i"):
-            same = standard["contributing"].sel(direction=direction).equals(published["contributing"].sel(direction=direction))
+            same = (
+                standard["contributing"]
+                .sel(direction=direction)
+                .equals(published["contributing"].sel(direction=direction))
+            )
             assert same == (direction not in changed)
         np.testing.assert_array_equal(standard["contributing_sum"], published["contributing_sum"])
     assert measures.count(embeddings, "ntxent", convention="ecir2022").attrs["same_group"] == "negative"
@@ -144,8 +153,12 @@ def test_a_curve_is_the_count_at_every_eps(embeddings):
         data = measures.count(embeddings, "ntxent", eps, batch_size=16)
         for direction in ("i2t", "t2i"):
             point = curve.sel(eps=eps, direction=direction)
-            assert point["contributing_all"].item() == pytest.approx(data["contributing"].sel(direction=direction).mean().item())
-            share = (data["contributing"].sel(direction=direction) == 0).sum() / data["queries"].sel(direction=direction).sum()
+            assert point["contributing_all"].item() == pytest.approx(
+                data["contributing"].sel(direction=direction).mean().item()
+            )
+            share = (data["contributing"].sel(direction=direction) == 0).sum() / data["queries"].sel(
+                direction=direction
+            ).sum()
             assert point["idle"].item() == pytest.approx(share.item())
     with pytest.raises(InputError, match="in ascending order"):
         measures.eps_curve(embeddings, "ntxent", [0.1, 0.01])
@@ -153,8 +166,8 @@ def test_a_curve_is_the_count_at_every_eps(embeddings):
 
 def test_progress_is_told(embeddings):
     seen = []
-    measures.count(embeddings, batch_size=50, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    measures.count(embeddings, batch_size=50, progress=lambda what: lambda *numbers: seen.append((what, *numbers)))
+    assert seen == [("counting", 1, 3), ("counting", 2, 3), ("counting", 3, 3)]
 
 
 def test_a_dataset_is_saved_whole_and_opened_again(embeddings, tmp_path):

@@ -12,6 +12,7 @@ import cocos
 HOUSE = Path(cocos.__file__).parent
 ORDER = (
     "errors",
+    "writing",
     "embeddings",
     "batches",
     "scores",
@@ -30,6 +31,7 @@ ORDER = (
     "cli",
     "__main__",
 )
+HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich")
 FILES = sorted(HOUSE.rglob("*.py"))
 
 
@@ -59,7 +61,9 @@ def test_imports_never_go_back(path):
             assert ORDER.index(parts[1]) <= ORDER.index(floor(path)), f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if floor(p) == "losses" and not p.name.startswith("_")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if floor(p) == "losses" and not p.name.startswith("_")], ids=lambda p: p.name
+)
 def test_a_loss_imports_only_torch_and_pairs(path):
     known = {"cocos.scores", "torch", "math", "dataclasses", "typing"}
     assert set(imported(path)) <= known
@@ -72,8 +76,12 @@ def test_every_file_has_its_place():
 def loaded_by(*arguments):
     """Heavy packages that a fresh interpreter has loaded after it ran."""
     code = f"import sys, runpy; sys.argv = ['cocos', *{arguments!r}]\n"
-    code += "try:\n  runpy.run_module('cocos', run_name='__main__')\nexcept SystemExit: pass\n" if arguments else "import cocos\n"
-    code += "print([m for m in ('torch', 'numpy', 'xarray', 'matplotlib', 'pandas', 'scipy') if m in sys.modules], file=sys.stderr)"
+    code += (
+        "try:\n  runpy.run_module('cocos', run_name='__main__')\nexcept SystemExit: pass\n"
+        if arguments
+        else "import cocos\n"
+    )
+    code += f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stderr.strip().splitlines()[-1]
 

@@ -31,7 +31,9 @@ def case(family, name):
     return {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
 
 
-TRIPLETS = [("triplet", name) for name in cases("triplet")] + [("edge", name) for name in cases("edge", prefix="triplet")]
+TRIPLETS = [("triplet", name) for name in cases("triplet")] + [
+    ("edge", name) for name in cases("edge", prefix="triplet")
+]
 NTXENTS = [("ntxent", name) for name in cases("ntxent")] + [("edge", name) for name in cases("edge", prefix="ntxent")]
 SMOOTHAPS = [("smoothap", name) for name in cases("smoothap")] + [
     ("edge", name) for name in cases("edge", prefix="smoothap")
@@ -124,7 +126,10 @@ def test_ntxent(family, name, convention):
             np.testing.assert_allclose(found["weight_positive"], data[f"cor/wpos_{direction}"], rtol=1e-9, atol=1e-12)
             everything = found["weight_above"] + found["weight_below"]
             np.testing.assert_allclose(everything, data[f"cor/wneg_all_{direction}"], rtol=1e-9, atol=1e-12)
-            for key, value in (("CA", over_active(found["contributing"])), ("CB", found["contributing"].sum())):
+            for key, value in (
+                ("CA", over_active(found["contributing"])),
+                ("CB", found["contributing"].sum()),
+            ):
                 if f"cor/{direction}_{key}" in data:
                     same(value, data[f"cor/{direction}_{key}"])
         if convention == "ecir2022":
@@ -168,7 +173,10 @@ def test_smoothap(family, name, convention):
             same((found == 0).sum(), data[f"ref/zeros_{direction}"])
         if f"ref/grad_scores_{direction}" in data:
             np.testing.assert_allclose(
-                loss.weight(pairs) / len(pairs.scores), data[f"ref/grad_scores_{direction}"], rtol=0, atol=1e-9
+                loss.weight(pairs) / len(pairs.scores),
+                data[f"ref/grad_scores_{direction}"],
+                rtol=0,
+                atol=1e-9,
             )
     same(sum(loss(pairs).mean() for pairs in sides) / 2, data["ref/loss"])
 
@@ -208,7 +216,9 @@ def run_of(name):
     data = case("protocol", name)
     images, captions = torch.from_numpy(data["in/images"]), torch.from_numpy(data["in/captions"])
     each = len(captions) // len(images)
-    embeddings = Embeddings(images, captions, torch.arange(len(images)), torch.arange(len(images)).repeat_interleave(each))
+    embeddings = Embeddings(
+        images, captions, torch.arange(len(images)), torch.arange(len(images)).repeat_interleave(each)
+    )
     parameters = {"margin": "in/margin"} if "triplet" in name else {"temperature": "in/tau"}
     kind = {"triplet_all": "triplet"}.get(name, name)
     loss = losses.load(kind, {key: float(data[field]) for key, field in parameters.items()})
@@ -233,7 +243,9 @@ def test_the_published_pass_is_reproduced(name):
         np.testing.assert_allclose(values, data["ref/per_batch"][:, place], rtol=MEAN, atol=1e-7, err_msg=column)
         same(values.mean(), data["ref/mean"][place])
         same(values.std(), data["ref/std"][place])
-    assert counted["same_group_pairs"].values.tolist() == data.get("cor/same_image_pairs", np.zeros(len(batches))).tolist()
+    assert (
+        counted["same_group_pairs"].values.tolist() == data.get("cor/same_image_pairs", np.zeros(len(batches))).tolist()
+    )
 
 
 @pytest.mark.parametrize("same_group", ["negative", "ignore"])

@@ -64,7 +64,9 @@ class Scaled:
 def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, factor):
     pairs, loss = drawn(seed), losses.load(name)
     scaled = Scaled(loss, factor)
-    torch.testing.assert_close(scaled.weight(pairs), cocos.weights.autograd(scaled, pairs), rtol=1e-9, atol=1e-9 * factor)
+    torch.testing.assert_close(
+        scaled.weight(pairs), cocos.weights.autograd(scaled, pairs), rtol=1e-9, atol=1e-9 * factor
+    )
     before = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)
     after = statistics.per_query(scaled.weight(pairs), scaled.unit(pairs), pairs)
     for key in set(before) - {"push", "pull"}:
@@ -129,7 +131,9 @@ def test_push_and_pull_balance_where_the_loss_is_balanced(seed):
 @settings(max_examples=40, deadline=None)
 def test_eq7_agrees_with_the_slow_loop(seed, temperature, eps):
     pairs = drawn(seed)
-    np.testing.assert_allclose(statistics.eq7(pairs, temperature, eps), oracles.eq7(pairs, temperature, eps), rtol=1e-12)
+    np.testing.assert_allclose(
+        statistics.eq7(pairs, temperature, eps), oracles.eq7(pairs, temperature, eps), rtol=1e-12
+    )
 
 
 def test_equal_weights_count_alike_in_every_measure():

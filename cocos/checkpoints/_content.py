@@ -8,9 +8,11 @@ import pickletools
 import re
 import types
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import safetensors
@@ -24,8 +26,8 @@ __all__ = ["File", "Placeholder", "describe"]
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first pickle of torch files before 1.6
 SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
-    "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., candidate=...,"
-    " query_group=..., candidate_group=...), then `cocos count FILE`"
+    "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
+    "candidate=..., query_group=..., candidate_group=...), then `cocos count FILE`"
 )
 RUNS_CODE = re.compile(
     r"^(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|timeit|webbrowser|signal|"
@@ -47,33 +49,30 @@ class Placeholder:
         self.state = state
 
 
-def _allowed() -> list:
-    """Classes that training scripts leave in checkpoints and that only hold values."""
-    scalar, reconstruct = np._core.multiarray.scalar, np._core.multiarray._reconstruct
-    paths = ("pathlib.PosixPath", "pathlib.WindowsPath", "pathlib._local.PosixPath", "pathlib._local.WindowsPath")
-    return [
-        argparse.Namespace,
-        types.SimpleNamespace,
-        (scalar, "numpy.core.multiarray.scalar"),
-        (scalar, "numpy._core.multiarray.scalar"),
-        (reconstruct, "numpy.core.multiarray._reconstruct"),
-        (reconstruct, "numpy._core.multiarray._reconstruct"),
-        np.ndarray,
-        np.dtype,
-        *{type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSU"},
-        *((pathlib.PurePosixPath, name) for name in paths),
-    ]
+def _allowed() -> dict[str, object]:
+    """Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives."""
+    allowed = {"argparse.Namespace": argparse.Namespace, "types.SimpleNamespace": types.SimpleNamespace}
+    for home in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before and after numpy 2
+        allowed[f"{home}.scalar"] = np._core.multiarray.scalar
+        allowed[f"{home}._reconstruct"] = np._core.multiarray._reconstruct
+    allowed |= {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
+    for kind in {type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSU"}:
+        allowed[f"numpy.dtypes.{kind.__name__}"] = kind
+    for home in ("pathlib", "pathlib._local"):
+        for name in ("PosixPath", "WindowsPath"):
+            allowed[f"{home}.{name}"] = pathlib.PurePosixPath
+    return allowed
 
 
-def _globals(stream) -> set[str]:
-    """Names that a pickle would import, found without loading it."""
-    found, strings, memo, last = set(), [], {}, None
+def _globals(stream: IO[bytes]) -> Iterator[str]:
+    """Names that a pickle would import, found without loading it, as far as it can be read."""
+    strings, memo, last = [], {}, None
     for operation, argument, _ in pickletools.genops(stream):
         name = operation.name
         if name in {"GLOBAL", "INST"}:
-            found.add(argument.replace(" ", "."))
+            yield argument.replace(" ", ".")
         elif name == "STACK_GLOBAL":
-            found.add(".".join(strings[-2:]) if len(strings) > 1 else "an unreadable name")
+            yield ".".join(strings[-2:]) if len(strings) > 1 else "an unreadable name"
         if name in {"PUT", "BINPUT", "LONG_BINPUT"}:
             memo[argument] = last
         elif name == "MEMOIZE":
@@ -82,7 +81,6 @@ def _globals(stream) -> set[str]:
             last = memo.get(argument) if name in {"GET", "BINGET", "LONG_BINGET"} else argument
             if isinstance(last, str):
                 strings.append(last)
-    return found
 
 
 @dataclass(frozen=True)
@@ -169,31 +167,36 @@ class File:
             return False
         try:
             with open(self.path, "rb") as stream:
-                return bool(_globals(stream))
+                return any(True for _ in _globals(stream))
         except Exception:
             return False
+
+    def _pickles(self) -> Iterator[IO[bytes]]:
+        """Streams that each stand at the start of a pickle."""
+        if self.kind in {"torch legacy", "pickle"}:
+            with open(self.path, "rb") as stream:
+                for _ in range(5 if self.kind == "torch legacy" else 1):  # magic, version, machine, object, keys
+                    yield stream
+        elif self.members:
+            endings = (".pkl", ".pt", ".pth") if self.kind == "pt2" else (".pkl",)
+            with zipfile.ZipFile(self.path) as archive:
+                for name in self.members:
+                    if name.endswith(endings):
+                        with archive.open(name) as stream:
+                            yield stream
 
     @cached_property
     def imports(self) -> set[str]:
         """Names that the pickles in the file would import if they were loaded the unsafe way."""
+        found = set()
         try:
-            if self.kind in {"torch", "torchscript", "pt2", "zip"}:
-                with zipfile.ZipFile(self.path) as archive:
-                    found = set()
-                    for name in self.members:
-                        if name.endswith(".pkl") or self.kind == "pt2" and name.endswith((".pt", ".pth")):
-                            with archive.open(name) as stream:
-                                found |= _globals(stream)
-                    return found
-            if self.kind in {"torch legacy", "pickle"}:
-                with open(self.path, "rb") as stream:
-                    found = _globals(stream)
-                    for _ in range(4 if self.kind == "torch legacy" else 0):
-                        found |= _globals(stream)
-                    return found
-        except Exception:  # a damaged or hostile pickle may fail anywhere; the loader refuses it in its own words
-            return {"an unreadable name"}
-        return set()
+            for stream in self._pickles():
+                for name in _globals(stream):
+                    found.add(name)
+        except Exception:
+            # a damaged or hostile pickle may fail anywhere; what was read so far counts
+            found.add("an unreadable name")
+        return found
 
     def refuse_code(self) -> None:
         """Refuse a file that asks for code to be run.
@@ -226,34 +229,39 @@ class File:
         self.refuse_code()
         allowed = _allowed()
         if self.placeholders:
-            known = {name if isinstance(item, tuple) else f"{item.__module__}.{item.__qualname__}"
-                     for item in allowed for name in [item[1] if isinstance(item, tuple) else ""]}
-            inert = [name for name in self.imports if not name.startswith("torch.") and name not in known]
-            inert += [name for name in self.imports if name.startswith("torch.nn.modules.")]
-            allowed += [(type(name.rsplit(".", 1)[-1], (Placeholder,), {}), name) for name in inert]
+            for name in sorted(self.imports - allowed.keys()):
+                if not name.startswith("torch.") or name.startswith("torch.nn.modules."):
+                    allowed[name] = type(name.rsplit(".", 1)[-1], (Placeholder,), {})
         try:
-            with torch.serialization.safe_globals(allowed):
+            with torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]):
                 return torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises almost anything for a damaged file
             raise InputError(self._why(str(error))) from None
 
     def _why(self, text: str) -> str:
-        """torch's complaint as one sentence that says what to do."""
+        """Torch's complaint as one sentence that says what to do."""
+        modules = sorted(name for name in self.imports if name.startswith("torch.nn.modules."))
+        if modules:
+            return (
+                f"{self.path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
+            )
         found = re.search(r"GLOBAL ([\w.]+)", text)
-        if not found:
-            first = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()
-            return f"{self.path} is a damaged torch file ({first[0][:120] if first else 'it ends too early'}); copy it again"
-        name = found[1]
-        if re.match(r"torch\.nn\.|torch\.jit\.", name) or name.startswith("__main__."):
-            return f"{self.path} is a whole pickled model ({name}), which needs its code to be run; {SAVE_INSTEAD}"
-        return (
-            f"{self.path} holds an object of class {name}, whose code cocos does not run; {SAVE_INSTEAD}, or read it with "
-            "placeholders and your own --model function (--trust)"
-        )
+        if found:
+            return (
+                f"{self.path} holds an object of class {found[1]}, whose code cocos does not run; {SAVE_INSTEAD}, "
+                "or read it with placeholders and your own --model function (--trust)"
+            )
+        first = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()
+        why = first[0][:120] if first else "it ends too early"
+        return f"{self.path} is a damaged torch file ({why}); copy it again"
 
     @cached_property
     def metadata(self) -> dict[str, str]:
-        """Metadata strings of a safetensors file."""
+        """Metadata strings of a safetensors file; empty for other kinds.
+
+        Raises:
+            InputError: the file is damaged.
+        """
         if self.kind != "safetensors":
             return {}
         try:

@@ -43,7 +43,9 @@ def read(file: File, data, model) -> Checkpoint:
     function = _function(model) if isinstance(model, str) else model
     content = file.content
     if content is None:
-        raise InputError(f"{file.path}: a {file.kind} file has no tensors to hand to --model; it must be torch or safetensors")
+        raise InputError(
+            f"{file.path}: a {file.kind} file has no tensors to hand to --model; it must be torch or safetensors"
+        )
 
     def embedder(split, device, progress):
         found = function(content, data, split, device_of(device))

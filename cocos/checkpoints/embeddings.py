@@ -81,8 +81,8 @@ def read(file: File, data=None) -> Checkpoint:
     missing = [name for name in need if name not in arrays]
     if missing:
         raise InputError(
-            f"{file.path} has no array {missing[0]!r} (it holds {names}); cocos reads query, candidate, query_group and "
-            "candidate_group, or embeddings, labels and optionally proxies, proxy_labels"
+            f"{file.path} has no array {missing[0]!r} (it holds {names}); cocos reads query, candidate, query_group "
+            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels"
         )
     _ids(arrays, ("labels", "proxy_labels") if labelled else ("query_group", "candidate_group"))
     directions = arrays.pop("directions", file.metadata.get("directions"))
@@ -97,7 +97,8 @@ def read(file: File, data=None) -> Checkpoint:
         else:
             more = {} if directions is None else {"directions": tuple(str(name) for name in directions)}
             found = Embeddings(
-                *(tensors.get(name) for name in ("query", "candidate", "query_group", "candidate_group")), **more
+                *(tensors.get(name) for name in ("query", "candidate", "query_group", "candidate_group")),
+                **more,
             )
     except InputError as error:
         raise InputError(f"{file.path}: {error}") from None

@@ -1,11 +1,10 @@
 """cocos's own checkpoint: a torch file of plain data and tensors that says how to use it.
 
-    {"cocos": {"schema": 1, "encoder": {"name", "arguments"}, "loss": {"name", "parameters"},
-               "data": {"name", "arguments"}, "training": {...}},  "state": {name: tensor}}
+{"cocos": {"schema": 1, "encoder": {"name", "arguments"}, "loss": {"name", "parameters"},
+           "data": {"name", "arguments"}, "training": {...}},  "state": {name: tensor}}
 """
 
-import os
-import tempfile
+import io
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from cocos import encoders, losses
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._content import File
 from cocos.errors import InputError
+from cocos.writing import replacing
 
 __all__ = ["read", "recognises", "write"]
 
@@ -54,7 +54,9 @@ def read(file: File, data=None) -> Checkpoint:
     """
     record = _record(file)
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
-    model = encoders.freeze(encoders.build(record["encoder"]["name"], record["encoder"]["arguments"]), file.content["state"])
+    model = encoders.freeze(
+        encoders.build(record["encoder"]["name"], record["encoder"]["arguments"]), file.content["state"]
+    )
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(name, parameters)
 
@@ -79,7 +81,13 @@ def read(file: File, data=None) -> Checkpoint:
 
 
 def write(
-    path, model: nn.Module, *, encoder: tuple[str, dict], loss: tuple[str, dict], data: tuple[str, dict], training: dict
+    path,
+    model: nn.Module,
+    *,
+    encoder: tuple[str, dict],
+    loss: tuple[str, dict],
+    data: tuple[str, dict],
+    training: dict,
 ) -> Path:
     """Write a checkpoint that cocos can use without being told anything more.
 
@@ -100,11 +108,8 @@ def write(
         "training": training,
     }
     state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".pt")
-    os.close(handle)
-    try:
-        torch.save({"cocos": record, "state": state}, temporary)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    stream = io.BytesIO()  # given a path, torch.save writes its name into the archive: equal weights, other bytes
+    torch.save({"cocos": record, "state": state}, stream)
+    with replacing(path) as temporary:
+        temporary.write_bytes(stream.getvalue())
     return path

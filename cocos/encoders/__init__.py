@@ -35,8 +35,10 @@ def build(name: str, arguments: dict) -> nn.Module:
         raise InputError(nearest("encoder", name, names()))
     try:
         return importlib.import_module(f"{__name__}.{name}").build(**arguments)
-    except TypeError as error:
-        raise InputError(f"encoder {name}: {error}") from None
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"encoder {name} cannot be built from {arguments}: {error}") from None
 
 
 def freeze(model: nn.Module, state: dict) -> nn.Module:
@@ -48,7 +50,11 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
-    for what, keys in (("missing", missing), ("not in the model", unexpected), ("of another shape", sorted(reshaped))):
+    for what, keys in (
+        ("missing", missing),
+        ("not in the model", unexpected),
+        ("of another shape", sorted(reshaped)),
+    ):
         if keys:
             shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
             raise InputError(f"weights do not fit {type(model).__name__}: {what}: {shown}")

@@ -58,14 +58,16 @@ def source(name: str) -> str:
 
 
 def _value(parameter: str, text, kind: type):
-    """A parameter as its dataclass field wants it; text comes from the command line or a file's record."""
+    """A parameter as its dataclass field wants it; text comes from the command line or a file's record.
+
+    Raises:
+        InputError: the value is not of that type.
+    """
     if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
         return str(text).lower() in {"true", "1"}
     try:
-        if kind is int and float(text) != int(float(text)):
-            raise ValueError
-        return int(float(text)) if kind is int else kind(text)
-    except (TypeError, ValueError, OverflowError):
+        return int(str(text)) if kind is int else kind(text)
+    except (TypeError, ValueError):
         raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
 
 
@@ -93,7 +95,11 @@ def load(name: str, parameters: dict | None = None):
 
 
 def __getattr__(name: str):
-    """`cocos.losses.ntxent` without an import statement."""
+    """`cocos.losses.ntxent` without an import statement.
+
+    Raises:
+        AttributeError: there is no such loss.
+    """
     if not name.startswith("_") and name in names():
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

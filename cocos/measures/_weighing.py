@@ -1,6 +1,6 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,15 +11,16 @@ from cocos import batches, losses, scores, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.encoders import device_of
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DTYPES", "Run", "prepare"]
+__all__ = ["DTYPES", "Progress", "Run", "prepare"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str], Callable[[int, int], None]]  # what is being done -> function of (done, in all)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,32 +68,43 @@ def prepare(
     loss,
     *,
     batch_size: int,
-    batch_count,
+    batch_count: int | Sequence[Batch] | None,
     sample: str | None,
     per_group: int | None,
     same_group: str,
     seed: int,
     dtype: str,
+    split: str,
     device: str | None,
+    progress: Progress | None,
 ) -> Run:
-    """Check everything before the first batch.
+    """Check everything that can be checked, then encode, then draw the batches.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
     """
+    drawn = batch_count is None or isinstance(batch_count, int)
     if dtype not in DTYPES:
         raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
+    if same_group not in scores.SAME_GROUP:
+        raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
+    batches.check(sample, batch_size, batch_count if drawn else None, per_group)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if checkpoint:
-        embeddings = checkpoint.embed(device=device or "auto")
-    embeddings = embeddings.to(device=device if device != "auto" else None, dtype=DTYPES[dtype])
+        embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
+    embeddings = embeddings.to(device=device and device_of(device), dtype=DTYPES[dtype])
     scores.check(embeddings, loss.metric)
-    if batch_count is None or isinstance(batch_count, int):
+    if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
         plan = batches.plan(
-            embeddings, sample=sample, batch_size=batch_size, batches=batch_count, per_group=per_group, seed=seed
+            embeddings,
+            sample=sample,
+            batch_size=batch_size,
+            batches=batch_count,
+            per_group=per_group,
+            seed=seed,
         )
     else:
         given = tuple(batch_count)

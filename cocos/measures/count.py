@@ -1,6 +1,6 @@
 """How many negatives contribute to the gradient of each query?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import xarray as xr
@@ -11,7 +11,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
-from cocos.measures._weighing import Run, prepare
+from cocos.measures._weighing import Progress, Run, prepare
 
 __all__ = ["count"]
 
@@ -46,8 +46,9 @@ def count(
     seed: int = 0,
     convention: str = "standard",
     dtype: str = "float64",
+    split: str = "train",
     device: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
 
@@ -67,8 +68,9 @@ def count(
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         dtype: the counting's: `float64` decides every threshold as exactly as the embeddings allow; in `float32` a
             candidate within about 1e-6 of its threshold may fall on either side.
-        device: `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with (batches done, batches in all).
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `counting`); gives a function of (done, in all).
 
     Returns:
         A Dataset with dims direction, batch, query: see `cocos.results.count`.
@@ -90,15 +92,18 @@ def count(
         same_group=same_group,
         seed=seed,
         dtype=dtype,
+        split=split,
         device=device,
+        progress=progress,
     )
+    report = progress("counting") if progress else None
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:
             seen = batch.flip() if second else batch
             records[name].append(_of_batch(run, side, seen, eps, convention, second))
-        if progress:
-            progress(done + 1, len(run.plan.batches))
+        if report:
+            report(done + 1, len(run.plan.batches))
     attrs = results.provenance(
         run.loss,
         title=f"Contributing negatives, {type(run.loss).__name__}",
@@ -112,7 +117,7 @@ def count(
         device=run.embeddings.query.device.type,
         notes="\n".join(run.plan.notes),
         footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
-        **(run.checkpoint.identity() if run.checkpoint else {}),
+        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     same = [run.same_group_pairs(batch) for batch in run.plan.batches]
     return results.count(records, same, attrs, zero_when_idle=convention == "ecir2022")

@@ -1,6 +1,6 @@
 """How does the count depend on the threshold? COCOS(eps)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.measures._weighing import prepare
+from cocos.measures._weighing import Progress, prepare
 
 __all__ = ["eps_curve"]
 
@@ -28,8 +28,9 @@ def eps_curve(
     same_group: str = "ignore",
     seed: int = 0,
     dtype: str = "float64",
+    split: str = "train",
     device: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """Count the contributing negatives for many thresholds from one look at each batch.
 
@@ -44,8 +45,9 @@ def eps_curve(
         same_group: `ignore` or `negative`.
         seed: of the batches.
         dtype: the counting's.
-        device: `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with (batches done, batches in all).
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `counting`); gives a function of (done, in all).
 
     Returns:
         `contributing_all` (direction, eps), mean count over all queries of the run, and `idle` (direction, eps), the
@@ -67,8 +69,11 @@ def eps_curve(
         same_group=same_group,
         seed=seed,
         dtype=dtype,
+        split=split,
         device=device,
+        progress=progress,
     )
+    report = progress("counting") if progress else None
     directions = [name for name, _, _ in run.sides]
     total = np.zeros((len(directions), len(grid)), dtype=np.int64)
     idle, queries = np.zeros_like(total), np.zeros(len(directions), dtype=np.int64)
@@ -81,8 +86,8 @@ def eps_curve(
                 total[place] += above.sum(dim=0).cpu().numpy()
                 idle[place] += (above == 0).sum(dim=0).cpu().numpy()
                 queries[place] += len(share)
-        if progress:
-            progress(done + 1, len(run.plan.batches))
+        if report:
+            report(done + 1, len(run.plan.batches))
     attrs = results.provenance(
         run.loss,
         title=f"COCOS against eps, {type(run.loss).__name__}",
@@ -93,6 +98,6 @@ def eps_curve(
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,
-        **(run.checkpoint.identity() if run.checkpoint else {}),
+        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.eps_curve(directions, grid, total / queries[:, None], idle / queries[:, None], attrs)

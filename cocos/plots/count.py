@@ -28,7 +28,14 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         values = counted.sel(direction=name).values
         values = values[np.isfinite(values)]
         part = 100 * np.histogram(values, edges)[0] / len(values)
-        ax.stairs(part, edges, color=colour, linestyle=style, linewidth=1.6, label=f"{name}, mean {values.mean():.2f}")
+        ax.stairs(
+            part,
+            edges,
+            color=colour,
+            linestyle=style,
+            linewidth=1.6,
+            label=f"{name}, mean {values.mean():.2f}",
+        )
         ax.axvline(values.mean(), color=colour, linestyle=style, linewidth=0.8, alpha=0.7)
     ax.set(
         xlabel="contributing negatives per query",

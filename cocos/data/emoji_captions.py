@@ -1,0 +1,89 @@
+"""The embedded example: emoji as Noto draws them, each with five captions in four languages from CLDR."""
+
+import gzip
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from cocos.data import ImageCaptions
+from cocos.errors import InputError
+
+__all__ = ["SPLITS", "load", "records"]
+
+SPLITS = ("train", "val", "test")
+SIDE = 32  # pixels of an image
+ACROSS = 57  # images in a row of the sheet
+
+
+def _file(folder, name: str) -> Path:
+    folder = Path(str(files("cocos") / "example" if folder is None else folder))
+    if not (folder / name).is_file():
+        raise InputError(f"emoji_captions: there is no {name} in {folder}; name the folder that holds it")
+    return folder / name
+
+
+def records(folder=None) -> list[dict]:
+    """What is known of each image, in the order of the sheet.
+
+    Args:
+        folder: with `captions.jsonl.gz`; None is the one inside the package.
+
+    Returns:
+        Of all splits: image_id, split, concept, five captions and their languages.
+
+    Raises:
+        InputError: the folder lacks the file, or it is damaged.
+    """
+    path = _file(folder, "captions.jsonl.gz")
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            return [json.loads(line) for line in stream]
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); copy it again") from None
+
+
+def _sheet(folder) -> np.ndarray:
+    path = _file(folder, "images.webp")
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except OSError as error:
+        raise InputError(f"{path} is damaged ({error}); copy it again") from None
+
+
+def load(split: str, folder=None) -> ImageCaptions:
+    """Load one split, whole: 2497 images to train, 376 to validate, 358 to test.
+
+    Args:
+        split: `train`, `val` or `test`.
+        folder: with `images.webp` and `captions.jsonl.gz`; None is the one inside the package.
+
+    Returns:
+        Images (N, 3, 32, 32), uint8, on white. Captions, 5 N: those of an image one after the other (name and
+        keywords in English, name in German, French and Spanish). A group is an image's place in its split.
+
+    Raises:
+        InputError: the folder lacks a file, or its files are damaged or do not fit together.
+    """
+    rows, sheet = records(folder), _sheet(folder)
+    down = -(-len(rows) // ACROSS)
+    if sheet.shape != (down * SIDE, ACROSS * SIDE, 3):
+        raise InputError(
+            f"{_file(folder, 'images.webp')}: {sheet.shape[1]} x {sheet.shape[0]} pixels, expected "
+            f"{ACROSS * SIDE} x {down * SIDE} for the {len(rows)} images of captions.jsonl.gz"
+        )
+    tiles = sheet.reshape(down, SIDE, ACROSS, SIDE, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE)
+    chosen = [place for place, row in enumerate(rows) if row["split"] == split]
+    captions = [rows[place]["captions"] for place in chosen]
+    return ImageCaptions(
+        images=torch.from_numpy(tiles[chosen]),
+        captions=tuple(caption for own in captions for caption in own),
+        image_group=torch.arange(len(chosen)),
+        caption_group=torch.tensor([place for place, own in enumerate(captions) for _ in own]),
+        name="emoji_captions",
+        split=split,
+    )
