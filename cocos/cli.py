@@ -232,6 +232,7 @@ def inspect(
             "trained_with": frozen.trained_with,
             "recorded": frozen.recorded,
             "splits": list(frozen.splits),
+            "data": data and str(data),
             "contents": frozen.contents,
         }
         if as_json:

@@ -175,7 +175,8 @@ def contents(about: dict) -> Table:
     rows += [(f"recorded for {name}", _text(parameters)) for name, parameters in about["recorded"].items()]
     if about["splits"]:
         rows.append(("splits", ", ".join(about["splits"])))
-    next_line = f"next: cocos count {about['path']} --loss {about['trained_with'] or 'ntxent'}"
+    more = f" --data {about['data']}" if about["data"] else ""
+    next_line = f"next: cocos count {about['path']}{more} --loss {about['trained_with'] or 'ntxent'}"
     return Table(("", ""), tuple(rows), (), (next_line,), left=True)
 
 

@@ -2,6 +2,8 @@
 
 import argparse
 import ast
+import collections
+import enum
 import io
 import os
 import pickle
@@ -91,6 +93,12 @@ class Harmless:
     """An object of an unknown class."""
 
 
+class Colour(enum.Enum):
+    """An enumeration of a training script."""
+
+    RED = 1
+
+
 def in_torch_zip(path, payload):
     """A torch archive whose data.pkl is any pickle."""
     torch.save({"a": torch.ones(2)}, path)
@@ -127,14 +135,14 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_does_not_run(tmp_path,
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("function", [eval, exec, __import__, getattr, pickle.loads, torch.load, np.load, io.open])
+@pytest.mark.parametrize("function", [eval, exec, __import__, getattr, pickle.loads, torch.load, np.fromfile, io.open])
 def test_other_calls_that_run_code_are_refused(tmp_path, function):
     class Call:
         def __reduce__(self):
             return function, ("1",)
 
     path = in_torch_zip(tmp_path / "model.pt", pickle.dumps(Call(), protocol=2))
-    with pytest.raises(InputError):
+    with pytest.raises(UnsafeFile):
         checkpoints.open(path, trust=True).embed()
 
 
@@ -204,7 +212,24 @@ UNUSABLE = {
     "list": (lambda p: torch.save([1, 2], p), "holds a list, not named tensors"),
     "unknown class": (
         lambda p: torch.save({"a": Harmless()}, p),
-        "holds an object of class test_checkpoints.Harmless",
+        "holds objects of class test_checkpoints.Harmless",
+    ),
+    "protocol 4": (
+        lambda p: in_torch_zip(p, pickle.dumps({"a": 1}, protocol=4)),
+        "has a pickle protocol that torch cannot read safely",
+    ),
+    "objects": (
+        lambda p: torch.save({"query": np.array([{}, None], dtype=object)}, p),
+        "holds an array of Python objects or records (dtype 'O8'), which cocos does not load",
+    ),
+    "records": (
+        lambda p: torch.save({"query": np.zeros(2, dtype="i4,f4")}, p),
+        "holds an array of Python objects or rec",
+    ),
+    "enumeration": (lambda p: torch.save({"a": Colour.RED}, p), "holds objects of class test_checkpoints.Colour"),
+    "default dict": (
+        lambda p: torch.save({"a": collections.defaultdict(int, a=1)}, p),
+        "collections.defaultdict, whose code cocos does not run",
     ),
     "empty npz": (lambda p: npz(p, {}), "is a zip archive, but not of torch or numpy"),
     "strange npz": (lambda p: npz(p, {}, x=np.ones(2)), "has no array 'query' (it holds x)"),
@@ -287,6 +312,41 @@ def test_plain_values_of_training_scripts_are_read(tmp_path):
     for zipped in (True, False):
         torch.save(tensors(ARRAYS) | extra, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
         assert len(checkpoints.open(tmp_path / "a.pt").embed().query) == 6
+
+
+def test_numpy_arrays_in_a_torch_file_are_read(tmp_path):
+    for dtype, order in (("f4", "C"), (">f8", "F"), ("f2", "C")):
+        arrays = ARRAYS | {"query": np.asarray(ARRAYS["query"], dtype=dtype, order=order)}
+        arrays["candidate"] = ARRAYS["candidate"].astype(np.dtype(dtype).newbyteorder("="))
+        torch.save(arrays, tmp_path / "a.pt")
+        found = checkpoints.open(tmp_path / "a.pt").embed().query
+        np.testing.assert_array_equal(found, arrays["query"])
+        assert found.dtype == getattr(torch, arrays["candidate"].dtype.name)
+
+
+HOSTILE_DTYPE = (
+    b"\x80\x02}X\x01\x00\x00\x00xcnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tX\x01\x00\x00\x00btR("
+    b"K\x01(J\x01\x00\x00\x00tcnumpy\ndtype\n(X\x02\x00\x00\x00%sK\x00K\x01tR(K\x03X\x01\x00\x00\x00|NNNJ\x00\x00\x00\x00"
+    b"J\x01\x00\x00\x00J%s\x00\x00\x00tb\x89]tbs."
+)
+
+
+@pytest.mark.parametrize("code", [b"S0", b"O8", b"V8", b"f8", b"U0", b"M8"])
+@pytest.mark.parametrize("flags", [b"?", b"\x01", b"\x00"])
+def test_a_crafted_dtype_does_not_reach_numpy(tmp_path, code, flags):
+    """numpy trusts the state of a dtype: S0 with flags 63 makes it take bytes of the file for object pointers."""
+    path = in_torch_zip(tmp_path / "a.pt", HOSTILE_DTYPE % (code, flags))
+    for trust in (False, True):
+        with pytest.raises(InputError, match="holds an array"):
+            checkpoints.open(path, trust=trust)
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(10**18, 10**18)", "('a',)", "3"])
+def test_an_array_whose_bytes_do_not_fit_its_shape_is_refused(shape):
+    from cocos.checkpoints._values import Array, Dtype
+
+    with pytest.raises((ValueError, TypeError)):
+        Array().__setstate__((1, eval(shape), Dtype("f8"), False, b"12345678"))
 
 
 def own_model(content, data, split, device):

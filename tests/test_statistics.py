@@ -148,6 +148,26 @@ def test_equal_weights_count_alike_in_every_measure():
     assert found["weight_positive"].item() == 7
 
 
+def test_nine_of_ten_equal_negatives_hold_ninety_percent():
+    """Ten times 0.1 is not 1 in floating point; the count must not see it."""
+    pairs = Pairs(torch.zeros(1, 11, dtype=torch.float64), torch.tensor([[True] + 10 * [False]]))
+    weights = torch.tensor([[-1.0] + 10 * [0.1]], dtype=torch.float64)
+    assert statistics.n90(weights, pairs).item() == 9
+
+
+@given(seeds, st.sampled_from([0.01, 0.05, 0.3]), st.sampled_from([0.001, 0.01, 0.1]))
+@settings(max_examples=40, deadline=None)
+def test_eq7_is_the_gradient_count_where_a_query_has_one_positive(seed, temperature, eps):
+    """With |P| = 1 the rank among the positives is 1, and a share is exactly a term of Eq. 7."""
+    pairs = drawn(seed)
+    first = pairs.positive & (pairs.positive.cumsum(dim=1) == 1)
+    pairs = Pairs(pairs.scores, first, pairs.negative)
+    loss = losses.load("smoothap", {"temperature": temperature})
+    share = loss.weight(pairs) / loss.unit(pairs)
+    counted = statistics.contributing(share, pairs, eps)
+    assert counted.tolist() == statistics.eq7(pairs, temperature, eps).tolist()
+
+
 def test_a_query_without_push_is_zero_and_never_nan():
     pairs = Pairs(torch.tensor([[1.0, -1.0, -1.0]], dtype=torch.float64), torch.tensor([[True, False, False]]))
     found = statistics.per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)

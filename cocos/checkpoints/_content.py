@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 import safetensors
 import safetensors.torch
 import torch
 
+from cocos.checkpoints._values import NUMPY, Array
 from cocos.errors import InputError, UnsafeFile
 
 __all__ = ["File", "Placeholder", "describe"]
@@ -30,12 +30,15 @@ EMBED_INSTEAD = (
     "candidate=..., query_group=..., candidate_group=...), then `cocos count FILE`"
 )
 RUNS_CODE = re.compile(
-    r"^(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|timeit|webbrowser|signal|"
-    r"multiprocessing|threading|asyncio|http|urllib|ftplib|smtplib|requests|pip|platform|tempfile|glob|builtins\.(eval|exec|"
-    r"compile|open|__import__|getattr|setattr|delattr|globals|locals|vars|input|breakpoint|apply)|__builtin__\.(eval|exec|"
-    r"compile|execfile|file|open|__import__|getattr|setattr|apply|reduce|map)|operator\.(attrgetter|methodcaller|itemgetter)|"
-    r"functools\.(partial|reduce)|types\.(FunctionType|CodeType)|torch\.(load|hub|jit|package|utils\.cpp_extension)|"
-    r"pickle|_pickle|cPickle|dill|cloudpickle|joblib|marshal|shelve|numpy\.(load|f2py|testing))(\.|$)"
+    r"""(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|bdb|timeit|webbrowser|signal
+    |multiprocessing|threading|asyncio|http|urllib|ftplib|smtplib|requests|pip|platform|tempfile|glob|io|_io|codecs|site
+    |pickle|_pickle|cPickle|dill|cloudpickle|joblib|marshal|shelve
+    |(builtins|__builtin__)\.(eval|exec|execfile|compile|open|file|__import__|getattr|setattr|delattr|globals|locals|vars
+        |input|breakpoint|apply|reduce|map|filter)
+    |operator\.(attrgetter|methodcaller|itemgetter)|functools\.(partial|reduce)|types\.(FunctionType|CodeType)
+    |torch\.(load|save|hub|jit|package|serialization\.load|serialization\.save|utils\.cpp_extension)
+    |numpy\.(load|save|fromfile|memmap|f2py|testing))(\.|$)""",
+    re.VERBOSE,
 )
 
 
@@ -49,19 +52,15 @@ class Placeholder:
         self.state = state
 
 
-def _allowed() -> dict[str, object]:
-    """Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives."""
-    allowed = {"argparse.Namespace": argparse.Namespace, "types.SimpleNamespace": types.SimpleNamespace}
-    for home in ("numpy.core.multiarray", "numpy._core.multiarray"):  # before and after numpy 2
-        allowed[f"{home}.scalar"] = np._core.multiarray.scalar
-        allowed[f"{home}._reconstruct"] = np._core.multiarray._reconstruct
-    allowed |= {"numpy.ndarray": np.ndarray, "numpy.dtype": np.dtype}
-    for kind in {type(np.dtype(code)) for code in "?bhilqBHILQefdgFDGSU"}:
-        allowed[f"numpy.dtypes.{kind.__name__}"] = kind
-    for home in ("pathlib", "pathlib._local"):
-        for name in ("PosixPath", "WindowsPath"):
-            allowed[f"{home}.{name}"] = pathlib.PurePosixPath
-    return allowed
+# Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives.
+ALLOWED = {
+    "argparse.Namespace": argparse.Namespace,
+    "types.SimpleNamespace": types.SimpleNamespace,
+    **{f"{home}.PosixPath": pathlib.PurePosixPath for home in ("pathlib", "pathlib._local")},
+    **{f"{home}.WindowsPath": pathlib.PureWindowsPath for home in ("pathlib", "pathlib._local")},
+    **NUMPY,
+}
+KNOWN = re.compile(r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$")
 
 
 def _globals(stream: IO[bytes]) -> Iterator[str]:
@@ -227,33 +226,45 @@ class File:
         if self.kind not in {"torch", "torch legacy"}:
             return None
         self.refuse_code()
-        allowed = _allowed()
+        allowed = dict(ALLOWED)
         if self.placeholders:
-            for name in sorted(self.imports - allowed.keys()):
-                if not name.startswith("torch.") or name.startswith("torch.nn.modules."):
-                    allowed[name] = type(name.rsplit(".", 1)[-1], (Placeholder,), {})
+            allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
         try:
             with torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]):
-                return torch.load(self.path, map_location="cpu", weights_only=True)
+                content = torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises almost anything for a damaged file
             raise InputError(self._why(str(error))) from None
+        if isinstance(content, dict):
+            content = {name: item.value if isinstance(item, Array) else item for name, item in content.items()}
+        return content
+
+    @property
+    def strange(self) -> list[str]:
+        """Names that the file would import and that neither cocos nor torch knows as plain values."""
+        names = sorted(self.imports - ALLOWED.keys())
+        return [name for name in names if name.startswith("torch.nn.modules.") or not KNOWN.match(name)]
 
     def _why(self, text: str) -> str:
         """Torch's complaint as one sentence that says what to do."""
-        modules = sorted(name for name in self.imports if name.startswith("torch.nn.modules."))
+        modules = [name for name in self.strange if name.startswith("torch.nn.modules.")]
+        reason = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().rpartition("WeightsUnpickler error: ")[2]
+        reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
         if modules:
             return (
                 f"{self.path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
             )
-        found = re.search(r"GLOBAL ([\w.]+)", text)
-        if found:
+        if "Unsupported operand" in reason or "pickle protocol" in reason:
             return (
-                f"{self.path} holds an object of class {found[1]}, whose code cocos does not run; {SAVE_INSTEAD}, "
-                "or read it with placeholders and your own --model function (--trust)"
+                f"{self.path} has a pickle protocol that torch cannot read safely; save it again with torch.save(...)"
             )
-        first = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()
-        why = first[0][:120] if first else "it ends too early"
-        return f"{self.path} is a damaged torch file ({why}); copy it again"
+        if reason.startswith(("an array", "a scalar")):
+            return f"{self.path} holds {reason}, which cocos does not load; {SAVE_INSTEAD}"
+        if self.strange:
+            return (
+                f"{self.path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
+                f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
+            )
+        return f"{self.path} is a damaged torch file ({reason}); copy it again"
 
     @cached_property
     def metadata(self) -> dict[str, str]:

@@ -1,0 +1,149 @@
+"""What a checkpoint of VSE++ or VSRN says of its training, as plain data."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from cocos.checkpoints._content import EMBED_INSTEAD
+
+__all__ = ["Training", "read"]
+
+DEFAULTS = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
+TRIPLETS = ("triplet", "triplet_sh")
+
+
+def _plain(value):
+    """Numpy scalars and tensors of one element as Python numbers; what else is no plain value as text."""
+    if isinstance(value, np.generic) or isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _switch(value) -> bool | None:
+    known = {"true": True, "1": True, "false": False, "0": False}
+    return known.get(str(value).lower())
+
+
+def _number(value) -> float | None:
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What a checkpoint says of its training, as plain data.
+
+    Args:
+        path: of the checkpoint.
+        options: fields of `opt`.
+        progress: epoch, best_rsum, Eiters; None where the file does not say.
+        rows: words in the word embedding.
+        raw: the image tower reads images, not precomputed features.
+    """
+
+    path: Path
+    options: dict
+    progress: dict
+    rows: int
+    raw: bool
+
+    def switch(self, name: str) -> bool:
+        """A switch of the training script; its default where `opt` does not record it."""
+        found = _switch(self.options.get(name))
+        return DEFAULTS[name] if found is None else found
+
+    @cached_property
+    def loss(self) -> tuple[str | None, dict]:
+        """Name and recorded parameters of the loss; no name where cocos has no such loss."""
+        criterion = self.options.get("criterion")
+        if criterion in {None, "triplet"}:  # the code of Faghri et al. has no such option and no other loss
+            name = "triplet_sh" if self.switch("max_violation") else "triplet"
+        else:
+            name = {"ntxent": "ntxent", "ranking": "smoothap"}.get(criterion)
+        option, parameter = ("margin", "margin") if name in TRIPLETS else ("tau", "temperature")
+        value = _number(self.options.get(option))
+        return name, {} if name is None or value is None else {parameter: value}
+
+    def recorded(self) -> dict[str, dict]:
+        """Parameters for `Checkpoint.recorded`; one margin serves both triplet losses."""
+        name, parameters = self.loss
+        return {each: parameters for each in (TRIPLETS if name in TRIPLETS else (name,))} if parameters else {}
+
+    def in_words(self) -> str:
+        """The loss, for people."""
+        name, parameters = self.loss
+        words = {
+            "triplet": "triplet loss, sum over all negatives (triplet)",
+            "triplet_sh": "triplet loss, hardest negative of each query (triplet_sh)",
+            "ntxent": "NT-Xent (ntxent)",
+            "smoothap": "SmoothAP (smoothap)",
+            None: f"{self.options.get('criterion')!r}, which cocos does not know",
+        }[name]
+        if self.options.get("criterion") is None:
+            words += ", the only one of the first code (opt has no criterion)"
+        return ", ".join([words, *(f"{key} {value}" for key, value in parameters.items())])
+
+    def scores(self) -> str:
+        """What the training compared, for people."""
+        if self.options.get("measure") == "order":
+            return "minus the length of max(0, caption - image)"
+        if self.switch("no_imgnorm"):
+            return "inner products with images that are not normalised (no_imgnorm); losses of cocos read cosines"
+        return "cosines"
+
+    def missing(self) -> list[str]:
+        """What the file should record and does not, or not readably; defaults stand in for switches."""
+        name, parameters = self.loss
+        absent = [key for key, value in self.progress.items() if value is None]
+        needed = [key for key in DEFAULTS if key != "max_violation" or name in TRIPLETS]
+        absent += [f"opt.{key}" for key in needed if _switch(self.options.get(key)) is None]
+        absent += [f"opt.{key}" for key in ("data_name", "measure") if self.options.get(key) is None]
+        if name and not parameters:
+            absent.append("opt.margin" if name in TRIPLETS else "opt.tau")
+        return absent
+
+    def refusal(self) -> str | None:
+        """Why this version cannot embed with the checkpoint, or nothing."""
+        if self.raw:
+            return (
+                f"{self.path}: its image tower reads raw images through cnn_type "
+                f"{self.options.get('cnn_type')!r}, which this version does not run (it runs the *_precomp "
+                f"towers); {EMBED_INSTEAD}"
+            )
+        size = _number(self.options.get("vocab_size"))
+        if size is not None and size != self.rows:
+            return (
+                f"{self.path}: opt.vocab_size is {size:g} and embed.weight has {self.rows} rows; options "
+                "and weights are not of one training"
+            )
+        if self.options.get("measure") == "order":
+            return (
+                f"{self.path} was trained with measure 'order': it scores by minus the length of max(0, "
+                "caption - image), which is no cosine, and no loss of cocos reads it; train with measure "
+                "'cosine'"
+            )
+        if self.options.get("cross_attn") is not None:
+            return (
+                f"{self.path} was trained with cross attention ({self.options['cross_attn']}) between words "
+                "and regions: its image has no embedding of its own, and cocos cannot run it"
+            )
+        return None
+
+
+def read(path: Path, content: dict, rows: int, raw: bool) -> Training:
+    """Take what the file says of its training; odd types become plain numbers or text.
+
+    Args:
+        path: of the checkpoint.
+        content: of the file.
+        rows: words in the word embedding.
+        raw: the image tower reads images, not precomputed features.
+    """
+    options = {str(key): _plain(value) for key, value in vars(content["opt"]).items()}
+    progress = {name: _plain(content.get(name)) for name in ("epoch", "best_rsum", "Eiters")}
+    return Training(path, dict(sorted(options.items())), progress, rows, raw)

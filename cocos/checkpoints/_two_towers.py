@@ -1,0 +1,171 @@
+"""What the checkpoints of VSE++ and VSRN share: two state dicts, and the data and vocabulary beside them."""
+
+import argparse
+import types
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos import encoders
+from cocos.checkpoints import Checkpoint, _training
+from cocos.checkpoints._content import File
+from cocos.checkpoints._training import Training
+from cocos.data import precomp
+from cocos.encoders import _gru_text, _vocabulary
+from cocos.errors import InputError
+
+__all__ = ["arguments", "checkpoint", "towers"]
+
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+LOOKED_AT = 1000  # captions whose unknown words are counted when a checkpoint is opened
+
+
+def towers(file: File) -> tuple[dict, dict] | None:
+    """State dicts of the image and the text tower, where the file has the published structure."""
+    content = file.content if file.kind in {"torch", "torch legacy"} else None
+    if not isinstance(content, dict) or not isinstance(content.get("opt"), NAMESPACES):
+        return None
+    model = content.get("model")
+    if not isinstance(model, list | tuple) or [isinstance(part, dict) for part in model] != [True, True]:
+        return None
+    if not all(isinstance(k, str) and isinstance(v, Tensor) for part in model for k, v in part.items()):
+        return None
+    image, text = model
+    need = [image.get("fc.weight"), text.get("embed.weight"), text.get("rnn.weight_ih_l0")]
+    return (image, text) if all(part is not None and part.ndim == 2 for part in need) else None
+
+
+def arguments(image: Mapping[str, Tensor], text: Mapping[str, Tensor], training: Training) -> dict:
+    """Arguments of the encoder that both architectures have; sizes are those of the weights."""
+    return {
+        "img_dim": image["fc.weight"].shape[1],
+        "embed_size": image["fc.weight"].shape[0],
+        "word_dim": text["embed.weight"].shape[1],
+        "num_layers": sum(key.startswith("rnn.weight_ih_l") and key[15:].isdigit() for key in text),
+        "use_abs": training.switch("use_abs"),
+        "no_imgnorm": training.switch("no_imgnorm"),
+    }
+
+
+def _folder(training: Training, data) -> Path:
+    """Folder of the features: the one given, or the recorded one if it is on this machine.
+
+    Raises:
+        InputError: neither is there.
+    """
+    path, name = training.options.get("data_path"), training.options.get("data_name")
+    if data is not None:
+        inner = Path(data) / str(name or "")
+        found = inner if precomp.present(inner) else Path(data)
+    else:
+        found = Path(str(path or "")) / str(name or "")
+        if path is None or not found.is_dir():
+            where = f"its training read {found}, which is not here" if path else "it names none"
+            raise InputError(f"data of {training.path}: {where}; name the folder with train_ims.npy: --data FOLDER")
+    if not precomp.present(found):
+        reason = "has no train_ims.npy and train_caps.txt" if found.is_dir() else "does not exist"
+        raise InputError(f"data of {training.path}: folder {found} {reason}; name the right one: --data FOLDER")
+    return found
+
+
+def _words(training: Training, folder: Path) -> dict[str, int]:
+    """The vocabulary of the training, from a file beside the data.
+
+    Raises:
+        InputError: no such file, or the vocabulary of other data.
+    """
+    name, recorded = str(training.options.get("data_name") or folder.name), training.options.get("vocab_path")
+    places = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
+    places += [Path(recorded)] if isinstance(recorded, str) else []
+    for place in places:
+        for suffix in (".pkl", ".json"):
+            if (path := place / f"{name}_vocab{suffix}").is_file():
+                return _vocabulary.read(path, training.rows)
+    raise InputError(
+        f"{training.path} does not hold its vocabulary, and there is no {name}_vocab.pkl or "
+        f"{name}_vocab.json in {', '.join(map(str, places))}; copy the vocabulary of its training "
+        f"({training.rows} words) into {folder}"
+    )
+
+
+def _beside(training: Training, data) -> dict | str:
+    """What is found beside the checkpoint, for people: splits, and the words that the vocabulary lacks."""
+    try:
+        folder = _folder(training, data)
+        split = precomp.present(folder)[0]
+        with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
+            strange, words = _gru_text.unknown(list(islice(stream, LOOKED_AT)), _words(training, folder))
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        return str(error)
+    return {
+        "folder": str(folder),
+        "splits": ", ".join(precomp.present(folder)),
+        "unknown words": f"{strange} of the first {words} in the captions of {split}",
+    }
+
+
+def _embedder(training: Training, data, build: Callable, state: dict) -> Callable:
+    def embedder(split, device, progress):
+        if (reason := training.refusal()) is not None:
+            raise InputError(reason)
+        folder = _folder(training, data)
+        items = precomp.load(split, folder)
+        vocabulary = _words(training, folder)
+        strange, words = _gru_text.unknown(items.captions, vocabulary)
+        if 2 * strange > words:
+            raise InputError(
+                f"{strange} of {words} words of the captions in {folder}, {split}, are not in the "
+                f"vocabulary for {training.path}: it belongs to other data, or the captions are in another "
+                "language"
+            )
+        return encoders.embed(encoders.freeze(build(vocabulary), state), items, device=device, progress=progress)
+
+    return embedder
+
+
+def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callable) -> Checkpoint:
+    """A Checkpoint of two towers; the model is built when it embeds, since its vocabulary is not in the file.
+
+    It refuses to embed when more than half of the words of the captions are not in the vocabulary;
+    `contents` says how many are not, in the first thousand captions.
+
+    Args:
+        file: the file.
+        data: folder of the data, instead of the one recorded.
+        format: its name on the shelf.
+        image_tower: what it is, for people.
+        build: (training, vocabulary) -> the model of the shelf of encoders.
+    """
+    image, text = towers(file)
+    raw = any(key.startswith("cnn.") for key in image)
+    training = _training.read(file.path, file.content, rows=len(text["embed.weight"]), raw=raw)
+    both = (("image", image), ("text", text))
+    refusal, (width, features) = training.refusal(), image["fc.weight"].shape
+    beside = _beside(training, data) if refusal is None else refusal
+    size = {side: sum(map(torch.numel, tower.values())) for side, tower in both}
+    reads = f"raw images through {training.options.get('cnn_type')}" if raw else f"features of {features}"
+    word_width = text["embed.weight"].shape[1]
+    contents = {
+        **training.progress,
+        "training loss": training.in_words(),
+        "scores": training.scores(),
+        "image tower": f"{image_tower}: {reads} -> {width}, {size['image']} numbers",
+        "text tower": f"{training.rows} words of {word_width}, GRU -> {width}, {size['text']} numbers",
+        "data": beside,
+        "not recorded": ", ".join(training.missing()) or "nothing missing",
+        "opt": training.options,
+    }
+    state = {f"{side}.{key}": value for side, tower in both for key, value in tower.items()}
+    return Checkpoint(
+        path=file.path,
+        sha256=file.sha256,
+        format=format,
+        contents=contents,
+        embedder=_embedder(training, data, lambda vocabulary: build(training, vocabulary), state),
+        splits=precomp.present(_folder(training, data)) if isinstance(beside, dict) else (),
+        recorded=training.recorded(),
+        trained_with=training.loss[0],
+    )

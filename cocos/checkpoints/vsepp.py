@@ -1,0 +1,36 @@
+"""Checkpoints of the VSE++ training code (`model_best.pth.tar`), on raw images or on precomputed features."""
+
+from cocos import encoders
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints._content import File
+from cocos.checkpoints._two_towers import arguments, checkpoint, towers
+
+__all__ = ["read", "recognises"]
+
+PRECOMPUTED = {"fc.weight", "fc.bias"}
+
+
+def recognises(file: File) -> bool:
+    """Two towers; the image tower is one linear layer, with or without a convolutional network before it."""
+    found = towers(file)
+    return found is not None and all(key in PRECOMPUTED or key.startswith("cnn.") for key in found[0])
+
+
+def read(file: File, data=None) -> Checkpoint:
+    """Read a VSE++ checkpoint; it embeds where its image tower reads precomputed features.
+
+    Args:
+        file: the file.
+        data: folder of the features, captions and vocabulary (see `cocos.data.precomp`), instead of the one
+            recorded.
+    """
+    image, text = towers(file)
+    return checkpoint(
+        file,
+        data,
+        format="vsepp",
+        image_tower="VSE++",
+        build=lambda training, vocabulary: encoders.build(
+            "vsepp", arguments(image, text, training) | {"vocabulary": vocabulary}
+        ),
+    )

@@ -1,0 +1,68 @@
+"""The text tower that VSE++ and VSRN share: word embedding, GRU, last valid output."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+
+from cocos.encoders._tokens import tokens
+from cocos.encoders._vocabulary import SPECIAL
+from cocos.errors import InputError
+
+__all__ = ["GRUText", "unknown"]
+
+
+def unknown(captions: Sequence[str], vocabulary: Mapping[str, int]) -> tuple[int, int]:
+    """How many tokens of the captions are not in the vocabulary, and how many there are."""
+    known = [token in vocabulary for caption in captions for token in tokens(caption)]
+    return known.count(False), len(known)
+
+
+class GRUText(nn.Module):
+    """Captions to the joint space.
+
+    Args:
+        vocabulary: word -> id, 0..V-1, with `<pad>`, `<start>`, `<end>` and `<unk>`.
+        word_dim: width of a word.
+        embed_size: width of the joint space.
+        num_layers: of the GRU.
+        use_abs: absolute values of the result.
+
+    Raises:
+        InputError: a vocabulary without one of the special words.
+
+    Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, section 3.1; the keys of its state dict are those of
+    the published code.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        word_dim: int,
+        embed_size: int,
+        num_layers: int = 1,
+        use_abs: bool = False,
+    ):
+        super().__init__()
+        missing = [word for word in SPECIAL if word not in vocabulary]
+        if missing:
+            raise InputError(f"vocabulary of {len(vocabulary)} words without {' '.join(missing)}")
+        self.vocabulary, self.use_abs = dict(vocabulary), use_abs
+        self.embed = nn.Embedding(len(vocabulary), word_dim)
+        self.rnn = nn.GRU(word_dim, embed_size, num_layers, batch_first=True)
+
+    def ids(self, caption: str) -> list[int]:
+        """Ids of `<start>`, the tokens and `<end>`; a token that is not in the vocabulary is `<unk>`."""
+        words = ("<start>", *tokens(caption), "<end>")
+        return [self.vocabulary.get(word, self.vocabulary["<unk>"]) for word in words]
+
+    def forward(self, captions: Sequence[str]) -> Tensor:
+        """Embeddings of length 1, (M, D): the GRU's output at `<end>`."""
+        ids = [torch.tensor(self.ids(caption)) for caption in captions]
+        padded = pad_sequence(ids, batch_first=True, padding_value=self.vocabulary["<pad>"])
+        words = self.embed(padded.to(self.embed.weight.device))
+        packed = pack_padded_sequence(words, [len(i) for i in ids], batch_first=True, enforce_sorted=False)
+        last = normalize(self.rnn(packed)[1][-1], dim=1, eps=0.0)
+        return last.abs() if self.use_abs else last

@@ -1,0 +1,85 @@
+"""Vocabularies of the VSE++ and VSRN training code: word -> id, read without running anything."""
+
+import io
+import json
+import pickle
+import pickletools
+from pathlib import Path
+
+from cocos.errors import InputError, UnsafeFile
+
+__all__ = ["SPECIAL", "read"]
+
+SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
+AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
+
+
+def _unpickle(path: Path):
+    """The one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called.
+
+    Raises:
+        UnsafeFile: the pickle asks for anything but a class named Vocabulary.
+        InputError: a damaged pickle.
+    """
+    inert = type("Vocabulary", (), {})  # of this call only: a pickle can change a class that it is given
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module, name):
+            if name != "Vocabulary":
+                raise UnsafeFile(
+                    f"{path} is refused as unsafe: a vocabulary holds words, and this file asks for "
+                    f"{module}.{name}. Nothing was imported or run; {AS_JSON}"
+                )
+            return inert
+
+    try:
+        content = path.read_bytes()
+        for operation, argument, _ in pickletools.genops(content):
+            if "PUT" in operation.name and argument > len(content):  # the unpickler would allocate that much
+                raise InputError(f"{path} is a damaged vocabulary pickle (place {argument}); {AS_JSON}")
+        found = Reader(io.BytesIO(content), encoding="utf-8").load()
+    except InputError:
+        raise
+    except Exception as error:  # a damaged or hostile pickle may fail anywhere
+        reason = str(error)[:120] or type(error).__name__
+        raise InputError(f"{path} is a damaged vocabulary pickle ({reason}); {AS_JSON}") from None
+    return vars(found) if type(found) is inert else found
+
+
+def _json(path: Path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]})") from None
+
+
+def read(path: Path, size: int) -> dict[str, int]:
+    """Read a vocabulary.
+
+    Args:
+        path: `NAME_vocab.pkl`, a pickled `Vocabulary` with the attribute `word2idx`; or JSON, `{"word2idx":
+            {...}}` or the mapping of words to ids itself.
+        size: words that the checkpoint was trained with: the rows of its word embedding.
+
+    Returns:
+        Word -> id; the ids are 0..size-1.
+
+    Raises:
+        InputError: damaged, no mapping of words to ids, or of another size; an UnsafeFile, where a pickle
+            asks for anything but a Vocabulary.
+    """
+    found = _json(path) if path.suffix == ".json" else _unpickle(path)
+    words = found.get("word2idx", found) if isinstance(found, dict) else None
+    if not isinstance(words, dict) or not all(type(w) is str and type(i) is int for w, i in words.items()):
+        raise InputError(f"{path} holds no mapping of words to ids (word2idx): {type(found).__name__}; {AS_JSON}")
+    missing = [word for word in SPECIAL if word not in words]
+    if missing:
+        raise InputError(
+            f"{path} has no {' '.join(missing)} among its {len(words)} words: no vocabulary of VSE++ or VSRN"
+        )
+    if sorted(words.values()) != list(range(size)):
+        raise InputError(
+            f"{path} has {len(words)} words with ids {min(words.values())} to {max(words.values())}, and the "
+            f"checkpoint was trained with {size} (ids 0 to {size - 1}): it is the vocabulary of other data"
+        )
+    return dict(words)

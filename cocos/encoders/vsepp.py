@@ -1,0 +1,81 @@
+"""VSE++ on precomputed image features: one linear layer for images, a GRU for captions."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from cocos.encoders._gru_text import GRUText
+from cocos.errors import InputError
+
+__all__ = ["build"]
+
+
+class Image(nn.Module):
+    """Linear layer on precomputed features; the keys of its state dict are those of the published code."""
+
+    def __init__(self, img_dim: int, embed_size: int, use_abs: bool, no_imgnorm: bool):
+        super().__init__()
+        self.use_abs, self.no_imgnorm = use_abs, no_imgnorm
+        self.fc = nn.Linear(img_dim, embed_size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Embeddings, (N, D), from features, (N, img_dim)."""
+        image = self.fc(features)
+        image = image if self.no_imgnorm else normalize(image, dim=1, eps=0.0)
+        return image.abs() if self.use_abs else image
+
+
+class VSEpp(nn.Module):
+    """Both towers of VSE++."""
+
+    def __init__(self, image: Image, text: GRUText):
+        super().__init__()
+        self.image, self.text = image, text
+
+    def encode_images(self, features: Tensor) -> Tensor:
+        """Embeddings, (N, D), from features, (N, img_dim).
+
+        Raises:
+            InputError: features of another shape.
+        """
+        width = self.image.fc.in_features
+        if features.ndim != 2 or features.shape[1] != width:
+            raise InputError(
+                f"image features {tuple(features.shape)}: this VSE++ image tower reads one vector of "
+                f"{width} for each image, (n, {width})"
+            )
+        return self.image(features.to(self.image.fc.weight))
+
+    def encode_captions(self, captions: list[str]) -> Tensor:
+        """Embeddings, (M, D)."""
+        return self.text(captions)
+
+
+def build(
+    *,
+    vocabulary: Mapping[str, int],
+    img_dim: int,
+    embed_size: int = 1024,
+    word_dim: int = 300,
+    num_layers: int = 1,
+    use_abs: bool = False,
+    no_imgnorm: bool = False,
+) -> VSEpp:
+    """Build VSE++ for precomputed features.
+
+    Args:
+        vocabulary: word -> id, 0..V-1.
+        img_dim: width of the features.
+        embed_size: width of the joint space.
+        word_dim: width of a word.
+        num_layers: of the GRU.
+        use_abs: absolute values of both embeddings, as for order embeddings.
+        no_imgnorm: leave the image embeddings as long as they are.
+
+    Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; sizes are the defaults of its code.
+    """
+    return VSEpp(
+        Image(img_dim, embed_size, use_abs, no_imgnorm),
+        GRUText(vocabulary, word_dim, embed_size, num_layers, use_abs),
+    )
