@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from hypothesis import settings
 
 from cocos import Pairs, scores
 
+settings.register_profile("cocos", derandomize=True, deadline=None)
+settings.load_profile("cocos")
 torch.set_num_threads(1)  # the tensors here are small: a second thread costs more than it brings
 
 MARGINS = {"triplet": {"margin": 0.25}, "triplet_sh": {"margin": 0.25}}

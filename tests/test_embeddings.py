@@ -19,7 +19,7 @@ def sides(queries=4, captions=2, width=3, dtype=torch.float64):
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_flip_twice_is_the_identity(queries, captions, proxies):
     embeddings = Embeddings(*sides(queries, captions), directions=("s2p",) if proxies else ("i2t", "t2i"))
     twice = embeddings.flip().flip()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import cocos
 from cocos import Pairs, losses, statistics
 
-pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
 LOSSES = losses.names()
 seeds = st.integers(0, 2**31 - 1)
 names = st.sampled_from(LOSSES)
@@ -28,7 +27,7 @@ def drawn(seed, queries=6, candidates=9):
 
 
 @given(seeds, names)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_permuted_candidates_permute_the_weights_and_keep_every_statistic(seed, name):
     pairs, loss = drawn(seed), losses.load(name)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
@@ -60,7 +59,7 @@ class Scaled:
 
 
 @given(seeds, names, st.sampled_from([0.125, 0.5, 4.0, 1024.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, factor):
     pairs, loss = drawn(seed), losses.load(name)
     scaled = Scaled(loss, factor)
@@ -76,7 +75,7 @@ def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, fact
 
 
 @given(seeds, names)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_spread_agrees_with_slow_loops_and_is_ordered(seed, name):
     pairs, loss = drawn(seed), losses.load(name)
     weights = loss.weight(pairs)
@@ -93,7 +92,7 @@ def test_the_spread_agrees_with_slow_loops_and_is_ordered(seed, name):
 
 
 @given(seeds, names, st.floats(0, 0.5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_above_and_below_eps_make_the_whole_and_the_count_is_strict(seed, name, eps):
     pairs, loss = drawn(seed), losses.load(name)
     weights, unit = loss.weight(pairs), loss.unit(pairs)
@@ -108,7 +107,7 @@ def test_above_and_below_eps_make_the_whole_and_the_count_is_strict(seed, name, 
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_idle_queries_of_all_negatives_are_those_of_the_hardest(seed):
     pairs = drawn(seed)
     every, hardest = losses.load("triplet"), losses.load("triplet_sh")
@@ -118,7 +117,7 @@ def test_idle_queries_of_all_negatives_are_those_of_the_hardest(seed):
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_push_and_pull_balance_where_the_loss_is_balanced(seed):
     pairs = drawn(seed)
     for loss in map(losses.load, LOSSES):
@@ -128,7 +127,7 @@ def test_push_and_pull_balance_where_the_loss_is_balanced(seed):
 
 
 @given(seeds, st.sampled_from([0.01, 0.05, 0.2]), st.sampled_from([0.001, 0.01, 0.05]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_eq7_agrees_with_the_slow_loop(seed, temperature, eps):
     pairs = drawn(seed)
     np.testing.assert_allclose(
@@ -156,7 +155,7 @@ def test_nine_of_ten_equal_negatives_hold_ninety_percent():
 
 
 @given(seeds, st.sampled_from([0.01, 0.05, 0.3]), st.sampled_from([0.001, 0.01, 0.1]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_eq7_is_the_gradient_count_where_a_query_has_one_positive(seed, temperature, eps):
     """With |P| = 1 the rank among the positives is 1, and a share is exactly a term of Eq. 7."""
     pairs = drawn(seed)
