@@ -170,7 +170,7 @@ def count(
     quiet: Quiet = False,
 ):
     """Count the negatives that contribute to each query's gradient."""
-    with _sentences(), _progress(quiet) as progress:
+    with _sentences():
         parameters = _parameters(param or [])
         if loss is not None:
             from cocos import losses
@@ -182,22 +182,23 @@ def count(
             results.writable(out)
         frozen = checkpoints.open(file, data=data, model=model, trust=trust)
         chosen, origin = frozen.loss(loss, parameters)
-        counted = measures.count(
-            frozen,
-            chosen,
-            eps,
-            batches=batches,
-            batch_size=batch_size,
-            sample=sample and sample.value,
-            per_group=per_group,
-            same_group=same_group and same_group.value,
-            seed=seed,
-            convention=convention.value,
-            dtype=dtype.value,
-            split=split,
-            device=device,
-            progress=progress,
-        )
+        with _progress(quiet) as progress:
+            counted = measures.count(
+                frozen,
+                chosen,
+                eps,
+                batches=batches,
+                batch_size=batch_size,
+                sample=sample and sample.value,
+                per_group=per_group,
+                same_group=same_group and same_group.value,
+                seed=seed,
+                convention=convention.value,
+                dtype=dtype.value,
+                split=split,
+                device=device,
+                progress=progress,
+            )
         if out is not None:
             results.save(counted, out)
         name = counted.attrs["loss"]
@@ -269,11 +270,12 @@ def demo(
     quiet: Quiet = False,
 ):
     """Count on the embedded example: a real frozen model, its real training data, four losses."""
-    with _sentences(), _progress(quiet) as progress:
+    with _sentences():
         from cocos import demo as example
         from cocos import tables
 
-        datasets, files = example.run(out, device=device, progress=progress)
+        with _progress(quiet) as progress:
+            datasets, files = example.run(out, device=device, progress=progress)
         _show(tables.overview(datasets))
         for path in files:
             _say(f"wrote {path}", quiet=quiet)

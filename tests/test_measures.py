@@ -146,22 +146,26 @@ def test_labelled_sets_and_proxies_have_one_direction(name):
         assert data["contributing"].sum() > 0
 
 
-def test_a_curve_is_the_count_at_every_eps(embeddings):
-    grid = [0.0, 1e-4, 0.01, 0.2]
-    curve = measures.eps_curve(embeddings, "ntxent", grid, batch_size=16)
+@pytest.mark.parametrize(("name", "grid"), [("ntxent", [0.0, 1e-4, 0.01, 0.2]), ("triplet", [0.0, 1.0, 3.0])])
+def test_a_curve_is_the_count_at_every_eps(embeddings, name, grid):
+    """Shares of the triplet loss are whole numbers: there every eps of the grid lies exactly on some of them."""
+    curve = measures.eps_curve(embeddings, name, grid, sample="groups", batch_size=16)
     for eps in grid:
-        data = measures.count(embeddings, "ntxent", eps, batch_size=16)
+        data = measures.count(embeddings, name, eps, sample="groups", batch_size=16)
         for direction in ("i2t", "t2i"):
-            point = curve.sel(eps=eps, direction=direction)
-            assert point["contributing_all"].item() == pytest.approx(
-                data["contributing"].sel(direction=direction).mean().item()
-            )
-            share = (data["contributing"].sel(direction=direction) == 0).sum() / data["queries"].sel(
-                direction=direction
-            ).sum()
-            assert point["idle"].item() == pytest.approx(share.item())
+            point, counted = curve.sel(eps=eps, direction=direction), data["contributing"].sel(direction=direction)
+            assert point["contributing_all"].item() == pytest.approx(counted.mean().item())
+            assert point["idle"].item() == pytest.approx((counted == 0).sum().item() / counted.count().item())
+
+
+def test_a_curve_wants_ascending_thresholds(embeddings):
     with pytest.raises(InputError, match="in ascending order"):
         measures.eps_curve(embeddings, "ntxent", [0.1, 0.01])
+
+
+def test_float32_counts_are_said_to_be_uncertain(embeddings):
+    assert "may fall on either side" in measures.count(embeddings, batch_size=50, dtype="float32").attrs["notes"]
+    assert measures.count(embeddings, batch_size=50).attrs["notes"] == ""
 
 
 def test_progress_is_told(embeddings):

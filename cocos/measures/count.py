@@ -15,6 +15,8 @@ from cocos.measures._weighing import Progress, Run, prepare
 
 __all__ = ["count"]
 
+UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
+
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool) -> dict:
     """Statistics of every query of one batch, (queries,) each."""
@@ -115,7 +117,7 @@ def count(
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join(run.plan.notes),
+        notes="\n".join([*run.plan.notes, *([UNCERTAIN] if dtype == "float32" else [])]),
         footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
