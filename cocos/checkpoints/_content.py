@@ -4,7 +4,6 @@ import argparse
 import hashlib
 import pathlib
 import pickle
-import pickletools
 import re
 import types
 import zipfile
@@ -18,6 +17,7 @@ import safetensors
 import safetensors.torch
 import torch
 
+from cocos.checkpoints._imports import RUNS_CODE, VALUES, names
 from cocos.checkpoints._values import NUMPY, Array
 from cocos.errors import InputError, UnsafeFile
 
@@ -28,17 +28,6 @@ SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=..., query_group=..., candidate_group=...), then `cocos count FILE`"
-)
-RUNS_CODE = re.compile(
-    r"""(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|bdb|timeit|webbrowser|signal
-    |multiprocessing|threading|asyncio|http|urllib|ftplib|smtplib|requests|pip|platform|tempfile|glob|io|_io|codecs|site
-    |pickle|_pickle|cPickle|dill|cloudpickle|joblib|marshal|shelve
-    |(builtins|__builtin__)\.(eval|exec|execfile|compile|open|file|__import__|getattr|setattr|delattr|globals|locals|vars
-        |input|breakpoint|apply|reduce|map|filter)
-    |operator\.(attrgetter|methodcaller|itemgetter)|functools\.(partial|reduce)|types\.(FunctionType|CodeType)
-    |torch\.(load|save|hub|jit|package|serialization\.load|serialization\.save|utils\.cpp_extension)
-    |numpy\.(load|save|fromfile|memmap|f2py|testing))(\.|$)""",
-    re.VERBOSE,
 )
 
 
@@ -60,26 +49,6 @@ ALLOWED = {
     **{f"{home}.WindowsPath": pathlib.PureWindowsPath for home in ("pathlib", "pathlib._local")},
     **NUMPY,
 }
-KNOWN = re.compile(r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$")
-
-
-def _globals(stream: IO[bytes]) -> Iterator[str]:
-    """Names that a pickle would import, found without loading it, as far as it can be read."""
-    strings, memo, last = [], {}, None
-    for operation, argument, _ in pickletools.genops(stream):
-        name = operation.name
-        if name in {"GLOBAL", "INST"}:
-            yield argument.replace(" ", ".")
-        elif name == "STACK_GLOBAL":
-            yield ".".join(strings[-2:]) if len(strings) > 1 else "an unreadable name"
-        if name in {"PUT", "BINPUT", "LONG_BINPUT"}:
-            memo[argument] = last
-        elif name == "MEMOIZE":
-            memo[len(memo)] = last
-        else:
-            last = memo.get(argument) if name in {"GET", "BINGET", "LONG_BINGET"} else argument
-            if isinstance(last, str):
-                strings.append(last)
 
 
 @dataclass(frozen=True)
@@ -166,7 +135,7 @@ class File:
             return False
         try:
             with open(self.path, "rb") as stream:
-                return any(True for _ in _globals(stream))
+                return any(True for _ in names(stream))
         except Exception:
             return False
 
@@ -190,7 +159,7 @@ class File:
         found = set()
         try:
             for stream in self._pickles():
-                for name in _globals(stream):
+                for name in names(stream):
                     found.add(name)
         except Exception:
             # a damaged or hostile pickle may fail anywhere; what was read so far counts
@@ -241,8 +210,8 @@ class File:
     @property
     def strange(self) -> list[str]:
         """Names that the file would import and that neither cocos nor torch knows as plain values."""
-        names = sorted(self.imports - ALLOWED.keys())
-        return [name for name in names if name.startswith("torch.nn.modules.") or not KNOWN.match(name)]
+        unknown = sorted(self.imports - ALLOWED.keys())
+        return [name for name in unknown if name.startswith("torch.nn.modules.") or not VALUES.match(name)]
 
     def _why(self, text: str) -> str:
         """Torch's complaint as one sentence that says what to do."""
