@@ -77,16 +77,17 @@ def _require_positives(embeddings: Embeddings) -> None:
 
 
 def _pairs(embeddings: Embeddings, size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """One pass: every candidate once, each with its query."""
-    queries = _members(embeddings.query_group.cpu())
+    """One pass: every candidate once, each with its query; queries that share a group are drawn at random."""
+    query_group = embeddings.query_group.cpu()
+    by_group = query_group.argsort(stable=True)
+    ids, sizes = query_group[by_group].unique_consecutive(return_counts=True)
     order = torch.randperm(len(embeddings.candidate), generator=generator)
-    group = embeddings.candidate_group.cpu()[order].tolist()
-    keep = torch.tensor([g in queries for g in group])
-    pick = torch.rand(len(order), generator=generator, dtype=torch.float64).tolist()
-    query = torch.tensor([
-        int(queries[g][int(p * len(queries[g]))]) for g, p in zip(group, pick, strict=True) if g in queries
-    ])
-    for query_index, candidate_index in zip(query.split(size), order[keep].split(size), strict=True):
+    group = embeddings.candidate_group.cpu()[order]
+    kept = torch.isin(group, ids)
+    place = torch.searchsorted(ids, group[kept])
+    turn = torch.rand(len(place), generator=generator, dtype=torch.float64) * sizes[place]
+    query = by_group[sizes.cumsum(0)[place] - sizes[place] + turn.to(torch.int64)]
+    for query_index, candidate_index in zip(query.split(size), order[kept].split(size), strict=True):
         yield Batch(query_index, candidate_index, paired=True)
 
 

@@ -1,6 +1,8 @@
 """The command `cocos`: parse, call a measure, save, show. Heavy imports wait until a command runs."""
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -290,8 +292,19 @@ def _version(
         raise typer.Exit
 
 
+def _interrupt(number, frame) -> None:
+    """Ctrl-C unwinds and cleans up; a library may swallow that, so a second one ends at once.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command; Ctrl-C at any moment ends with exit code 130."""
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         app()
     except KeyboardInterrupt:

@@ -6,7 +6,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -274,22 +273,16 @@ def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
 
 
 def test_an_interrupted_run_writes_nothing(tmp_path):
-    generator = np.random.default_rng(0)
-    side = generator.normal(size=(20_000, 64)).astype(np.float32)
+    side = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
     np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
-    process = subprocess.Popen(
-        [*COCOS, "count", "large.npz", "--batches", "100000", "--out", "a.nc", "--json"],
-        cwd=tmp_path,
-        env=PLAIN,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(6)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    command = [*COCOS, "count", "large.npz", "--batches", "100000", "--out", "a.nc", "--json"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=PLAIN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr.readline().startswith("counting: ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == "cocos: interrupted; nothing was written"
     assert "Traceback" not in err
