@@ -58,13 +58,14 @@ def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list
         raise InputError(f"output folder {folder} cannot be made ({error.strerror})") from None
     target = results.writable(folder / "count.nc")
     frozen = checkpoint()
+    about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
     embeddings = frozen.embed(device=device, progress=progress("encoding"))
     datasets = []
     for name in LOSSES:
         data = measures.count(
             embeddings, frozen.loss(name)[0], progress=lambda what, name=name: progress(f"{what} {name}")
         )
-        datasets.append(data.assign_attrs(frozen.identity()))
+        datasets.append(data.assign_attrs(about))
     together = xr.concat(
         datasets,
         dim=xr.Variable("loss", list(LOSSES)),
