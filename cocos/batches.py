@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count, islice, pairwise
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -31,6 +32,10 @@ class Batch:
     candidate_index: Tensor
     paired: bool
 
+    def to(self, device) -> "Batch":
+        """The same rows, named on another device."""
+        return replace(self, query_index=self.query_index.to(device), candidate_index=self.candidate_index.to(device))
+
     def flip(self) -> "Batch":
         """The same rows, asked from the other side."""
         return replace(self, query_index=self.candidate_index, candidate_index=self.query_index)
@@ -53,26 +58,28 @@ def _members(group: Tensor) -> dict[int, Tensor]:
     return dict(zip(ids.tolist(), order.split(sizes.tolist()), strict=True))
 
 
-def _require_positives(embeddings: Embeddings) -> None:
-    """Every query must have a positive somewhere in the set.
+def _require_both(embeddings: Embeddings) -> None:
+    """Every query must have a positive somewhere in the set, and there must be negatives.
 
     Raises:
-        InputError: naming the queries that have none.
+        InputError: naming the queries that have no positive.
     """
     if embeddings.shared:
         _, inverse, sizes = embeddings.query_group.unique(return_inverse=True, return_counts=True)
         lonely, reason = sizes[inverse] < 2, "the only sample of its class"
     else:
-        lonely, reason = (
-            ~torch.isin(embeddings.query_group, embeddings.candidate_group),
-            "no candidate of its group",
-        )
+        lonely, reason = ~torch.isin(embeddings.query_group, embeddings.candidate_group), "no candidate of its group"
     lonely = lonely.nonzero().flatten().tolist()
     if lonely:
         groups = embeddings.query_group[lonely[:5]].tolist()
         raise InputError(
             f"query without any positive: {rows(lonely)} (group {', '.join(map(str, groups))}) has {reason}; "
             "remove it or give it a positive"
+        )
+    if len(embeddings.candidate_group.unique()) < 2:
+        raise InputError(
+            f"no query has any negative: all {len(embeddings.candidate)} candidates are of group "
+            f"{embeddings.candidate_group[0].item()}"
         )
 
 
@@ -106,27 +113,34 @@ def _groups(embeddings: Embeddings, size: int, per_group: int | None, generator:
 
 
 def _classes(embeddings: Embeddings, size: int, per_class: int, generator: torch.Generator) -> Iterator[Batch]:
-    """One pass over a labelled set: in every round each class that is left gives `per_class` of its samples.
+    """One pass over a labelled set: in every round each class that is left gives up to `per_class` of its samples.
 
-    The rest of a class joins its last samples, so that none is alone in its batch.
+    A batch that would hold one class takes some samples of another from the batch before it, where that can spare them.
+    What one large class then has left alone is not drawn: it would have no negative.
     """
     chunks = []
     for members in _members(embeddings.query_group.cpu()).values():
         own = members[torch.randperm(len(members), generator=generator)]
-        n = max(1, len(own) // per_class)
-        chunks.append([*own[: per_class * (n - 1)].split(per_class), own[per_class * (n - 1) :]])
-    drawn, held = [], 0
+        n = min(-(-len(own) // per_class), len(own) // 2)  # no sample is alone in its batch
+        chunks.append([own[i::n] for i in range(n)])
+    made = [[]]
     for turn in range(max(len(c) for c in chunks)):
-        left = [c[turn] for c in chunks if turn < len(c) and len(c[turn])]
+        left = [place for place, c in enumerate(chunks) if turn < len(c)]
         for i in torch.randperm(len(left), generator=generator).tolist():
-            if drawn and held + len(left[i]) > size:
-                index = torch.cat(drawn)
-                yield Batch(index, index, paired=False)
-                drawn, held = [], 0
-            drawn.append(left[i])
-            held += len(left[i])
-    index = torch.cat(drawn)
-    yield Batch(index, index, paired=False)
+            chunk = chunks[left[i]][turn]
+            if made[-1] and sum(len(other) for _, other in made[-1]) + len(chunk) > size:
+                made.append([])
+            made[-1].append((left[i], chunk))
+    for before, last in pairwise(made):
+        names, name = {part[0] for part in before}, last[0][0]
+        if len(names) > 2 and all(part[0] == name for part in last):
+            place = max(i for i, part in enumerate(before) if part[0] != name)
+            if sum(len(chunk) for _, chunk in (*last, before[place])) <= size:
+                last.append(before.pop(place))
+    for parts in made:
+        if len({name for name, _ in parts}) > 1:
+            index = torch.cat([chunk for _, chunk in parts])
+            yield Batch(index, index, paired=False)
 
 
 def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) -> Iterator[Batch]:
@@ -136,7 +150,7 @@ def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) 
         yield Batch(query_index, everything, paired=False)
 
 
-def check(sample: str | None, batch_size: int, batches: int | None, per_group: int | None) -> None:
+def check(sample: str | None, batch_size: int, batches: int | None, per_group: int | None, seed: int) -> None:
     """Refuse options before anything is encoded.
 
     Raises:
@@ -144,12 +158,18 @@ def check(sample: str | None, batch_size: int, batches: int | None, per_group: i
     """
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
-    if batch_size < 2:
-        raise InputError(f"batch size: {batch_size}, expected at least 2 (a batch of one has no negative)")
-    if batches is not None and batches < 1:
-        raise InputError(f"batches: {batches}, expected at least 1")
-    if per_group is not None and per_group < 1:
-        raise InputError(f"per group: {per_group}, expected at least 1")
+    numbers = (
+        ("batch size", batch_size, 2, 2**40, " (a batch of one has no negative)"),
+        ("batches", batches, 1, 10**7, ""),
+        ("per group", per_group, 1, 2**40, ""),
+        ("seed", seed, 0, 2**63 - 1, ""),
+    )
+    for name, value, least, most, why in numbers:
+        if value is not None and not isinstance(value, Integral):
+            raise InputError(f"{name}: {value!r}, expected a whole number")
+        if value is not None and not least <= value <= most:
+            expected = f"at least {least}{why}" if value < least else f"at most {most}"
+            raise InputError(f"{name}: {value}, expected {expected}")
 
 
 def plan(
@@ -180,14 +200,21 @@ def plan(
     Raises:
         InputError: an option out of range, or a query without any positive.
     """
-    check(sample, batch_size, batches, per_group)
-    if per_group == 1 and embeddings.shared:
+    check(sample, batch_size, batches, per_group, seed)
+    if embeddings.shared and per_group == 1:
         raise InputError("per group: 1, expected at least 2 samples of a class")
-    _require_positives(embeddings)
+    if embeddings.shared and batch_size < 2 * (per_group or 2):
+        raise InputError(f"batch size: {batch_size}, expected at least {2 * (per_group or 2)}: samples of two classes")
+    if per_group is not None and (embeddings.proxies or sample == "pairs"):
+        raise InputError(
+            f"per group: {per_group}, but only batches of groups have it; add --sample groups or leave it out"
+        )
+    _require_both(embeddings)
     if sample == "pairs" and embeddings.shared:
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
     by_candidate = sample == "pairs" and not embeddings.proxies
     whole, unit = (len(embeddings.candidate), "pairs") if by_candidate else (len(embeddings.query), "queries")
+    unit = "samples" if embeddings.shared or embeddings.proxies else unit
     notes = []
     if batch_size > whole:
         notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
@@ -199,7 +226,8 @@ def plan(
             if size == whole:
                 index = torch.randperm(whole, generator=generator)
                 return iter([Batch(index, index, paired=False)])
-            per_class = per_group or max(SAMPLES_PER_CLASS, size // len(embeddings.query_group.unique()))
+            filling = size // len(embeddings.query_group.unique())
+            per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
             return _classes(embeddings, size, per_class, generator)
         if embeddings.proxies:
             return _against_all(embeddings, size, generator)
@@ -215,6 +243,11 @@ def plan(
         drawn = tuple(one_pass())
     else:
         drawn = tuple(islice((batch for _ in count() for batch in one_pass()), batches))
+    alone = [batch for batch in drawn if len(batch.query_index) == 1 and not embeddings.proxies]
+    if alone and len(alone) < len(drawn):
+        notes.append(f"{len(alone)} left over of a pass, not counted: alone in its batch it has no negative")
+        drawn = tuple(batch for batch in drawn if len(batch.query_index) > 1)
+    if embeddings.shared and batches is None and (rest := whole - sum(len(batch.query_index) for batch in drawn)):
+        notes.append(f"{rest} samples of large classes are not drawn: no other class is left to be their negatives")
     device = embeddings.query.device
-    drawn = tuple(Batch(b.query_index.to(device), b.candidate_index.to(device), b.paired) for b in drawn)
-    return Plan(drawn, sample, size, tuple(notes))
+    return Plan(tuple(batch.to(device) for batch in drawn), sample, size, tuple(notes))

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
 )
 PATIENCE = 2.0  # seconds before progress is shown
+GRACE = 3.0  # seconds that an interrupted run has to clean up
 EVERY = 5.0  # seconds between lines of progress where stderr is not a terminal
 
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
@@ -44,8 +46,23 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes o
 
 
 def _say(text: str, *, quiet: bool = False) -> None:
+    """One line on stderr; control characters of a stranger's file do not reach the terminal."""
     if not quiet:
-        print(text, file=sys.stderr, flush=True)
+        print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)
+
+
+def _print(text: str) -> None:
+    """The result on stdout.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os._exit(0)  # the reader has seen enough, as `head` does
+    except OSError as error:
+        raise InputError(f"the output cannot be written ({error.strerror})") from None
 
 
 @contextmanager
@@ -61,7 +78,7 @@ def _sentences() -> Generator[None]:
         _say(f"cocos: {error}")
         raise typer.Exit(3 if isinstance(error, UnsafeFile) else 2) from None
     except KeyboardInterrupt:
-        _say("cocos: interrupted; nothing was written")
+        _say("cocos: interrupted")
         raise typer.Exit(130) from None
 
 
@@ -107,25 +124,30 @@ def _parameters(given: list[str]) -> dict[str, str]:
     for item, (name, sign, value) in zip(given, pairs, strict=True):
         if not (name.strip() and sign and value.strip()):
             raise InputError(f"parameter {item!r}: write it as NAME=VALUE, like temperature=0.07")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    chosen = {name.strip(): value.strip() for name, _, value in pairs}
+    if len(chosen) < len(given):
+        raise InputError(f"parameters {', '.join(given)}: one of them is given twice")
+    return chosen
 
 
 def _show(table) -> None:
-    """A rich table on a terminal, plain text elsewhere."""
+    """A rich table on a terminal that is wide enough for it, plain text elsewhere."""
     from cocos import tables
 
-    if not sys.stdout.isatty():
-        print(tables.plain(table))
+    text = tables.plain(table)
+    if sys.stdout is None or not sys.stdout.isatty():
+        _print(text)
         return
     from rich.console import Console
     from rich.table import Table
 
-    console, drawn = (
-        Console(highlight=False),
-        Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns)),
-    )
+    console = Console(highlight=False)
+    if console.width < tables.width(table):
+        _print(text)
+        return
+    drawn = Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns))
     for i, name in enumerate(table.columns):
-        drawn.add_column(name, justify="right" if i and not table.left else "left", no_wrap=not i)
+        drawn.add_column(name, justify="right" if i and not table.left else "left", no_wrap=True)
     for row in table.rows:
         drawn.add_row(*row)
     for line in (*table.head, "") if table.head else ():
@@ -171,9 +193,11 @@ def count(
     out: Annotated[Path | None, Option(help="Write the Dataset here (.nc).")] = None,
     quiet: Quiet = False,
 ):
-    """Count the negatives that contribute to each query's gradient."""
+    """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
     with _sentences():
         parameters = _parameters(param or [])
+        if as_json and format is Format.latex:
+            raise InputError("--json and --format latex: choose one of them")
         if loss is not None:
             from cocos import losses
 
@@ -205,12 +229,12 @@ def count(
             results.save(counted, out)
         name = counted.attrs["loss"]
         _say(f"{file} ({frozen.format}): loss {name}, {origin}", quiet=quiet)
-        for note in filter(None, counted.attrs["notes"].splitlines()):
+        for note in (*frozen.notes, *filter(None, counted.attrs["notes"].splitlines())):
             _say(f"note: {note}", quiet=quiet)
         if as_json or format is Format.json:
-            print(json.dumps(results.summary(counted), allow_nan=False))
+            _print(json.dumps(results.summary(counted), allow_nan=False))
         elif format is Format.latex:
-            print(tables.latex(counted, file.name))
+            _print(tables.latex(counted, file.name))
         else:
             _show(tables.count(counted))
         if out is not None:
@@ -239,7 +263,7 @@ def inspect(
             "contents": frozen.contents,
         }
         if as_json:
-            print(json.dumps(about, allow_nan=False, default=str))
+            _print(json.dumps(about, allow_nan=False, default=str))
             return
         _show(tables.contents(about))
 
@@ -260,7 +284,7 @@ def losses(
         entries.append({"name": name, "parameters": asdict(loss), "metric": loss.metric, "gradient": loss.gradient,
                         "source": shelf.source(name)})  # fmt: skip
     if as_json:
-        print(json.dumps(entries))
+        _print(json.dumps(entries))
     else:
         _show(tables.losses(entries))
 
@@ -293,20 +317,26 @@ def _version(
 
 
 def _interrupt(number, frame) -> None:
-    """Ctrl-C unwinds and cleans up; a library may swallow that, so a second one ends at once.
+    """Ctrl-C unwinds and cleans up. A library that is being imported may swallow that: then a timer ends the run.
 
     Raises:
         KeyboardInterrupt: always.
     """
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    timer = threading.Timer(GRACE, os._exit, [130])
+    timer.daemon = True
+    timer.start()
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command; Ctrl-C at any moment ends with exit code 130."""
-    signal.signal(signal.SIGINT, _interrupt)
+    """Run the command; Ctrl-C ends it with exit code 130."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
     try:
         app()
     except KeyboardInterrupt:
-        _say("cocos: interrupted; nothing was written")
+        _say("cocos: interrupted")
         sys.exit(130)

@@ -14,7 +14,7 @@ from cocos.losses.smoothap import SmoothAP
 from cocos.losses.triplet import Triplet
 from cocos.scores import Pairs
 
-__all__ = ["NAMES", "as_published", "check", "eq7", "footnotes", "same_group"]
+__all__ = ["NAMES", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group"]
 
 NAMES = ("standard", "ecir2022")
 PUBLISHED = (Triplet, NTXent, SmoothAP)  # those whose published counter differs from the standard one
@@ -29,6 +29,19 @@ def check(convention: str) -> None:
     """
     if convention not in NAMES:
         raise InputError(f"convention: {convention!r}, expected one of {', '.join(NAMES)}")
+
+
+def check_sample(convention: str, loss, sample: str, directions: int) -> None:
+    """The published counters know one shape of batch for each loss; refuse any other.
+
+    Raises:
+        InputError: naming the sampling that the published counter has.
+    """
+    if convention == "ecir2022" and isinstance(loss, PUBLISHED) and (sample != loss.sample or directions != 2):
+        raise InputError(
+            f"convention ecir2022: the published counter of {type(loss).__name__} knows two directions and batches of "
+            f"{loss.sample} (--sample {loss.sample}) only; use the standard convention"
+        )
 
 
 def same_group(convention: str) -> str:

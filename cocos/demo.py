@@ -52,11 +52,9 @@ def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list
     Raises:
         InputError: the folder cannot be written.
     """
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"output folder {folder} cannot be made ({error.strerror})") from None
-    target = results.writable(folder / "count.nc")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output folder {folder} is a file; name another folder")
+    results.writable((folder if folder.is_dir() else folder.parent) / "count.nc")
     frozen = checkpoint()
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
     embeddings = frozen.embed(device=device, progress=progress("encoding"))
@@ -76,4 +74,8 @@ def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list
         combine_attrs="drop_conflicts",
     )
     together.attrs["losses"] = "\n".join(data.attrs["loss_repr"] for data in datasets)
-    return datasets, [results.save(together, target), draw(datasets, folder / "count.png")]
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output folder {folder} cannot be made ({error.strerror})") from None
+    return datasets, [results.save(together, folder / "count.nc"), draw(datasets, folder / "count.png")]

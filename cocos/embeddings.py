@@ -9,15 +9,22 @@ from cocos.errors import InputError, rows
 
 __all__ = ["Embeddings"]
 
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def _matrix(name: str, values) -> Tensor:
-    values = torch.as_tensor(values).detach()
+    try:
+        values = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(values).__name__}, expected a tensor or an array of numbers") from None
+    if values.layout != torch.strided or values.is_meta:
+        raise InputError(f"{name}: a {'meta' if values.is_meta else 'sparse'} tensor, expected a dense one with values")
     if values.ndim != 2:
         raise InputError(f"{name}: shape {tuple(values.shape)}, expected two dimensions (rows, width)")
     if 0 in values.shape:
         raise InputError(f"{name}: shape {tuple(values.shape)} holds no embedding")
-    if not values.is_floating_point():
-        raise InputError(f"{name}: dtype {values.dtype}, expected a floating-point dtype")
+    if values.dtype not in FLOATS:
+        raise InputError(f"{name}: dtype {values.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
     bad = (~values.isfinite()).any(dim=1).nonzero().flatten().tolist()
     if bad:
         raise InputError(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
@@ -25,7 +32,10 @@ def _matrix(name: str, values) -> Tensor:
 
 
 def _groups(name: str, values, side: str, length: int) -> Tensor:
-    values = torch.as_tensor(values)
+    try:
+        values = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(values).__name__}, expected whole numbers, one for each row") from None
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise InputError(f"{name}: dtype {values.dtype}, expected whole numbers (ids of images or classes)")
     if values.shape != (length,):
@@ -82,9 +92,10 @@ class Embeddings:
         else:
             query_group = _groups("query_group", self.query_group, "query", len(query))
             candidate_group = _groups("candidate_group", self.candidate_group, "candidate", len(candidate))
-        directions = tuple(str(name) for name in self.directions)
-        if len(directions) not in {1, 2} or len(set(directions)) != len(directions):
-            raise InputError(f"directions: {directions}, expected one name or two different ones")
+        directions = tuple(self.directions)
+        named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
+        if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
+            raise InputError(f"directions: {directions}, expected one name or two different ones, like i2t and t2i")
         if self.shared and len(query) != len(candidate):
             raise InputError(
                 f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"
@@ -108,10 +119,14 @@ class Embeddings:
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
         """
+        embeddings = _matrix("embeddings", embeddings)
+        labels = _groups("labels", labels, "embeddings", len(embeddings))
         if proxies is None:
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True)
+        proxies = _matrix("proxies", proxies)
         if proxy_labels is None:
             proxy_labels = torch.arange(len(proxies))
+        proxy_labels = _groups("proxy_labels", proxy_labels, "proxies", len(proxies))
         return cls(embeddings, proxies, labels, proxy_labels, directions=("s2p",))
 
     @property

@@ -1,6 +1,7 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
 import json
+import os
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -61,7 +62,7 @@ def provenance(loss, **more) -> dict:
         "cocos": cocos.__version__,
         "torch": torch.__version__.split("+")[0],
         "loss": type(loss).__module__.rsplit(".", 1)[-1],
-        "loss_parameters": json.dumps(asdict(loss)),
+        "loss_parameters": json.dumps(asdict(loss), default=float),
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
         "metric": loss.metric,
@@ -185,6 +186,8 @@ def writable(path: Path) -> Path:
         InputError: a suffix other than .nc, or a folder that is missing or cannot be written.
     """
     path = Path(path)
+    if len(os.fsencode(path.name)) > 255:
+        raise InputError(f"output {path}: the name is too long for a file")
     if path.suffix != ".nc":
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected .nc (netCDF)")
     if path.is_dir():

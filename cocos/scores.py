@@ -47,6 +47,9 @@ class Pairs:
     candidate_norm: Tensor | None = None
 
     def __post_init__(self):
+        for name in ("scores", "positive"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise InputError(f"{name}: {type(getattr(self, name)).__name__}, expected a torch.Tensor")
         shape = tuple(self.scores.shape)
         if len(shape) != 2 or 0 in shape or not self.scores.is_floating_point():
             raise InputError(
@@ -60,6 +63,8 @@ class Pairs:
             if mask is None and name == "negative":
                 mask = ~self.positive
                 object.__setattr__(self, name, mask)
+            if not isinstance(mask, Tensor):
+                raise InputError(f"{name}: {type(mask).__name__}, expected a torch.Tensor")
             if mask.dtype != torch.bool or tuple(mask.shape) != shape:
                 raise InputError(f"{name}: {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {shape}")
         both = (self.positive & self.negative).nonzero()

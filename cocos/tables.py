@@ -1,5 +1,6 @@
 """Counts as tables: aligned text, and the LaTeX columns of the published Tables 3 to 5."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import xarray as xr
 
 from cocos import results
 
-__all__ = ["Table", "contents", "count", "latex", "losses", "overview", "plain"]
+__all__ = ["Table", "contents", "count", "latex", "losses", "overview", "plain", "width"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ ROWS = (
     ("hardest_share", "     part of the push on the heaviest negative"),
     ("eq7_mean", "C^q  Eq. 7 count, over queries with any"),
     ("eq7_sum", "     Eq. 7 count, summed over a batch"),
-    ("eq7_idle", "C^0  queries without any Eq. 7 count, in a batch"),
+    ("eq7_idle", "     queries without any Eq. 7 count, in a batch"),
 )
 OVERVIEW = (
     ("contributing_mean", "C^A"),
@@ -71,23 +72,34 @@ def _number(value: dict, sign: str = "±", digits: int | None = None) -> str:
     return f"{value['mean']:.{digits}f} {sign} {value['std']:.{digits}f}"
 
 
-def _drawn(summary: dict) -> str:
-    what = {"s2s": "samples", "s2p": "samples, with all proxies"}.get(next(iter(summary["directions"])))
-    what = what or ("pairs" if summary["sample"] == "pairs" else "queries, each with its candidates")
-    number = summary["batches"]
-    return f"{number} batch{'es' if number > 1 else ''} of {summary['batch_size']} {what}, seed {summary['seed']}"
+def _drawn(data: xr.Dataset) -> str:
+    """How many batches of what were drawn; the real sizes where they are not all the same."""
+    direction = str(data["direction"].values[0])
+    what = {"s2s": "samples", "s2p": "samples, with all proxies"}.get(direction)
+    what = what or ("pairs" if data.attrs["sample"] == "pairs" else "queries, each with its candidates")
+    sizes = data["queries"].isel(direction=0).values.tolist()
+    if len(sizes) == 1:
+        text = f"1 batch of {sizes[0]} {what}"
+    elif len(set(sizes[:-1])) == 1:
+        text = f"{len(sizes)} batches of {sizes[0]} {what}" + (
+            f" (the last of {sizes[-1]})" if len(set(sizes)) > 1 else ""
+        )
+    else:
+        text = f"{len(sizes)} batches of {min(sizes)} to {max(sizes)} {what}"
+    return f"{text}, seed {data.attrs['seed']}"
 
 
 def _reading(data: xr.Dataset) -> list[str]:
-    """What the numbers say, one sentence a direction."""
-    summary, sentences = results.summary(data), []
-    for name, entry in summary["directions"].items():
-        counted, spread = entry["contributing_all"]["mean"], entry["effective"]["mean"]
-        idle = float((data["contributing"].sel(direction=name) == 0).sum() / data["queries"].sel(direction=name).sum())
-        negatives = float(data["negatives"].sel(direction=name).mean())
-        sentence = f"{name}: of {negatives:.0f} negatives of a query, {counted:.2f} contribute"
-        if spread is not None:
-            sentence += f"; the push is spread as if over {spread:.1f}"
+    """What the numbers say, one sentence a direction; means over all queries of the run."""
+    sentences = []
+    for name in data["direction"].values:
+        one = data.sel(direction=name)
+        counted, spread = one["contributing"], one["effective_per_query"]
+        negatives, contributing = float(one["negatives"].mean()), float(counted.mean())
+        sentence = f"{name}: of {negatives:.0f} negatives of a query, {contributing:.2f} contribute"
+        if bool((spread > 0).any()):
+            sentence += f"; the push is spread as if over {float(spread.where(spread > 0).mean()):.1f}"
+        idle = float((counted == 0).sum() / one["queries"].sum())
         sentences.append(f"{sentence}; {100 * idle:.1f} % of the queries have none.")
     return sentences
 
@@ -105,16 +117,14 @@ def count(data: xr.Dataset) -> Table:
     head = [
         f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
         f"{summary['convention']} convention",
-        f"{_drawn(summary)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
+        f"{_drawn(data)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
     ]
     if data.attrs.get("gradient", "exact") != "exact":
         head.append(f"the weights are a {data.attrs['gradient'].replace('_', '-')} gradient")
     notes = _reading(data)
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
     notes += [
-        f"{n} batches have no contributing negative at all ({name}): left out of C^A"
-        for name, n in without.items()
-        if n
+        f"batches without any contributing negative: {n} ({name}), left out of C^A" for name, n in without.items() if n
     ]
     if summary["same_group_pairs"]:
         fate = "left out of the gradient" if summary["same_group"] == "ignore" else "kept as each other's negatives"
@@ -135,7 +145,7 @@ def overview(datasets: list[xr.Dataset]) -> Table:
                 f"{summary['loss']['name']} {direction}",
                 *(_number(entry[key]) for key, _ in OVERVIEW),
             ))
-        notes.append(f"{data.attrs['loss_repr']}: {_drawn(summary)}")
+        notes.append(f"{data.attrs['loss_repr']}: {_drawn(data)}")
     first = results.summary(datasets[0])
     file = first["checkpoint"]
     head = (
@@ -175,8 +185,8 @@ def contents(about: dict) -> Table:
     rows += [(f"recorded for {name}", _text(parameters)) for name, parameters in about["recorded"].items()]
     if about["splits"]:
         rows.append(("splits", ", ".join(about["splits"])))
-    more = f" --data {about['data']}" if about["data"] else ""
-    next_line = f"next: cocos count {about['path']}{more} --loss {about['trained_with'] or 'ntxent'}"
+    more = f" --data {shlex.quote(about['data'])}" if about["data"] else ""
+    next_line = f"next: cocos count {shlex.quote(about['path'])}{more} --loss {about['trained_with'] or 'ntxent'}"
     return Table(("", ""), tuple(rows), (), (next_line,), left=True)
 
 
@@ -194,6 +204,17 @@ def _text(value) -> str:
     if isinstance(value, dict):
         value = ", ".join(f"{k}={v}" for k, v in value.items())
     return "".join(c if c.isprintable() else "?" for c in str(value))
+
+
+def _escaped(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in _text(text))
+
+
+def width(table: Table) -> int:
+    """Characters that the rows of a table take."""
+    return max(len(line) for line in plain(Table(table.columns, table.rows, left=table.left)).splitlines())
 
 
 def plain(table: Table) -> str:
@@ -222,15 +243,14 @@ def latex(data: xr.Dataset, label: str) -> str:
     columns = LATEX.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]
     wide = len(columns)
-    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{name}}}" for name in directions)
+    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{_escaped(name)}}}" for name in directions)
     names = " & ".join(f"${symbol}$" for _ in directions for _, symbol in columns)
     cells = " & ".join(
         f"${_number(entry[key], sign=PLUS_MINUS, digits=2)}$" for entry in directions.values() for key, _ in columns
     )
-    label = label.replace("\\", "/").replace("_", r"\_").replace("&", r"\&").replace("%", r"\%").replace("#", r"\#")
     return "\n".join([
         f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
-        f"{summary['convention']} convention, {_drawn(summary)}",
+        f"{summary['convention']} convention, {_drawn(data)}",
         f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
         *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
         rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
@@ -238,7 +258,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         rf" & {top} \\",
         rf" & {names} \\",
         r"\midrule",
-        rf"{label} & {cells} \\",
+        rf"{_escaped(label)} & {cells} \\",
         r"\bottomrule",
         r"\end{tabular}",
     ])

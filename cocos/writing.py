@@ -16,7 +16,7 @@ def replacing(path: Path) -> Generator[Path]:
     Args:
         path: of the file to be.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".cocos-", suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:

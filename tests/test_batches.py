@@ -120,10 +120,44 @@ def test_candidates_without_a_query_are_left_out_and_counted():
     assert drawn.notes == ("15 candidates have no query and are not drawn",)
 
 
+def test_a_pair_that_is_left_over_alone_is_not_counted_and_said_so():
+    embeddings = two_sided(images=13)
+    drawn = plan(embeddings, batch_size=32)
+    assert [len(b.query_index) for b in drawn.batches] == [32, 32]
+    assert drawn.notes == ("1 left over of a pass, not counted: alone in its batch it has no negative",)
+
+
+def test_what_one_large_class_has_left_alone_is_not_drawn_and_said_so():
+    embeddings = labelled([40, 4, 4])
+    drawn = plan(embeddings, sample="groups", batch_size=16)
+    for batch in drawn.batches:
+        assert len(batch.query_index) <= 16
+        assert len(embeddings.query_group[batch.query_index].unique()) > 1
+    rest = 48 - sum(len(batch.query_index) for batch in drawn.batches)
+    assert drawn.notes == (
+        f"{rest} samples of large classes are not drawn: no other class is left to be their negatives",
+    )
+
+
+def test_a_set_without_negatives_is_refused():
+    one = torch.zeros(4, dtype=torch.int64)
+    for embeddings in (
+        Embeddings.labelled(torch.rand(4, 2), one),
+        Embeddings(torch.rand(4, 2), torch.rand(4, 2), one, one),
+    ):
+        with pytest.raises(InputError, match="no query has any negative: all 4 candidates are of group 0"):
+            plan(embeddings, sample="groups")
+    with pytest.raises(InputError, match="batch size: 7, expected at least 8: samples of two classes"):
+        plan(labelled([9, 9]), sample="groups", batch_size=7, per_group=4)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"batch_size": 1}, "batch size: 1, expected at least 2"),
+        ({"batch_size": 64.0}, "batch size: 64.0, expected a whole number"),
+        ({"seed": -1}, "seed: -1, expected at least 0"),
+        ({"per_group": 2}, "per group: 2, but only batches of groups have it"),
         ({"batches": 0}, "batches: 0, expected at least 1"),
         ({"sample": "triplets"}, "sample: 'triplets', expected one of pairs, groups"),
         ({"sample": "groups", "per_group": 0}, "per group: 0, expected at least 1"),

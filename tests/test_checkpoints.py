@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_does_not_run(tmp_path,
     marker = tmp_path / "ran"
     path = BOMBS[container](tmp_path / "model.pt", pickle.dumps({"model": Bomb(marker)}, protocol=protocol))
     with pytest.raises(UnsafeFile, match=r"refused as unsafe: it would run \w+\.system when loaded"):
-        checkpoints.open(path, trust=trust)
+        checkpoints.open(path, trust=trust, model=own_model if trust else None)
     assert not marker.exists()
 
 
@@ -143,7 +144,58 @@ def test_other_calls_that_run_code_are_refused(tmp_path, function):
 
     path = in_torch_zip(tmp_path / "model.pt", pickle.dumps(Call(), protocol=2))
     with pytest.raises(UnsafeFile):
-        checkpoints.open(path, trust=True).embed()
+        checkpoints.open(path, trust=True, model=own_model).embed()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("container", ["pickle", "torch zip", "torch legacy"])
+def test_the_names_of_python_2_are_known(tmp_path, container, protocol):
+    """Protocols up to 2 write `subprocess.Popen` as `commands.Popen`, and `eval` as `__builtin__.eval`."""
+
+    class Start:
+        def __reduce__(self):
+            return subprocess.Popen, (["touch", str(tmp_path / "ran")],)
+
+    path = BOMBS[container](tmp_path / "a.pt", pickle.dumps(Start(), protocol=protocol))
+    with pytest.raises(UnsafeFile, match=r"subprocess\.Popen"):
+        checkpoints.open(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_a_legacy_file_of_any_protocol_is_scanned(tmp_path, protocol):
+    parts = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, Bomb(tmp_path / "ran"))
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"".join(pickle.dumps(part, protocol=protocol) for part in parts))
+    with pytest.raises(UnsafeFile):
+        checkpoints.open(path)
+
+
+@pytest.mark.parametrize("place", range(40, 900, 40))
+def test_a_damaged_compressed_npz_gets_a_sentence(tmp_path, place):
+    np.savez_compressed(tmp_path / "a.npz", **ARRAYS)
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[place % len(content)] ^= 0x5A
+    (tmp_path / "a.npz").write_bytes(content)
+    try:
+        checkpoints.open(tmp_path / "a.npz").embed()
+    except InputError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_pipe_is_named(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is no regular file"):
+        checkpoints.open(tmp_path / "pipe")
+
+
+def test_how_a_file_was_read_is_said(tmp_path):
+    sides = {"query": ARRAYS["query"], "candidate": ARRAYS["query"]}
+    opened = cocos.open(npz(tmp_path / "a.npz", sides, epoch=np.array(3)))
+    assert [note.partition("a.npz")[2] for note in opened.notes] == [
+        ": not used: epoch",
+        " has no groups: row i of the queries matches row i of the candidates",
+    ]
 
 
 def test_memoised_names_are_found(tmp_path):
@@ -338,7 +390,7 @@ def test_a_crafted_dtype_does_not_reach_numpy(tmp_path, code, flags):
     path = in_torch_zip(tmp_path / "a.pt", HOSTILE_DTYPE % (code, flags))
     for trust in (False, True):
         with pytest.raises(InputError, match="holds an array"):
-            checkpoints.open(path, trust=trust)
+            checkpoints.open(path, trust=trust, model=own_model if trust else None)
 
 
 @pytest.mark.parametrize("shape", ["(-1,)", "(10**18, 10**18)", "('a',)", "3"])

@@ -113,11 +113,13 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     summary = results.summary(idle)
     assert summary["directions"]["t2i"]["contributing_mean"] == {"mean": None, "std": None}
     assert "NaN" not in json.dumps(summary, allow_nan=False)
-    assert "1 batches have no contributing negative at all (i2t)" in tables.plain(tables.count(idle))
+    assert "batches without any contributing negative: 1 (i2t)" in tables.plain(tables.count(idle))
 
 
 def test_conventions_differ_where_they_are_said_to(embeddings):
     options = {"batch_size": 16, "same_group": "ignore"}
+    with pytest.raises(InputError, match=r"batches of groups \(--sample groups\) only"):
+        measures.count(embeddings, "smoothap", sample="pairs", convention="ecir2022")
     for name, changed in (("triplet", {"t2i"}), ("triplet_sh", set()), ("ntxent", set())):
         standard, published = (
             measures.count(embeddings, name, convention=c, **options) for c in ("standard", "ecir2022")
@@ -203,6 +205,10 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path):
         ({"eps": float("nan")}, "eps: nan"),
         ({"convention": "ecir"}, "convention: 'ecir', expected one of standard, ecir2022"),
         ({"dtype": "float16"}, "dtype: 'float16', expected one of float32, float64"),
+        ({"loss": losses.load("ntxent", {"temperature": 1e-320})}, "its weights leave the range of float64"),
+        ({"loss": losses.load("smoothap", {"temperature": 1e39}), "dtype": "float32"}, "the range of float32"),
+        ({"batches": []}, "batches: none were given"),
+        ({"eps": "0.01"}, "eps: 0.01, expected a share"),
         ({"loss": "tripplet"}, "did you mean 'triplet'"),
         ({"same_group": "drop"}, "same group: 'drop'"),
     ],
@@ -211,6 +217,11 @@ def test_bad_options_get_a_sentence(embeddings, options, sentence):
     with pytest.raises(InputError) as error:
         measures.count(embeddings, **options)
     assert sentence in str(error.value)
+
+
+def test_only_embeddings_are_counted():
+    with pytest.raises(InputError, match="embeddings: str, expected cocos.Embeddings or a checkpoint"):
+        measures.count("embeddings.npz")
 
 
 def test_plots_draw_the_dataset(embeddings):

@@ -5,6 +5,7 @@
 
 import dataclasses
 import importlib
+import os
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Checkpoint:
         splits: that can be encoded; empty where the file holds embeddings, or where the data are not there.
         recorded: loss name -> parameters that the file recorded of its training.
         trained_with: name of the loss that it was trained with, where the file says so.
+        notes: what the user should know of how the file was read.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class Checkpoint:
     splits: tuple[str, ...] = ()
     recorded: dict[str, dict] = field(default_factory=dict)
     trained_with: str | None = None
+    notes: tuple[str, ...] = ()
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
         """Encode a split with the frozen model; each call encodes anew.
@@ -82,7 +85,7 @@ class Checkpoint:
     def identity(self) -> dict[str, str]:
         """Provenance: path, sha256 and format."""
         return {
-            "checkpoint_path": str(self.path),
+            "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,
             "checkpoint_format": self.format,
         }
@@ -109,6 +112,8 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         InputError: the file cannot be read; the sentence says what it is and what to do.
         UnsafeFile: it asks for code to be run.
     """
+    if trust and model is None:
+        raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
     file = File(Path(path), placeholders=trust)
     if model is not None:
         return importlib.import_module(f"{__name__}._own").read(file, data, model)

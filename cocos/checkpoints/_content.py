@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import re
 import types
+import warnings
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +18,13 @@ import safetensors
 import safetensors.torch
 import torch
 
-from cocos.checkpoints._imports import RUNS_CODE, VALUES, names
+from cocos.checkpoints._imports import RUNS_CODE, UNREADABLE, VALUES, names
 from cocos.checkpoints._values import NUMPY, Array
 from cocos.errors import InputError, UnsafeFile
 
 __all__ = ["File", "Placeholder", "describe"]
 
-LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # first pickle of torch files before 1.6
+LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle of torch files before 1.6
 SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
@@ -71,6 +72,8 @@ class File:
             raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
         if not self.path.exists():
             raise InputError(f"{self.path}: there is no such file")
+        if not self.path.is_file():
+            raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")
         try:
             with open(self.path, "rb") as stream:
                 stream.read(1)
@@ -111,7 +114,7 @@ class File:
             if "data.pkl" in inner and not any(name.startswith("models/") for name in inner):
                 return "torch"
             return "pt2" if any(name.startswith("models/") or name == "archive_format" for name in inner) else "zip"
-        if head.startswith(LEGACY_MAGIC):
+        if head[0] == 0x80 and LEGACY_MAGIC in head[:32]:
             return "torch legacy"
         if head.startswith(b"\x93NUMPY"):
             return "npy"
@@ -163,7 +166,7 @@ class File:
                     found.add(name)
         except Exception:
             # a damaged or hostile pickle may fail anywhere; what was read so far counts
-            found.add("an unreadable name")
+            found.add(UNREADABLE)
         return found
 
     def refuse_code(self) -> None:
@@ -199,7 +202,10 @@ class File:
         if self.placeholders:
             allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
         try:
-            with torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]):
+            with (
+                warnings.catch_warnings(action="ignore"),
+                torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]),
+            ):
                 content = torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises almost anything for a damaged file
             raise InputError(self._why(str(error))) from None
@@ -210,13 +216,13 @@ class File:
     @property
     def strange(self) -> list[str]:
         """Names that the file would import and that neither cocos nor torch knows as plain values."""
-        unknown = sorted(self.imports - ALLOWED.keys())
+        unknown = sorted(self.imports - ALLOWED.keys() - {UNREADABLE})
         return [name for name in unknown if name.startswith("torch.nn.modules.") or not VALUES.match(name)]
 
     def _why(self, text: str) -> str:
         """Torch's complaint as one sentence that says what to do."""
         modules = [name for name in self.strange if name.startswith("torch.nn.modules.")]
-        reason = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().rpartition("WeightsUnpickler error: ")[2]
+        reason = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().rpartition("WeightsUnpickler error:")[2].strip()
         reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
         if modules:
             return (

@@ -5,10 +5,13 @@ The guard is `torch.load(weights_only=True)`, which refuses all that is not allo
 
 import pickletools
 import re
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Iterator
 from typing import IO
 
-__all__ = ["RUNS_CODE", "VALUES", "names"]
+__all__ = ["RUNS_CODE", "UNREADABLE", "VALUES", "names"]
+
+UNREADABLE = "an unreadable name"
 
 RUNS_CODE = re.compile(
     r"""(os|posix|nt|sys|subprocess|shutil|socket|importlib|runpy|pty|ctypes|code|codeop|pdb|bdb|timeit|webbrowser|signal
@@ -24,15 +27,21 @@ RUNS_CODE = re.compile(
 VALUES = re.compile(r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$")
 
 
+def _of_today(module: str, name: str) -> str:
+    """Protocols up to 2 give the names of Python 2: `commands.Popen`, `__builtin__.eval`."""
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+    return f"{module}.{name}"
+
+
 def names(stream: IO[bytes]) -> Iterator[str]:
     """Names that the pickle at the start of a stream would import, as far as it can be read."""
     strings, memo, last = [], {}, None
     for operation, argument, _ in pickletools.genops(stream):
         name = operation.name
         if name in {"GLOBAL", "INST"}:
-            yield argument.replace(" ", ".")
+            yield _of_today(*argument.split(" ", 1))
         elif name == "STACK_GLOBAL":
-            yield ".".join(strings[-2:]) if len(strings) > 1 else "an unreadable name"
+            yield _of_today(*strings[-2:]) if len(strings) > 1 else UNREADABLE
         if name in {"PUT", "BINPUT", "LONG_BINPUT"}:
             memo[argument] = last
         elif name == "MEMOIZE":

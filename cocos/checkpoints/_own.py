@@ -41,6 +41,7 @@ def read(file: File, data, model) -> Checkpoint:
         InputError: the function is not there, or does not return Embeddings.
     """
     function = _function(model) if isinstance(model, str) else model
+    file.refuse_code()
     content = file.content
     if content is None:
         raise InputError(

@@ -1,7 +1,7 @@
 """A file of embeddings: .npz, .safetensors or a torch file of tensors, recognised by the names of its arrays."""
 
+import difflib
 import json
-import zipfile
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from cocos.errors import InputError
 __all__ = ["read", "recognises"]
 
 TWO_SIDED = ("query", "candidate")
-GROUPS = ("query_group", "candidate_group", "labels", "proxy_labels")
-KNOWN = (*TWO_SIDED, "embeddings", "proxies", *GROUPS, "directions")
+SIDES = (*TWO_SIDED, "query_group", "candidate_group", "directions")
+LABELLED = ("embeddings", "labels", "proxies", "proxy_labels")
 
 
 def recognises(file: File) -> bool:
@@ -32,32 +32,83 @@ def recognises(file: File) -> bool:
 def _npz(file: File) -> dict:
     try:
         with np.load(file.path, allow_pickle=False) as archive:
-            names = archive.files
-            return {name: archive[name] for name in names if name in KNOWN or not set(names) & set(KNOWN)}
-    except ValueError as error:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # numpy, zipfile and zlib each have their own for a damaged or hostile archive
         if "allow_pickle" in str(error) or "Object arrays" in str(error):
             raise InputError(
                 f"{file.path} holds an array of Python objects, which only a pickle can load; save numbers: "
                 "numpy.savez(FILE, query=numpy.asarray(..., dtype='float32'), ...)"
             ) from None
-        raise InputError(f"{file.path} is a damaged npz file ({error}); write it again") from None
-    except (zipfile.BadZipFile, EOFError, OSError, KeyError) as error:
-        raise InputError(f"{file.path} is a damaged npz file ({error}); write it again") from None
+        reason = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{file.path} is a damaged npz file ({reason}); write it again") from None
 
 
-def _ids(arrays: dict, names: tuple[str, ...]) -> None:
-    """Text ids become numbers, the same text the same number on both sides."""
-    texts = [n for n in names if n in arrays and isinstance(arrays[n], np.ndarray) and arrays[n].dtype.kind in "US"]
+def _sort_out(file: File, arrays: dict) -> list[str]:
+    """Refuse arrays that are missing or misspelt, and those of two kinds of file at once; name those not used.
+
+    Raises:
+        InputError: naming the array.
+    """
+    held = ", ".join(map(str, list(arrays)[:8])) or "nothing"
+    if "embeddings" in arrays and any(name in arrays for name in TWO_SIDED):
+        raise InputError(f"{file.path} holds both a labelled set and two sides ({held}); save each in its own file")
+    labelled = "embeddings" in arrays
+    missing = [name for name in (("embeddings", "labels") if labelled else TWO_SIDED) if name not in arrays]
+    if missing:
+        raise InputError(
+            f"{file.path} has no array {missing[0]!r} (it holds {held}); cocos reads query, candidate, query_group "
+            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels"
+        )
+    known = LABELLED if labelled else SIDES
+    unused = [str(name) for name in arrays if name not in known]
+    for name in unused:
+        close = difflib.get_close_matches(name, set(known) - arrays.keys(), n=1, cutoff=0.8)
+        if close:
+            raise InputError(f"{file.path}: unknown array {name!r}: did you mean {close[0]!r}?")
+    return unused
+
+
+def _ids(file: File, arrays: dict, names: tuple[str, str]) -> None:
+    """Text ids become numbers, the same text the same number on both sides.
+
+    Raises:
+        InputError: text on one side and numbers on the other.
+    """
+    present = [name for name in names if name in arrays]
+    arrays |= {name: np.asarray(arrays[name]) for name in present if isinstance(arrays[name], list | tuple)}
+    texts = [n for n in present if isinstance(arrays[n], np.ndarray) and arrays[n].dtype.kind in "US"]
+    if texts and len(texts) < len(present):
+        other = next(name for name in present if name not in texts)
+        raise InputError(f"{file.path}: {texts[0]} is text and {other} is numbers; give both the same kind of ids")
     if texts:
         _, numbers = np.unique(np.concatenate([arrays[n].ravel() for n in texts]), return_inverse=True)
         for name, part in zip(texts, np.split(numbers, np.cumsum([arrays[n].size for n in texts])[:-1]), strict=True):
             arrays[name] = part.reshape(arrays[name].shape)
 
 
+def _names(file: File, value) -> tuple[str, ...]:
+    """Names of the directions, from an array, a list, or text (JSON or comma-separated).
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(value, np.ndarray) and value.dtype.kind in "US":
+        value = np.char.decode(value, "utf-8") if value.dtype.kind == "S" else value
+        value = value.tolist()
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.startswith("[") else [part.strip() for part in value.split(",")]
+        except ValueError:
+            value = None
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise InputError(f"{file.path}: directions are no list of names, like i2t and t2i")
+    return tuple(value)
+
+
 def _tensor(file: File, name: str, value):
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "fiub":
-            raise InputError(f"{file.path}, {name}: dtype {value.dtype}, expected numbers")
+        if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
+            raise InputError(f"{file.path}, {name}: dtype {value.dtype}, expected numbers of up to 64 bits")
         value = value.astype(value.dtype.newbyteorder("=")) if not value.dtype.isnative else value
         value = value.astype(np.int64) if value.dtype.kind == "u" else value
     try:
@@ -75,39 +126,40 @@ def read(file: File, data=None) -> Checkpoint:
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     arrays = _npz(file) if file.kind == "npz" else dict(file.content)
-    names = ", ".join(map(str, list(arrays)[:8])) or "nothing"
+    if "directions" in file.metadata and "directions" not in arrays:
+        arrays["directions"] = file.metadata["directions"]
+    unused = _sort_out(file, arrays)
     labelled = "embeddings" in arrays
-    need = ("embeddings", "labels") if labelled else TWO_SIDED
-    missing = [name for name in need if name not in arrays]
-    if missing:
-        raise InputError(
-            f"{file.path} has no array {missing[0]!r} (it holds {names}); cocos reads query, candidate, query_group "
-            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels"
-        )
-    _ids(arrays, ("labels", "proxy_labels") if labelled else ("query_group", "candidate_group"))
-    directions = arrays.pop("directions", file.metadata.get("directions"))
-    if isinstance(directions, str):
-        directions = json.loads(directions) if directions.startswith("[") else directions.split(",")
-    tensors = {name: _tensor(file, name, arrays[name]) for name in KNOWN if name in arrays}
+    _ids(file, arrays, ("labels", "proxy_labels") if labelled else ("query_group", "candidate_group"))
+    more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
+    tensors = {
+        name: _tensor(file, name, arrays[name])
+        for name in (LABELLED if labelled else SIDES)
+        if name in arrays and name != "directions"
+    }
     try:
         if labelled:
-            found = Embeddings.labelled(
-                *(tensors.get(name) for name in ("embeddings", "labels", "proxies", "proxy_labels"))
-            )
+            found = Embeddings.labelled(*(tensors.get(name) for name in LABELLED))
         else:
-            more = {} if directions is None else {"directions": tuple(str(name) for name in directions)}
-            found = Embeddings(
-                *(tensors.get(name) for name in ("query", "candidate", "query_group", "candidate_group")),
-                **more,
-            )
+            found = Embeddings(*(tensors.get(name) for name in SIDES if name != "directions"), **more)
     except InputError as error:
         raise InputError(f"{file.path}: {error}") from None
+    notes = [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
+    if not labelled and "query_group" not in tensors:
+        notes.append(f"{file.path} has no groups: row i of the queries matches row i of the candidates")
     contents = {name: f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items()}
     contents["directions"] = ", ".join(found.directions)
+
+    def embedder(split, device, progress):
+        if split != "train":
+            raise InputError(f"split {split!r}: {file.path} holds embeddings and has no splits")
+        return found.to(device_of(device))
+
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
         format="embeddings",
         contents=contents,
-        embedder=lambda split, device, progress: found.to(device_of(device)),
+        embedder=embedder,
+        notes=tuple(notes),
     )

@@ -81,7 +81,7 @@ def device_of(name: str | None) -> torch.device:
     return device
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def embed(
     model: nn.Module,
     items: ImageCaptions,
@@ -110,5 +110,5 @@ def embed(
             done += len(chunk)
             if progress:
                 progress(done, total)
-        sides.append(torch.cat(parts).clone())
+        sides.append(torch.cat(parts))
     return Embeddings(*sides, items.image_group, items.caption_group)

@@ -61,27 +61,24 @@ class SmoothAP:
         With :math:`B = A + N`, :math:`g_{ij} = \sigma' / \tau` and :math:`\nu_i = \sum_n g_{in}`:
         :math:`w_n = \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and
         :math:`w_k = -\frac{1}{|P|} \left[\frac{A_k}{B_k^2} \nu_k + \sum_{i \ne k} g_{ik}
-        \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. Only positives x candidates are visited.
+        \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. The sums run over the positives one
+        by one, so that no (positive, positive) or (positive, negative) pair is ever held.
         """
         scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
-        place, filled = pairs.slots()
-        push = torch.zeros_like(scores)
-        pull, intruders, slopes = [], [], []
-        for index, real in zip(place.split(1, dim=1), filled.split(1, dim=1), strict=True):
-            above = ((scores - scores.gather(1, index)) / self.temperature).sigmoid()
-            slope = above * (1 - above) / self.temperature * real
+        weight, drawn, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)
+        intruders = torch.zeros_like(scores)
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            logits = (scores - scores.gather(1, index)) / self.temperature
+            above, slope = logits.sigmoid(), logits.sigmoid() * (-logits).sigmoid() / self.temperature * filled
             rank = torch.where(pairs.positive, above, 0).sum(dim=1, keepdim=True) + 0.5
             negatives = torch.where(pairs.negative, above, 0).sum(dim=1, keepdim=True)
-            factor = rank / (rank + negatives).square()
-            steep = torch.where(pairs.negative, slope, 0)
-            push = push + factor * steep
-            pull.append(factor * steep.sum(dim=1, keepdim=True))
-            intruders.append(negatives / (rank + negatives).square())
-            slopes.append(slope.gather(1, place))
-        pull, intruders = torch.cat(pull, dim=1), torch.cat(intruders, dim=1)
-        among = torch.stack(slopes, dim=1) * filled[:, None, :]  # (Q, i, k)
-        order = (among * (intruders[:, :, None] - intruders[:, None, :])).sum(dim=1)
-        return push.scatter_add(1, place, -(pull + order) * filled) / number
+            part = negatives / (rank + negatives).square()
+            push = torch.where(pairs.negative, slope, 0) * (rank / (rank + negatives).square())
+            among = torch.where(pairs.positive, slope, 0)
+            weight = weight + push.scatter_add(1, index, -push.sum(dim=1, keepdim=True))
+            drawn, met = drawn + among * part, met + among
+            intruders = intruders.scatter_add(1, index, part * filled)
+        return (weight - (drawn - met * intruders)) / number
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""

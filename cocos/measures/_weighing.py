@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -53,7 +54,22 @@ class Run:
                 same_group=self.same_group,
                 block=slice(start, start + rows),
             )
-            yield pairs, weights.analytic(self.loss, pairs)
+            yield pairs, self._weights(pairs)
+
+    def _weights(self, pairs: Pairs) -> Tensor:
+        """Weights of one block, by the closed form where there is one.
+
+        Raises:
+            InputError: the loss leaves the range of the dtype.
+        """
+        found = (weights.autograd if self.loss.gradient == "autograd" else weights.analytic)(self.loss, pairs)
+        unit = self.loss.unit(pairs)
+        if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
+            raise InputError(
+                f"{self.loss!r}: its weights leave the range of {str(found.dtype).removeprefix('torch.')}; "
+                "take parameters nearer to 1"
+            )
+        return found
 
     def same_group_pairs(self, batch: Batch) -> int:
         """Unordered pairs of rows in a batch of pairs that show the same image."""
@@ -83,18 +99,23 @@ def prepare(
     Raises:
         InputError: an option or an embedding that cannot be used.
     """
-    drawn = batch_count is None or isinstance(batch_count, int)
+    if not isinstance(embeddings, Embeddings | Checkpoint):
+        what = type(embeddings).__name__
+        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    drawn = batch_count is None or isinstance(batch_count, Integral)
+    if not drawn and not (batch_count := tuple(batch_count)):
+        raise InputError("batches: none were given")
     if dtype not in DTYPES:
         raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
-    batches.check(sample, batch_size, batch_count if drawn else None, per_group)
+    batches.check(sample, batch_size, batch_count if drawn else None, per_group, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if checkpoint:
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
-    embeddings = embeddings.to(device=device and device_of(device), dtype=DTYPES[dtype])
+    embeddings = embeddings.to(device=None if device is None else device_of(device), dtype=DTYPES[dtype])
     scores.check(embeddings, loss.metric)
     if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
@@ -107,6 +128,6 @@ def prepare(
             seed=seed,
         )
     else:
-        given = tuple(batch_count)
+        given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
     return Run(embeddings, loss, plan, same_group, checkpoint)

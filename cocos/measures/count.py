@@ -1,6 +1,7 @@
 """How many negatives contribute to the gradient of each query?"""
 
 from collections.abc import Sequence
+from numbers import Real
 
 import torch
 import xarray as xr
@@ -81,7 +82,7 @@ def count(
         InputError: an option or an embedding that cannot be used.
     """
     conventions.check(convention)
-    if not 0 <= eps < float("inf"):
+    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     same_group = same_group or conventions.same_group(convention)
     run = prepare(
@@ -99,6 +100,7 @@ def count(
         progress=progress,
     )
     report = progress("counting") if progress else None
+    conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:

@@ -45,7 +45,8 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         ylim=(0, None),
     )
     if shown + 0.5 < edges[-1]:
-        note = f"{100 * (1 - SHOWN):.1f} % of the queries\nhave more, up to {counted.max():.0f}"
+        beyond = float((counted > shown + 0.5).sum() / counted.notnull().sum())
+        note = f"{100 * beyond:.2f} % of the queries\nhave more, up to {counted.max():.0f}"
         ax.text(0.98, 0.72, note, transform=ax.transAxes, ha="right", va="top", fontsize="small", color="0.3")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(frameon=False)
