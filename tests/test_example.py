@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import cocos
-from cocos import encoders, scores
+from cocos import InputError, encoders, scores
 from cocos.data import emoji_captions
 from cocos.encoders import small_towers
 
@@ -143,3 +143,15 @@ def test_the_model_has_learned(embeddings):
     pairs = scores.pairs(embeddings)
     first = pairs.scores.topk(10, dim=1).indices
     assert pairs.positive.gather(1, first).any(dim=1).double().mean() > 0.27
+
+
+def test_a_record_of_absurd_sizes_allocates_nothing(tmp_path):
+    content = torch.load(EXAMPLE / "emoji_ntxent.pt", weights_only=True)
+    content["cocos"]["encoder"]["arguments"]["buckets"] = 10**12
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(InputError, match=r"weights do not fit SmallTowers: of another shape: bag\.weight"):
+        cocos.open(tmp_path / "a.pt")
+    content["cocos"]["encoder"]["arguments"]["width"] = -1
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="encoder small_towers cannot be built from"):
+        cocos.open(tmp_path / "a.pt")

@@ -54,9 +54,9 @@ def read(file: File, data=None) -> Checkpoint:
     """
     record = _record(file)
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
-    model = encoders.freeze(
-        encoders.build(record["encoder"]["name"], record["encoder"]["arguments"]), file.content["state"]
-    )
+    with torch.device("meta"):  # sizes are the file's word: nothing is allocated before they fit its weights
+        model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"])
+    model = encoders.freeze(model, file.content["state"])
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(name, parameters)
 
