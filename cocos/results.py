@@ -155,11 +155,11 @@ def _spread(values: xr.DataArray) -> dict[str, float | None]:
 def summary(data: xr.Dataset) -> dict:
     """The counts of a Dataset as the JSON document of `cocos count --json`."""
     attrs = data.attrs
-    directions = {}
+    without, directions = data["idle"] == data["queries"], {}
     for name in data["direction"].values:
         one = data.sel(direction=name)
         entry = {key: _spread(one[key]) for key in BATCH if key in one}
-        entry["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum())
+        entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
         directions[str(name)] = entry
     return {
         "cocos": attrs["cocos"],
@@ -175,6 +175,7 @@ def summary(data: xr.Dataset) -> dict:
         "sample": attrs["sample"],
         "same_group": attrs["same_group"],
         "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "batches_without_active_queries": int(without.any("direction").sum()),
         "directions": directions,
     }
 

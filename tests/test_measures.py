@@ -111,6 +111,7 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     assert entry["idle"]["mean"] == 4
     idle = measures.count(tight, "triplet", batches=batches[:1])
     summary = results.summary(idle)
+    assert summary["batches_without_active_queries"] == 1
     assert summary["directions"]["t2i"]["contributing_mean"] == {"mean": None, "std": None}
     assert "NaN" not in json.dumps(summary, allow_nan=False)
     assert "batches without any contributing negative: 1 (i2t)" in tables.plain(tables.count(idle))
