@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, pairwise
+from itertools import chain, count, islice, pairwise
 from numbers import Integral
 
 import torch
@@ -235,19 +235,22 @@ def plan(
             return _groups(embeddings, size, per_group, generator)
         return _pairs(embeddings, size, generator)
 
-    if by_candidate:
-        left_out = int((~torch.isin(embeddings.candidate_group, embeddings.query_group)).sum())
-        if left_out:
-            notes.append(f"{left_out} candidates have no query and are not drawn")
-    if batches is None:
-        drawn = tuple(one_pass())
-    else:
-        drawn = tuple(islice((batch for _ in count() for batch in one_pass()), batches))
-    alone = [batch for batch in drawn if len(batch.query_index) == 1 and not embeddings.proxies]
-    if alone and len(alone) < len(drawn):
-        notes.append(f"{len(alone)} left over of a pass, not counted: alone in its batch it has no negative")
-        drawn = tuple(batch for batch in drawn if len(batch.query_index) > 1)
-    if embeddings.shared and batches is None and (rest := whole - sum(len(batch.query_index) for batch in drawn)):
-        notes.append(f"{rest} samples of large classes are not drawn: no other class is left to be their negatives")
+    orphans = ~torch.isin(embeddings.candidate_group, embeddings.query_group)
+    left_out = int(orphans.sum()) if by_candidate else 0
+    if left_out:
+        notes.append(f"{left_out} candidates have no query and are not drawn")
+
+    def useful() -> list[Batch]:
+        return [batch for batch in one_pass() if len(batch.query_index) > 1 or embeddings.proxies]
+
+    first = useful()
+    if not first:
+        raise InputError(
+            f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
+        )
+    rest = whole - left_out - sum(len(batch.candidate_index if by_candidate else batch.query_index) for batch in first)
+    if rest:
+        notes.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
+    drawn = first if batches is None else islice(chain(first, (b for _ in count() for b in useful())), batches)
     device = embeddings.query.device
     return Plan(tuple(batch.to(device) for batch in drawn), sample, size, tuple(notes))

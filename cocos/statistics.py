@@ -20,6 +20,7 @@ __all__ = [
     "per_query",
     "pull",
     "push",
+    "spread",
     "weight_above",
     "weight_below",
     "weight_positive",
@@ -59,36 +60,34 @@ def pull(weights: Tensor) -> Tensor:
     return (-weights).clamp(min=0).sum(dim=1)
 
 
-def _spread(weights: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
-    """Each negative's part of the weight of all negatives, (Q, C), rows sum to one; and which rows have any."""
+def spread(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Each negative's part of the weight of all negatives, (Q, C): rows sum to one, or are zero without any weight."""
     part = torch.where(pairs.negative, weights.abs(), 0)
     largest = part.amax(dim=1, keepdim=True)
     part = part / torch.where(largest > 0, largest, 1)  # first by the largest: the sum of tiny weights underflows
-    return part / part.sum(dim=1, keepdim=True).clamp(min=1), largest[:, 0] > 0
+    return part / part.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def effective(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Effective number of negatives, exp of the entropy of the push: how many negatives share it (Hill order 1)."""
-    part, active = _spread(weights, pairs)
-    return torch.where(active, torch.special.entr(part).sum(dim=1).exp(), 0)
+def effective(part: Tensor) -> Tensor:
+    """Effective number of negatives, exp of the entropy of their parts: how many share the push (Hill order 1)."""
+    return torch.where(part.any(dim=1), torch.special.entr(part).sum(dim=1).exp(), 0)
 
 
-def participation(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Participation ratio of the negatives, (Σ w)² / Σ w² (Hill order 2)."""
-    part, active = _spread(weights, pairs)
+def participation(part: Tensor) -> Tensor:
+    """Participation ratio of the negatives, 1 / Σ part² (Hill order 2)."""
+    active = part.any(dim=1)
     return torch.where(active, 1 / torch.where(active, part.square().sum(dim=1), 1), 0)
 
 
-def n90(weights: Tensor, pairs: Pairs) -> Tensor:
+def n90(part: Tensor) -> Tensor:
     """Smallest number of negatives that hold 90 % of the weight of all negatives, int64."""
-    part, active = _spread(weights, pairs)
     held = part.sort(dim=1, descending=True).values.cumsum(dim=1)
-    return torch.where(active, (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
+    return torch.where(part.any(dim=1), (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
 
 
-def hardest_share(weights: Tensor, pairs: Pairs) -> Tensor:
+def hardest_share(part: Tensor) -> Tensor:
     """Part of the weight of all negatives that the heaviest one holds, 0 to 1."""
-    return _spread(weights, pairs)[0].amax(dim=1)
+    return part.amax(dim=1)
 
 
 def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
@@ -100,7 +99,7 @@ def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         pairs: the scores' masks.
         eps: smallest share that contributes.
     """
-    share = weights.abs() / unit
+    share, part = weights.abs() / unit, spread(weights, pairs)
     return {
         "contributing": contributing(share, pairs, eps),
         "weight_above": weight_above(share, pairs, eps),
@@ -108,10 +107,10 @@ def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         "weight_positive": weight_positive(share, pairs),
         "push": push(weights),
         "pull": pull(weights),
-        "effective": effective(weights, pairs),
-        "participation": participation(weights, pairs),
-        "n90": n90(weights, pairs),
-        "hardest_share": hardest_share(weights, pairs),
+        "effective": effective(part),
+        "participation": participation(part),
+        "n90": n90(part),
+        "hardest_share": hardest_share(part),
     }
 
 

@@ -120,11 +120,12 @@ def test_candidates_without_a_query_are_left_out_and_counted():
     assert drawn.notes == ("15 candidates have no query and are not drawn",)
 
 
-def test_a_pair_that_is_left_over_alone_is_not_counted_and_said_so():
+def test_a_pair_that_is_left_over_alone_is_not_drawn_and_said_so():
     embeddings = two_sided(images=13)
     drawn = plan(embeddings, batch_size=32)
     assert [len(b.query_index) for b in drawn.batches] == [32, 32]
-    assert drawn.notes == ("1 left over of a pass, not counted: alone in its batch it has no negative",)
+    assert drawn.notes == ("not drawn in a pass, for want of a negative in their batch: 1 pairs",)
+    assert [len(b.query_index) for b in plan(embeddings, batch_size=32, batches=5).batches] == [32] * 5
 
 
 def test_what_one_large_class_has_left_alone_is_not_drawn_and_said_so():
@@ -134,9 +135,15 @@ def test_what_one_large_class_has_left_alone_is_not_drawn_and_said_so():
         assert len(batch.query_index) <= 16
         assert len(embeddings.query_group[batch.query_index].unique()) > 1
     rest = 48 - sum(len(batch.query_index) for batch in drawn.batches)
-    assert drawn.notes == (
-        f"{rest} samples of large classes are not drawn: no other class is left to be their negatives",
-    )
+    assert drawn.notes == (f"not drawn in a pass, for want of a negative in their batch: {rest} samples",)
+
+
+@pytest.mark.parametrize("batches", [None, 3])
+def test_a_batch_size_that_holds_no_two_groups_is_refused(batches):
+    lone = Embeddings(torch.rand(1, 2), torch.rand(3, 2), torch.tensor([0]), torch.tensor([0, 1, 2]))
+    for embeddings, size in ((labelled([3, 3]), 4), (lone, 8)):
+        with pytest.raises(InputError, match="no batch holds two groups, so no query has a negative"):
+            plan(embeddings, sample="groups", batch_size=size, batches=batches)
 
 
 def test_a_set_without_negatives_is_refused():

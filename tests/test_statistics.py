@@ -151,7 +151,7 @@ def test_nine_of_ten_equal_negatives_hold_ninety_percent():
     """Ten times 0.1 is not 1 in floating point; the count must not see it."""
     pairs = Pairs(torch.zeros(1, 11, dtype=torch.float64), torch.tensor([[True] + 10 * [False]]))
     weights = torch.tensor([[-1.0] + 10 * [0.1]], dtype=torch.float64)
-    assert statistics.n90(weights, pairs).item() == 9
+    assert statistics.n90(statistics.spread(weights, pairs)).item() == 9
 
 
 @given(seeds, st.sampled_from([0.01, 0.05, 0.3]), st.sampled_from([0.001, 0.01, 0.1]))
@@ -177,8 +177,8 @@ def test_a_query_without_push_is_zero_and_never_nan():
 def test_tiny_and_huge_weights_keep_their_spread(size):
     pairs = Pairs(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([[True, False, False, False]]))
     weights = torch.tensor([[-3.0, 1.0, 1.0, 1.0]], dtype=torch.float64) * size
-    assert statistics.effective(weights, pairs).item() == pytest.approx(3)
-    assert statistics.participation(weights, pairs).item() == pytest.approx(3)
+    assert statistics.effective(statistics.spread(weights, pairs)).item() == pytest.approx(3)
+    assert statistics.participation(statistics.spread(weights, pairs)).item() == pytest.approx(3)
 
 
 def test_perfect_captions_have_an_eq7_count_but_no_gradient():

@@ -606,7 +606,7 @@ def test_scores_that_are_no_cosine_are_refused(tmp_path, folder, changes, senten
 def test_weights_that_do_not_fit_are_named(tmp_path, folder):
     for change in ({"rnn.weight_ih_l0_reverse": torch.ones(18, 4)}, {"rnn.bias_ih_l0": torch.ones(5)}):
         path = save(tmp_path / "m.pth.tar", vsepp_state(), text_state() | change, options())
-        with pytest.raises(InputError, match=f"weights do not fit VSEpp.*text.{next(iter(change))}"):
+        with pytest.raises(InputError, match=rf"weights do not fit VSE\+\+.*text.{next(iter(change))}"):
             cocos.open(path, data=folder).embed(device="cpu")
 
 

@@ -57,7 +57,7 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
     ):
         if keys:
             shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
-            raise InputError(f"weights do not fit {type(model).__name__}: {what}: {shown}")
+            raise InputError(f"weights do not fit {getattr(model, 'name', type(model).__name__)}: {what}: {shown}")
     model.load_state_dict(state, assign=True)
     return model.eval().requires_grad_(False)
 

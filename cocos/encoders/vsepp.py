@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.encoders._gru_text import GRUText
+from cocos.encoders._two_towers import TwoTowers
 from cocos.errors import InputError
 
 __all__ = ["build"]
@@ -20,36 +21,20 @@ class Image(nn.Module):
         self.fc = nn.Linear(img_dim, embed_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from features, (N, img_dim)."""
-        image = self.fc(features)
-        image = image if self.no_imgnorm else normalize(image, dim=1, eps=0.0)
-        return image.abs() if self.use_abs else image
-
-
-class VSEpp(nn.Module):
-    """Both towers of VSE++."""
-
-    def __init__(self, image: Image, text: GRUText):
-        super().__init__()
-        self.image, self.text = image, text
-
-    def encode_images(self, features: Tensor) -> Tensor:
         """Embeddings, (N, D), from features, (N, img_dim).
 
         Raises:
             InputError: features of another shape.
         """
-        width = self.image.fc.in_features
+        width = self.fc.in_features
         if features.ndim != 2 or features.shape[1] != width:
             raise InputError(
                 f"image features {tuple(features.shape)}: this VSE++ image tower reads one vector of "
                 f"{width} for each image, (n, {width})"
             )
-        return self.image(features.to(self.image.fc.weight))
-
-    def encode_captions(self, captions: list[str]) -> Tensor:
-        """Embeddings, (M, D)."""
-        return self.text(captions)
+        image = self.fc(features)
+        image = image if self.no_imgnorm else normalize(image, dim=1, eps=0.0)
+        return image.abs() if self.use_abs else image
 
 
 def build(
@@ -61,7 +46,7 @@ def build(
     num_layers: int = 1,
     use_abs: bool = False,
     no_imgnorm: bool = False,
-) -> VSEpp:
+) -> TwoTowers:
     """Build VSE++ for precomputed features.
 
     Args:
@@ -75,7 +60,8 @@ def build(
 
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; sizes are the defaults of its code.
     """
-    return VSEpp(
+    return TwoTowers(
+        "VSE++",
         Image(img_dim, embed_size, use_abs, no_imgnorm),
         GRUText(vocabulary, word_dim, embed_size, num_layers, use_abs),
     )

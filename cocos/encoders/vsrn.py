@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.encoders._gru_text import GRUText
+from cocos.encoders._two_towers import TwoTowers
 from cocos.errors import InputError
 
 __all__ = ["build"]
@@ -52,7 +53,17 @@ class Image(nn.Module):
         self.bn = nn.BatchNorm1d(embed_size) if batch_norm else None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from region features, (N, regions, img_dim)."""
+        """Embeddings, (N, D), from region features, (N, regions, img_dim).
+
+        Raises:
+            InputError: features of another shape.
+        """
+        width = self.fc.in_features
+        if features.ndim != 3 or features.shape[2] != width:
+            raise InputError(
+                f"image features {tuple(features.shape)}: this VSRN image tower reads regions of {width}, "
+                f"(n, regions, {width}); the published ones have 36 regions"
+            )
         regions = self.fc(features)
         if self.region_norm:
             regions = normalize(regions, dim=REGIONS, eps=0.0)
@@ -66,32 +77,6 @@ class Image(nn.Module):
         return image.abs() if self.use_abs else image
 
 
-class VSRN(nn.Module):
-    """Both towers of VSRN; its caption decoder served training only and is not saved."""
-
-    def __init__(self, image: Image, text: GRUText):
-        super().__init__()
-        self.image, self.text = image, text
-
-    def encode_images(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from region features, (N, regions, img_dim).
-
-        Raises:
-            InputError: features of another shape.
-        """
-        width = self.image.fc.in_features
-        if features.ndim != 3 or features.shape[2] != width:
-            raise InputError(
-                f"image features {tuple(features.shape)}: this VSRN image tower reads regions of {width}, "
-                f"(n, regions, {width}); the published ones have 36 regions"
-            )
-        return self.image(features.to(self.image.fc.weight))
-
-    def encode_captions(self, captions: list[str]) -> Tensor:
-        """Embeddings, (M, D)."""
-        return self.text(captions)
-
-
 def build(
     *,
     vocabulary: Mapping[str, int],
@@ -103,7 +88,7 @@ def build(
     no_imgnorm: bool = False,
     region_norm: bool = True,
     batch_norm: bool = False,
-) -> VSRN:
+) -> TwoTowers:
     """Build VSRN.
 
     Args:
@@ -119,7 +104,8 @@ def build(
 
     Source: Li et al. 2019, VSRN, arXiv:1909.02701; sizes are the defaults of its code.
     """
-    return VSRN(
+    return TwoTowers(
+        "VSRN",
         Image(img_dim, embed_size, use_abs, no_imgnorm, region_norm, batch_norm),
         GRUText(vocabulary, word_dim, embed_size, num_layers, use_abs),
     )

@@ -40,8 +40,8 @@ class Run:
         seen = (self.embeddings, self.embeddings.flip())
         return tuple((name, seen[i], i == 1) for i, name in enumerate(self.embeddings.directions))
 
-    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor]]:
-        """Pairs and weights of a batch, in blocks of queries; in one block where the loss couples queries."""
+    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
+        """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
         number = len(batch.query_index)
         rows = max(1, BLOCK // len(batch.candidate_index))
         if whole or self.loss.couples != "query":
@@ -54,10 +54,10 @@ class Run:
                 same_group=self.same_group,
                 block=slice(start, start + rows),
             )
-            yield pairs, self._weights(pairs)
+            yield pairs, *self._weights(pairs)
 
-    def _weights(self, pairs: Pairs) -> Tensor:
-        """Weights of one block, by the closed form where there is one.
+    def _weights(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Weights of one block and their unit, by the closed form where there is one.
 
         Raises:
             InputError: the loss leaves the range of the dtype.
@@ -69,7 +69,7 @@ class Run:
                 f"{self.loss!r}: its weights leave the range of {str(found.dtype).removeprefix('torch.')}; "
                 "take parameters nearer to 1"
             )
-        return found
+        return found, unit
 
     def same_group_pairs(self, batch: Batch) -> int:
         """Unordered pairs of rows in a batch of pairs that show the same image."""

@@ -23,8 +23,7 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, conven
     """Statistics of every query of one batch, (queries,) each."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     parts = []
-    for pairs, weights in run.blocks(embeddings, batch, whole=published):
-        unit = run.loss.unit(pairs)
+    for pairs, weights, unit in run.blocks(embeddings, batch, whole=published):
         part = statistics.per_query(weights, unit, pairs, eps)
         part["negatives"] = pairs.negative.sum(dim=1)
         if isinstance(run.loss, SmoothAP):

@@ -79,8 +79,8 @@ def eps_curve(
     idle, queries = np.zeros_like(total), np.zeros(len(directions), dtype=np.int64)
     for done, batch in enumerate(run.plan.batches):
         for place, (_, side, second) in enumerate(run.sides):
-            for pairs, weights in run.blocks(side, batch.flip() if second else batch, whole=False):
-                share = torch.where(pairs.negative, weights.abs() / run.loss.unit(pairs), -1)
+            for pairs, weights, unit in run.blocks(side, batch.flip() if second else batch, whole=False):
+                share = torch.where(pairs.negative, weights.abs() / unit, -1)
                 ladder = torch.as_tensor(grid, dtype=share.dtype, device=share.device).repeat(len(share), 1)
                 above = share.shape[1] - torch.searchsorted(share.sort(dim=1).values, ladder, right=True)
                 total[place] += above.sum(dim=0).cpu().numpy()
