@@ -55,6 +55,7 @@ class Embeddings:
         directions: names of the directions to analyse. The first is query -> candidate; a second one is
             candidate -> query. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
+        candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
 
     Raises:
         InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named).
@@ -66,6 +67,7 @@ class Embeddings:
     candidate_group: Tensor | None = None
     directions: tuple[str, ...] = ("i2t", "t2i")
     shared: bool = False
+    candidate_variance: Tensor | None = None
 
     def __post_init__(self):
         query, candidate = _matrix("query", self.query), _matrix("candidate", self.candidate)
@@ -100,6 +102,16 @@ class Embeddings:
             raise InputError(
                 f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"
             )
+        if self.candidate_variance is not None:
+            variance = _matrix("candidate_variance", self.candidate_variance)
+            if variance.shape != candidate.shape or not (variance > 0).all():
+                raise InputError(
+                    f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
+                    f"expected values above 0 in the shape of candidate, {tuple(candidate.shape)}"
+                )
+            if len(directions) > 1:
+                raise InputError("candidate_variance: only candidates have it, so there is one direction, like s2p")
+            object.__setattr__(self, "candidate_variance", variance.to(candidate))
         object.__setattr__(self, "query", query)
         object.__setattr__(self, "candidate", candidate)
         object.__setattr__(self, "query_group", query_group.to(query.device))
@@ -107,14 +119,15 @@ class Embeddings:
         object.__setattr__(self, "directions", directions)
 
     @classmethod
-    def labelled(cls, embeddings, labels, proxies=None, proxy_labels=None) -> "Embeddings":
+    def labelled(cls, embeddings, labels, proxies=None, proxy_labels=None, proxy_variance=None) -> "Embeddings":
         """A labelled set: every sample asks for the others of its class, or for the proxy of its class.
 
         Args:
             embeddings: (N, D) samples.
             labels: (N,) class of each sample, whole numbers.
             proxies: (P, D) learned class vectors; without them the samples are each other's candidates.
-            proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+            proxy_labels: (P,) class of each proxy; 0..P-1 when left out. A class may have several proxies.
+            proxy_variance: (P, D), where each proxy is the mean of a normal distribution (HIST).
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -122,12 +135,14 @@ class Embeddings:
         embeddings = _matrix("embeddings", embeddings)
         labels = _groups("labels", labels, "embeddings", len(embeddings))
         if proxies is None:
+            if proxy_variance is not None:
+                raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True)
         proxies = _matrix("proxies", proxies)
         if proxy_labels is None:
             proxy_labels = torch.arange(len(proxies))
         proxy_labels = _groups("proxy_labels", proxy_labels, "proxies", len(proxies))
-        return cls(embeddings, proxies, labels, proxy_labels, directions=("s2p",))
+        return cls(embeddings, proxies, labels, proxy_labels, directions=("s2p",), candidate_variance=proxy_variance)
 
     @property
     def proxies(self) -> bool:
@@ -135,7 +150,13 @@ class Embeddings:
         return self.directions == ("s2p",)
 
     def flip(self) -> "Embeddings":
-        """The other direction: candidates ask, queries are ranked. Twice is the identity."""
+        """The other direction: candidates ask, queries are ranked. Twice is the identity.
+
+        Raises:
+            InputError: candidates are distributions, which cannot ask.
+        """
+        if self.candidate_variance is not None:
+            raise InputError("candidate_variance: candidates that are distributions cannot be queries")
         if len(self.directions) == 1:
             directions = ("2".join(reversed(self.directions[0].split("2"))),)
         else:
@@ -151,4 +172,27 @@ class Embeddings:
 
     def to(self, device=None, dtype=None) -> "Embeddings":
         """The same embeddings on another device or in another dtype."""
-        return replace(self, query=self.query.to(device, dtype), candidate=self.candidate.to(device, dtype))
+        variance = self.candidate_variance
+        return replace(
+            self,
+            query=self.query.to(device, dtype),
+            candidate=self.candidate.to(device, dtype),
+            candidate_variance=None if variance is None else variance.to(device, dtype),
+        )
+
+    def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
+        """Some queries and candidates, by their row numbers; not checked again."""
+        part = object.__new__(Embeddings)
+        variance = self.candidate_variance
+        values = {
+            "query": self.query[query_index],
+            "candidate": self.candidate[candidate_index],
+            "query_group": self.query_group[query_index],
+            "candidate_group": self.candidate_group[candidate_index],
+            "directions": self.directions,
+            "shared": self.shared and torch.equal(query_index, candidate_index),
+            "candidate_variance": None if variance is None else variance[candidate_index],
+        }
+        for name, value in values.items():
+            object.__setattr__(part, name, value)
+        return part

@@ -15,11 +15,25 @@ __all__ = [
     "Pairs",
     "check",
     "cosine",
+    "cosine_dot",
     "dot",
     "euclidean",
+    "logsumexp",
+    "mahalanobis",
     "pairs",
+    "softmax",
     "squared_euclidean",
 ]
+
+
+def logsumexp(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """Log of the summed exponentials of the values in the mask, kept as one row or column; -inf where it is empty."""
+    return values.masked_fill(~mask, -torch.inf).logsumexp(dim=dim, keepdim=True)
+
+
+def softmax(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """Softmax over the values in the mask, 0 outside of it, and 0 throughout where it is empty."""
+    return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +48,7 @@ class Pairs:
         candidate_group: (C,) class of each candidate, for losses with several proxies a class.
         query_norm: (Q,) norms of the raw queries, for losses that read them.
         candidate_norm: (C,) norms of the raw candidates.
+        embeddings: the rows that were scored, for losses of yours that read them, and for forces.
 
     Raises:
         InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.
@@ -45,6 +60,7 @@ class Pairs:
     candidate_group: Tensor | None = None
     query_norm: Tensor | None = None
     candidate_norm: Tensor | None = None
+    embeddings: Embeddings | None = None
 
     def __post_init__(self):
         for name in ("scores", "positive"):
@@ -85,13 +101,38 @@ class Pairs:
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
 
-    def with_scores(self, scores: Tensor) -> "Pairs":
-        """The same pairs with other scores of the same shape; not checked, so that it works under torch.func."""
+    def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
+        """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
         other = object.__new__(Pairs)
-        for name in ("positive", "negative", "candidate_group", "query_norm", "candidate_norm"):
-            object.__setattr__(other, name, getattr(self, name))
-        object.__setattr__(other, "scores", scores)
+        other.__dict__.update(self.__dict__, scores=scores)
+        if query_norm is not None:
+            other.__dict__["query_norm"] = query_norm
         return other
+
+    def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
+        r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
+
+        .. math:: \sum_{p \in P} -\log \frac{e^{z_p}}{e^{z_p} + \sum_{n \in N} e^{z_n}}
+
+        With one positive this is the softmax cross-entropy. It is 0 for a query without a positive or a negative.
+
+        Args:
+            logits: (Q, C), z above.
+            negative: (Q, C) bool, the negatives that take part; None: all.
+        """
+        total = logsumexp(logits, self.negative if negative is None else negative)
+        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(self.positive, each, 0).sum(dim=1)
+
+    def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
+        r"""Closed form of ∂ Σ cross-entropy / ∂ logits, (Q, C): softmax minus target where there is one positive.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p`, negatives
+        :math:`(\sum_p m_p) \, \mathrm{softmax}_N(z)`. Each row sums to zero.
+        """
+        negative = self.negative if negative is None else negative
+        missing = torch.where(self.positive, (logsumexp(logits, negative) - logits).sigmoid(), 0)
+        return missing.sum(dim=1, keepdim=True) * softmax(logits, negative) - missing
 
 
 def dot(query: Tensor, candidate: Tensor) -> Tensor:
@@ -99,8 +140,20 @@ def dot(query: Tensor, candidate: Tensor) -> Tensor:
     return query @ candidate.T
 
 
+def _scale(rows: Tensor) -> Tensor:
+    """Largest power of two in the entries of each row, (N, 1): squares of what is divided by it stay in range."""
+    largest = rows.detach().abs().amax(dim=1, keepdim=True)
+    return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
+
+
+def _norm(rows: Tensor) -> Tensor:
+    """Lengths of the rows, (N, 1), right from the smallest to the largest number of the dtype."""
+    scale = _scale(rows)
+    return (rows / scale).norm(dim=1, keepdim=True) * scale
+
+
 def _unit(rows: Tensor) -> Tensor:
-    rows = rows / rows.abs().amax(dim=1, keepdim=True)  # squares of very small or large entries leave the range
+    rows = rows / _scale(rows)
     return rows / rows.norm(dim=1, keepdim=True)
 
 
@@ -109,9 +162,15 @@ def cosine(query: Tensor, candidate: Tensor) -> Tensor:
     return _unit(query) @ _unit(candidate).T
 
 
+def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
+    """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
+    return _unit(query) @ candidate.T
+
+
 def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
     """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
-    return -torch.cdist(query, candidate, compute_mode="donot_use_mm_for_euclid_dist")
+    scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
+    return -torch.cdist(query / scale, candidate / scale, compute_mode="donot_use_mm_for_euclid_dist") * scale
 
 
 def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
@@ -119,7 +178,29 @@ def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
     return -euclidean(query, candidate).square()
 
 
-METRICS = {"cosine": cosine, "dot": dot, "euclidean": euclidean, "squared_euclidean": squared_euclidean}
+def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
+    r"""Minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
+
+    Args:
+        query: (Q, D).
+        candidate: (C, D), the means.
+        variance: (C, D), above 0; None: 1 throughout, the squared Euclidean distance.
+    """
+    if variance is None:
+        return squared_euclidean(query, candidate)
+    rows = [-((query - mean).square() / own).sum(dim=1) for mean, own in zip(candidate, variance, strict=True)]
+    return torch.stack(rows, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
+
+
+METRICS = {
+    "cosine": cosine,
+    "cosine_dot": cosine_dot,
+    "dot": dot,
+    "euclidean": euclidean,
+    "mahalanobis": mahalanobis,
+    "squared_euclidean": squared_euclidean,
+}
+UNIT = {"cosine": ("query", "candidate"), "cosine_dot": ("query",)}  # sides that the metric divides by their norms
 SAME_GROUP = ("ignore", "negative")
 
 
@@ -127,13 +208,11 @@ def check(embeddings: Embeddings, metric: str) -> None:
     """Refuse embeddings that the metric is not defined for.
 
     Raises:
-        InputError: an unknown metric, or zero vectors under cosine (the rows are named).
+        InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
-    if metric != "cosine":
-        return
-    for side in ("query", "candidate"):
+    for side in UNIT.get(metric, ()):
         zero = (getattr(embeddings, side) == 0).all(dim=1).nonzero().flatten().tolist()
         if zero:
             raise InputError(f"{side}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")
@@ -152,7 +231,7 @@ def pairs(
     Args:
         embeddings: the whole set. Scores have its dtype and device.
         batch: the rows seen together; None is the whole set.
-        metric: `cosine`, `dot`, `euclidean` or `squared_euclidean`.
+        metric: one of `METRICS`.
         same_group: in a batch of pairs, a candidate of the query's group that is not its own pair (two captions
             of one image): `ignore` leaves it out of the gradient, `negative` keeps it as a negative.
         block: only these queries of the batch.
@@ -172,9 +251,8 @@ def pairs(
             paired=False,
         )
     query_index = batch.query_index[block or slice(None)]
-    query, candidate = embeddings.query[query_index], embeddings.candidate[batch.candidate_index]
-    candidate_group = embeddings.candidate_group[batch.candidate_index]
-    same = embeddings.query_group[query_index][:, None] == candidate_group[None, :]
+    part = embeddings.rows(query_index, batch.candidate_index)
+    same = part.query_group[:, None] == part.candidate_group[None, :]
     positive, negative = same, ~same
     if batch.paired:
         place = torch.arange(len(batch.query_index), device=same.device)
@@ -182,11 +260,13 @@ def pairs(
         negative = ~positive if same_group == "negative" else ~(same | positive)
     elif embeddings.shared:
         positive = same & (query_index[:, None] != batch.candidate_index[None, :])
+    variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
     return Pairs(
-        METRICS[metric](query, candidate),
+        METRICS[metric](part.query, part.candidate, *variance),
         positive,
         negative,
-        candidate_group=candidate_group,
-        query_norm=query.norm(dim=1),
-        candidate_norm=candidate.norm(dim=1),
+        candidate_group=part.candidate_group,
+        query_norm=_norm(part.query)[:, 0],
+        candidate_norm=_norm(part.candidate)[:, 0],
+        embeddings=part,
     )

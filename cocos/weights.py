@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.scores import Pairs
 
-__all__ = ["analytic", "autograd", "finite_difference", "gap"]
+__all__ = ["analytic", "autograd", "autograd_radial", "finite_difference", "gap"]
 
 
 def analytic(loss, pairs: Pairs) -> Tensor:
@@ -24,6 +24,21 @@ def analytic(loss, pairs: Pairs) -> Tensor:
 def autograd(loss, pairs: Pairs) -> Tensor:
     """The gradient that training uses, by torch.func.grad, (Q, C)."""
     return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
+
+
+def autograd_radial(loss, pairs: Pairs) -> Tensor:
+    """∂ Σ loss / ∂ norm of each query, the scores held, by torch.func.grad, (Q,); 0 for losses that read no norm.
+
+    Raises:
+        TypeError: the pairs have no query norms.
+    """
+    if pairs.query_norm is None:
+        raise TypeError("pairs.query_norm is None: give the norms of the queries")
+
+    def total(norm: Tensor) -> Tensor:
+        return loss(pairs.with_scores(pairs.scores, norm)).sum()
+
+    return torch.func.grad(total)(pairs.query_norm.detach())
 
 
 def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:

@@ -16,6 +16,7 @@ ORDER = (
     "embeddings",
     "batches",
     "scores",
+    "regimes",
     "losses",
     "data",
     "encoders",

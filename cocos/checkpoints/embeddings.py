@@ -16,7 +16,7 @@ __all__ = ["read", "recognises"]
 
 TWO_SIDED = ("query", "candidate")
 SIDES = (*TWO_SIDED, "query_group", "candidate_group", "directions")
-LABELLED = ("embeddings", "labels", "proxies", "proxy_labels")
+LABELLED = ("embeddings", "labels", "proxies", "proxy_labels", "proxy_variance")
 
 
 def recognises(file: File) -> bool:
@@ -57,7 +57,7 @@ def _sort_out(file: File, arrays: dict) -> list[str]:
     if missing:
         raise InputError(
             f"{file.path} has no array {missing[0]!r} (it holds {held}); cocos reads query, candidate, query_group "
-            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels"
+            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels, proxy_variance"
         )
     known = LABELLED if labelled else SIDES
     unused = [str(name) for name in arrays if name not in known]

@@ -3,6 +3,8 @@
 import dataclasses
 import importlib
 import pkgutil
+import types
+import typing
 from typing import Protocol
 
 from cocos.errors import InputError, nearest
@@ -11,11 +13,17 @@ __all__ = ["Loss", "load", "module_name", "names", "source"]
 
 
 class Loss(Protocol):
-    """What a file on this shelf holds: a frozen dataclass whose fields are the parameters of the loss."""
+    """What a file on this shelf holds: a frozen dataclass whose fields are the parameters of the loss.
 
-    metric: str  # "cosine", "dot", "euclidean" or "squared_euclidean": what `Pairs.scores` must hold
-    couples: str  # "query": queries are independent; "batch"; "candidate"
-    gradient: str  # "exact", "stop_gradient", "pseudo" or "autograd"
+    Three more methods are found by their names where a loss has them. `radial(pairs)`, (Q,): closed form of
+    ∂ Σ loss / ∂ norm of the query, for losses that read norms. `equals()`: other losses of the shelf that it is, as
+    (name, parameters, where), which `cocos losses NAME` and the tests check. `peer()`: the same loss in
+    pytorch-metric-learning, as (class, arguments, setting), which `cocos verify` compares.
+    """
+
+    metric: str  # of `cocos.scores.METRICS`: what `Pairs.scores` must hold
+    couples: str  # "query": queries are independent; "batch": they share a term; "candidate": candidates are the anchors
+    gradient: str  # "exact", "stop_gradient", "pseudo" (made up by its authors) or "autograd" (no closed form)
     balanced: bool  # the weights of a query sum to zero
     sample: str  # how its training batches are drawn: "pairs", or "groups" for several positives a query
 
@@ -57,18 +65,27 @@ def source(name: str) -> str:
     return next((line.strip().removeprefix("Source:").strip() for line in lines if "Source:" in line), "")
 
 
-def _value(parameter: str, text, kind: type):
+def _value(parameter: str, text, kind):
     """A parameter as its dataclass field wants it; text comes from the command line or a file's record.
 
     Raises:
         InputError: the value is not of that type.
     """
+    options = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):  # a number, or None
+        return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
+    if typing.get_origin(kind) is tuple:
+        parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")
+        return tuple(_value(parameter, part, options[0]) for part in parts)
     if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
         return str(text).lower() in {"true", "1"}
     try:
+        if kind is bool:
+            raise ValueError
         return int(str(text)) if kind is int else kind(text)
     except (TypeError, ValueError):
-        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
+        expected = "true or false" if kind is bool else f"a {kind.__name__}"
+        raise InputError(f"parameter {parameter}: {text!r} is not {expected}") from None
 
 
 def load(name: str, parameters: dict | None = None):

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from cocos.scores import Pairs
@@ -27,6 +26,8 @@ class NTXent:
     Raises:
         ValueError: if the temperature is not finite and above 0.
 
+    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: InfoNCE (van den Oord et al. 2018), in-batch softmax, N-pairs, multiple negatives ranking.
     """
@@ -42,17 +43,9 @@ class NTXent:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
-    def _logits(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores / τ, those of the negatives alone, and the log of their summed exponentials (Q, 1)."""
-        logits = pairs.scores / self.temperature
-        negatives = logits.masked_fill(~pairs.negative, -torch.inf)
-        return logits, negatives, negatives.logsumexp(dim=1, keepdim=True)
-
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        logits, _, total = self._logits(pairs)
-        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
-        return torch.where(pairs.positive, each, 0).sum(dim=1)
+        return pairs.cross_entropy(pairs.scores / self.temperature)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
@@ -60,10 +53,7 @@ class NTXent:
         With :math:`m_p = 1 - \pi_p` the probability that positive p leaves to the negatives: positives
         :math:`-m_p / \tau`, negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
-        logits, negatives, total = self._logits(pairs)
-        missing = torch.where(pairs.positive, (total - logits).sigmoid(), 0)
-        spread = torch.where(pairs.negative, (negatives - total).exp(), 0)
-        return (missing.sum(dim=1, keepdim=True) * spread - missing) / self.temperature
+        return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that holds all of the probability, (): 1/τ."""

@@ -27,6 +27,8 @@ class Triplet:
     Raises:
         ValueError: if the margin is not finite and at least 0.
 
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet.
+    Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: sum of hinges, VSE0, N-triplets. A tie (s_p - s_n = α) does not contribute.
     """

@@ -27,6 +27,8 @@ class TripletSH:
     Raises:
         ValueError: if the margin is not finite and at least 0.
 
+    Counts: the hardest negative where it violates; unit 1, one violated triplet.
+    Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 6; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: max of hinges, MH, batch-hard. Of equally hard negatives the first one takes the weight.
     """

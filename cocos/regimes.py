@@ -1,0 +1,125 @@
+"""Nine regimes of synthetic input that every loss must survive: random ones, and those that break careless formulas."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+from cocos.scores import Pairs, pairs
+
+__all__ = ["NAMES", "build", "embeddings", "labelled"]
+
+NAMES = (
+    "random",
+    "collapsed",
+    "separated",
+    "duplicates",
+    "anti-aligned",
+    "large norms",
+    "ties",
+    "empty rows",
+    "tiny",
+)
+QUERIES, WIDTH, DISTRACTORS = 7, 6, 4
+DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
+
+
+def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
+    """Seven queries, their candidates and four candidates without a query, in float64.
+
+    Args:
+        name: of a regime that is made of embeddings; `ties` and `tiny` are made of scores, and give the random ones.
+        seed: of the numbers. An even one gives three positives a query, an odd one gives one; from each four seeds the
+            first two give raw embeddings and the last two unit ones (not under `large norms`).
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    group = torch.arange(QUERIES).repeat_interleave(1 if seed % 2 else 3)
+    query = normal(QUERIES, WIDTH)
+    candidate = query[group] + (0.01 if name == "separated" else 1.0) * normal(len(group), WIDTH)
+    candidate = torch.cat([candidate, normal(DISTRACTORS, WIDTH)])
+    candidate_group = torch.cat([group, torch.arange(QUERIES, QUERIES + DISTRACTORS)])
+    if name == "collapsed":
+        centre = normal(1, WIDTH)
+        query, candidate = centre + 1e-3 * query, centre + 1e-3 * candidate
+    elif name == "duplicates":
+        candidate[3], candidate[-1] = candidate[0], candidate[0]
+    elif name == "anti-aligned":
+        candidate[: len(group)] = -query[group] + 0.1 * candidate[: len(group)]
+    if seed // 2 % 2:
+        query, candidate = (rows / rows.norm(dim=1, keepdim=True) for rows in (query, candidate))
+    if name == "large norms":
+        query, candidate = 60 * query, 60 * candidate
+    variance = normal(*candidate.shape).clamp(-2, 2).exp()
+    return Embeddings(
+        query, candidate, torch.arange(QUERIES), candidate_group, directions=("s2p",), candidate_variance=variance
+    )
+
+
+def _of_scores(scores: Tensor, positive: Tensor, metric: str, generator: torch.Generator) -> Pairs:
+    """Pairs of given scores; a distance is their size."""
+    group = torch.where(positive.any(dim=0), positive.to(torch.int8).argmax(dim=0), len(scores))
+    lengths = 1 + torch.rand(sum(scores.shape), generator=generator, dtype=torch.float64)
+    return Pairs(
+        -scores.abs() if metric in DISTANCES else scores,
+        positive,
+        candidate_group=torch.where(group < len(scores), group, len(scores) + torch.arange(len(group))),
+        query_norm=lengths[: len(scores)],
+        candidate_norm=lengths[len(scores) :],
+    )
+
+
+def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
+    """Pairs of one regime, with scores of one metric, norms and candidate groups, in float64.
+
+    Args:
+        name: one of `NAMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives almost on their query.
+            `duplicates`: equal candidates, one of them a negative. `anti-aligned`: positives opposite to their query.
+            `large norms`: 60 times as long; inner products in place of cosines. `ties`: scores on a dyadic grid, so
+            that every sum, every difference and every tie is exact. `empty rows`: queries without a positive, without a
+            negative, and without either. `tiny`: 1 x 1, 1 x 2 and 2 x 2.
+        metric: of `cocos.scores.METRICS`.
+        seed: see `embeddings`; for `tiny` it also chooses the shape.
+
+    Raises:
+        InputError: an unknown regime.
+    """
+    if name not in NAMES:
+        raise InputError(nearest("regime", name, NAMES))
+    generator = torch.Generator().manual_seed(seed)
+    if name == "ties":
+        positive = torch.eye(QUERIES, 3 * QUERIES, dtype=torch.bool)
+        positive = positive if seed % 2 else positive | positive.roll(QUERIES, dims=1) | positive.roll(-QUERIES, dims=1)
+        values = torch.randint(-4, 5, positive.shape, generator=generator).to(torch.float64) / 4
+        return _of_scores(values, positive, metric, generator)
+    if name == "tiny":
+        rows, columns = ((1, 1), (1, 2), (2, 2))[seed % 3]
+        values = torch.randn(rows, columns, generator=generator, dtype=torch.float64).clamp(-1, 1)
+        return _of_scores(values, torch.eye(rows, columns, dtype=torch.bool), metric, generator)
+    found = pairs(embeddings(name, seed), metric="dot" if name == "large norms" and metric == "cosine" else metric)
+    if name == "empty rows":
+        positive, negative = found.positive.clone(), found.negative.clone()
+        positive[0], negative[1] = False, False
+        positive[2], negative[2] = False, False
+        found = replace(found, positive=positive, negative=negative)
+    return found
+
+
+def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
+    """Pairs of a labelled set: eleven samples of four classes, one of them alone in its class, and none its own candidate.
+
+    Args:
+        metric: of `cocos.scores.METRICS`.
+        seed: of the numbers; odd ones give unit embeddings.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 3])
+    centres = torch.randn(4, WIDTH, generator=generator, dtype=torch.float64)
+    rows = centres[labels] + 0.7 * torch.randn(len(labels), WIDTH, generator=generator, dtype=torch.float64)
+    rows = rows / rows.norm(dim=1, keepdim=True) if seed % 2 else rows
+    return pairs(Embeddings.labelled(rows, labels), metric=metric)
