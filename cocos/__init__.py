@@ -24,6 +24,7 @@ _SUBPACKAGES = (
     "losses",
     "measures",
     "plots",
+    "regimes",
     "results",
     "scores",
     "statistics",

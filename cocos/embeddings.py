@@ -131,6 +131,9 @@ class Embeddings:
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
+
+        Raises:
+            InputError: as the class; or a variance without proxies.
         """
         embeddings = _matrix("embeddings", embeddings)
         labels = _groups("labels", labels, "embeddings", len(embeddings))

@@ -111,7 +111,7 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
 
 
 def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
-    """Pairs of a labelled set: eleven samples of four classes, one of them alone in its class, and none its own candidate.
+    """Pairs of a labelled set: eleven samples of four classes, one alone in its class, and none its own candidate.
 
     Args:
         metric: of `cocos.scores.METRICS`.

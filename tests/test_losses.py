@@ -4,12 +4,12 @@ import dataclasses
 import inspect
 import re
 
-import oracles
 import pytest
 import torch
 from torch.func import jacrev
 
 import cocos
+import oracles
 from cocos import InputError, Pairs, losses, regimes, weights
 
 SEEDS = range(4)

@@ -3,13 +3,13 @@
 import dataclasses
 
 import numpy as np
-import oracles
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cocos
+import oracles
 from cocos import Pairs, losses, statistics
 
 LOSSES = losses.names()

@@ -22,7 +22,9 @@ class Loss(Protocol):
     """
 
     metric: str  # of `cocos.scores.METRICS`: what `Pairs.scores` must hold
-    couples: str  # "query": queries are independent; "batch": they share a term; "candidate": candidates are the anchors
+    couples: (
+        str  # "query": queries are independent; "batch": they share a term; "candidate": candidates are the anchors
+    )
     gradient: str  # "exact", "stop_gradient", "pseudo" (made up by its authors) or "autograd" (no closed form)
     balanced: bool  # the weights of a query sum to zero
     sample: str  # how its training batches are drawn: "pairs", or "groups" for several positives a query
@@ -79,13 +81,12 @@ def _value(parameter: str, text, kind):
         return tuple(_value(parameter, part, options[0]) for part in parts)
     if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
         return str(text).lower() in {"true", "1"}
+    if kind is bool:
+        raise InputError(f"parameter {parameter}: {text!r} is not true or false")
     try:
-        if kind is bool:
-            raise ValueError
         return int(str(text)) if kind is int else kind(text)
     except (TypeError, ValueError):
-        expected = "true or false" if kind is bool else f"a {kind.__name__}"
-        raise InputError(f"parameter {parameter}: {text!r} is not {expected}") from None
+        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
 
 
 def load(name: str, parameters: dict | None = None):

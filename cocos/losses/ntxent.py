@@ -58,3 +58,16 @@ class NTXent:
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that holds all of the probability, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (
+            ("sampled_softmax", {"scale": 1 / self.temperature}, "always"),
+            ("normalized_softmax", {"temperature": self.temperature}, "always"),
+            ("proxynca_pp", {"scale": 1 / (2 * self.temperature)}, "unit vectors"),
+            ("supcon", {"temperature": self.temperature}, "one positive"),
+        )
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "NTXentLoss", {"temperature": self.temperature}, "labelled"

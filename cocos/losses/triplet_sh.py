@@ -67,3 +67,7 @@ class TripletSH:
     def unit(self, pairs: Pairs) -> Tensor:
         """One violated triplet, (): 1."""
         return pairs.scores.new_ones(())
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "TripletMarginLoss", {"margin": self.margin, "miner": "BatchHardMiner"}, "pairs"

@@ -1,8 +1,8 @@
 """Slow loops straight from the papers, in plain Python floats; they share no code with the package.
 
-A module of this folder holds the slow losses of one family: a function named as the loss is, of (pairs, *parameters), that
-gives one float a query. Where training stops a gradient it also takes `frozen`, the pairs at which the stopped part is
-computed, so that central differences in `pairs` alone are the gradient that training uses.
+A module of this folder holds the slow losses of one family: a function named as the loss is, of (pairs, *parameters),
+that gives one float a query. Where training stops a gradient it also takes `frozen`, the pairs at which the stopped
+part is computed, so that central differences in `pairs` alone are the gradient that training uses.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import math
 import pkgutil
 
 import torch
+
 from oracles._loops import rows, sigmoid
 
 MODULES = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
@@ -17,7 +18,10 @@ LOSSES = {
     name: function
     for module in MODULES
     for name, function in vars(module).items()
-    if not module.__name__.endswith("_loops") and getattr(function, "__module__", None) == module.__name__ and callable(function) and not name.startswith("_")
+    if not module.__name__.endswith("_loops")
+    and getattr(function, "__module__", None) == module.__name__
+    and callable(function)
+    and not name.startswith("_")
 }
 
 
