@@ -14,10 +14,13 @@ _HOMES = {
 }
 _SUBPACKAGES = (
     "batches",
+    "cards",
     "checkpoints",
     "conventions",
     "data",
+    "decomposition",
     "demo",
+    "drawing",
     "embeddings",
     "encoders",
     "errors",

@@ -25,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
 )
 PATIENCE = 2.0  # seconds before progress is shown
 GRACE = 3.0  # seconds that an interrupted run has to clean up
@@ -242,6 +242,78 @@ def count(
 
 
 @app.command()
+def decompose(
+    file: File,
+    loss: Annotated[
+        str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")
+    ] = None,
+    param: Annotated[
+        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
+    ] = None,
+    eps: Annotated[float, Option(help="Smallest share of the gradient that contributes.")] = 0.01,
+    batch_size: Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")] = 128,
+    batches: Annotated[int | None, Option(help="How many. [one pass over the training set]")] = None,
+    sample: Annotated[
+        Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")
+    ] = None,
+    per_group: Annotated[
+        int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")
+    ] = None,
+    same_group: Annotated[SameGroup, Option(help="Two captions of one image in a batch.")] = SameGroup.ignore,
+    seed: Annotated[int, Option(help="Of the batches.")] = 0,
+    dtype: Annotated[Dtype, Option(help="Of the computation.")] = Dtype.float64,
+    device: Device = "auto",
+    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    out: Annotated[Path | None, Option(help="Write the Dataset here (.nc).")] = None,
+    quiet: Quiet = False,
+):
+    """Take each query's gradient apart: what pulls, what pushes, what cancels, what the normalisation removes."""
+    with _sentences():
+        parameters = _parameters(param or [])
+        if loss is not None:
+            from cocos import losses
+
+            losses.load(loss, parameters)
+        from cocos import checkpoints, measures, results, tables
+
+        if out is not None:
+            results.writable(out)
+        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+        chosen, origin = frozen.loss(loss, parameters)
+        with _progress(quiet) as progress:
+            found = measures.decomposition(
+                frozen,
+                chosen,
+                eps,
+                batches=batches,
+                batch_size=batch_size,
+                sample=sample and sample.value,
+                per_group=per_group,
+                same_group=same_group.value,
+                seed=seed,
+                dtype=dtype.value,
+                split=split,
+                device=device,
+                progress=progress,
+            )
+        if out is not None:
+            results.save(found, out)
+        _say(f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}", quiet=quiet)
+        for note in (*frozen.notes, *filter(None, found.attrs["notes"].splitlines())):
+            _say(f"note: {note}", quiet=quiet)
+        if as_json:
+            _print(json.dumps(results.decomposed(found), allow_nan=False))
+        else:
+            _show(tables.decomposition(found))
+        if out is not None:
+            _say(f"wrote {out}", quiet=quiet)
+
+
+@app.command()
 def inspect(
     file: File,
     data: Data = None,
@@ -270,23 +342,113 @@ def inspect(
 
 @app.command()
 def losses(
+    name: Annotated[str | None, Argument(help="One loss: its card.", show_default=False)] = None,
+    out: Annotated[Path | None, Option(help="With NAME: draw its weight against the score here (.png, .pdf).")] = None,
     as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
 ):
-    """List the losses: name, parameters with their defaults, the score they read, source."""
-    from dataclasses import asdict
-
+    """List the losses, or show the card of one: formula, parameters, what counts, what it equals, its weight."""  # noqa: DOC501
+    from cocos import cards, tables
     from cocos import losses as shelf
-    from cocos import tables
 
-    entries = []
-    for name in shelf.names():
+    with _sentences():
+        if name is None:
+            if out is not None:
+                raise InputError(f"--out {out}: it draws one loss; name it, like cocos losses ntxent --out {out}")
+            entries = [cards.entry(each) for each in shelf.names()]
+            if as_json:
+                _print(json.dumps(entries))
+            else:
+                _show(tables.losses(entries, shelf.UNSPECIFIED))
+            return
+        from cocos import drawing, measures, plots
+
         loss = shelf.load(name)
-        entries.append({"name": name, "parameters": asdict(loss), "metric": loss.metric, "gradient": loss.gradient,
-                        "source": shelf.source(name)})  # fmt: skip
-    if as_json:
-        _print(json.dumps(entries))
-    else:
-        _show(tables.losses(entries))
+        if out is not None:
+            drawing.drawable(out)
+        curve, equal = measures.weight_curve(loss), measures.equivalences(loss)
+        if out is not None:
+            drawing.draw(plots.weight_curve, curve, out)
+        if as_json:
+            _print(json.dumps(cards.entry(name) | {"equal_to": cards.equal_to(equal)}))
+        else:
+            _print(cards.card(name, curve, equal))
+        if out is not None:
+            _say(f"wrote {out}")
+
+
+@app.command()
+def verify(
+    target: Annotated[
+        str | None,
+        Argument(help="A checkpoint or a file of embeddings, or a loss. [synthetic input]", show_default=False),
+    ] = None,
+    loss: Annotated[str | None, Option(help="Which loss: see `cocos losses`. [all, or the checkpoint's own]")] = None,
+    param: Annotated[
+        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
+    ] = None,
+    against: Annotated[
+        str | None, Option(help="Another loss that it should equal, with the parameters of the same name.")
+    ] = None,
+    batches: Annotated[int, Option(help="Real batches to look at.")] = 2,
+    batch_size: Annotated[int, Option(help="Pairs or queries in a real batch.")] = 128,
+    seed: Annotated[int, Option(help="Of the real batches.")] = 0,
+    device: Device = "auto",
+    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    out: Annotated[Path | None, Option(help="Write the Dataset of one loss here (.nc).")] = None,
+    quiet: Quiet = False,
+):
+    """Check the weights of one loss or all: closed form, torch.func, finite differences, four dtypes; 1 if wrong."""  # noqa: DOC501
+    with _sentences():
+        from cocos import checkpoints, measures, results, tables
+        from cocos import losses as shelf
+
+        parameters = _parameters(param or [])
+        if target is not None and loss is None and not Path(target).exists():
+            if ":" in target or not Path(target).suffix:  # `cocos verify ntxent`
+                target, loss = None, target
+        if loss is None and target is None and (parameters or against):
+            raise InputError("parameters or --against, but no loss: name it with --loss")
+        if out is not None:
+            results.writable(out)
+        frozen = None
+        if target is not None:
+            frozen = checkpoints.open(Path(target), data=data, model=model, trust=trust)
+        if loss is not None or frozen is not None:
+            chosen = [frozen.loss(loss, parameters)[0] if frozen else shelf.load(loss, parameters)]
+        else:
+            chosen = [shelf.load(name) for name in shelf.names()]
+        if out is not None and len(chosen) > 1:
+            raise InputError(f"--out {out}: it holds one loss; name it with --loss")
+        found = []
+        with _progress(quiet) as progress:
+            for each in chosen:
+                found.append(
+                    measures.verify(
+                        each,
+                        frozen,
+                        against=against,
+                        batches=batches,
+                        batch_size=batch_size,
+                        seed=seed,
+                        split=split,
+                        device=device,
+                        progress=progress,
+                    )
+                )
+        if out is not None:
+            results.save(found[0], out)
+        if as_json:
+            _print(json.dumps([results.verdict(one) for one in found], allow_nan=False))
+        else:
+            _show(tables.verify(found))
+        if out is not None:
+            _say(f"wrote {out}", quiet=quiet)
+        if any(one.attrs["faults"] for one in found):
+            raise typer.Exit(1)
 
 
 @app.command()

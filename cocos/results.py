@@ -50,6 +50,33 @@ BATCH = {
     "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
     "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
 }
+DECOMPOSITION = {
+    "pull_norm": ("length of the pull of the positives, before the normalisation", "loss / length"),
+    "push_norm": ("length of the push of the negatives, before the normalisation", "loss / length"),
+    "net_norm": ("length of pull and push together", "loss / length"),
+    "tangential_norm": ("length of what the normalisation leaves of it", "loss / length"),
+    "gradient_norm": ("length of the gradient of the raw embedding", "loss / length"),
+    "candidate_role_norm": ("length of its gradient as a candidate of the others", "loss / length"),
+    "both_roles_norm": ("length of its gradient in both roles", "loss / length"),
+    "mass_ratio": ("weight of the negatives against that of the positives", "1"),
+    "pull_push_cosine": ("cosine of the angle between pull and push", "1"),
+    "cancellation": ("part of pull and push that cancels", "1"),
+    "radial_fraction": ("radial part of pull and push together, which the normalisation removes", "1"),
+    "radial_fraction_pull": ("radial part of the pull", "1"),
+    "radial_fraction_push": ("radial part of the push", "1"),
+    "radial": ("slope of the loss along the norm of the query", "loss / length"),
+    "hardest_share": ("part of the weight on the heaviest negative", "1"),
+    "hardest_share_force": ("part of the force on the strongest negative", "1"),
+    "hardest_projection": ("part of the push that the heaviest negative makes along it", "1"),
+    "hardest_rank": ("rank by score of the heaviest negative", "rank"),
+    "hardest_rank_force": ("rank by score of the strongest negative", "rank"),
+    "contributing": ("negatives whose share by weight is above eps", "candidates"),
+    "contributing_force": ("negatives whose share by force is above eps", "candidates"),
+    "pushed_positives": ("positives that are pushed", "candidates"),
+    "pushed_positives_part": ("part of all weight that pushes positives", "1"),
+    "pulled_negatives": ("negatives that are pulled", "candidates"),
+    "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
+}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
 
 
@@ -97,6 +124,24 @@ def _per_batch(data: xr.Dataset, *, zero_when_idle: bool) -> xr.Dataset:
     return xr.Dataset(result)
 
 
+def _of_queries(records: dict[str, list[dict[str, torch.Tensor]]], attrs: dict) -> xr.Dataset:
+    """Statistics by their names, (direction, batch, query), NaN where a batch has fewer queries than the largest."""
+    directions, batches = list(records), max(len(entries) for entries in records.values())
+    width = max(len(entry["contributing"]) for entries in records.values() for entry in entries)
+    variables = {}
+    for name in next(iter(records.values()))[0]:
+        values = np.full((len(directions), batches, width), np.nan)
+        for d, entries in enumerate(records.values()):
+            for b, entry in enumerate(entries):
+                values[d, b, : len(entry[name])] = entry[name].cpu().numpy()
+        variables[name] = (("direction", "batch", "query"), values)
+    coords = {"direction": directions, "batch": np.arange(batches), "query": np.arange(width)}
+    data = xr.Dataset(variables, coords=coords, attrs=attrs)
+    data["batch"].attrs["long_name"] = "training batch"
+    data["query"].attrs["long_name"] = "place in the batch"
+    return data
+
+
 def count(
     records: dict[str, list[dict[str, torch.Tensor]]],
     same_group_pairs: list[int],
@@ -116,19 +161,8 @@ def count(
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    directions, batches = list(records), len(same_group_pairs)
-    width = max(len(entry["contributing"]) for entries in records.values() for entry in entries)
-    names = next(iter(records.values()))[0]
-    variables = {}
-    for name in names:
-        values = np.full((len(directions), batches, width), np.nan)
-        for d, entries in enumerate(records.values()):
-            for b, entry in enumerate(entries):
-                values[d, b, : len(entry[name])] = entry[name].cpu().numpy()
-        label = name if name in QUERY else f"{name}_per_query"
-        variables[label] = (("direction", "batch", "query"), values)
-    coords = {"direction": directions, "batch": np.arange(batches), "query": np.arange(width)}
-    data = xr.Dataset(variables, coords=coords, attrs=attrs)
+    data = _of_queries(records, attrs)
+    data = data.rename({name: f"{name}_per_query" for name in data.data_vars if name not in QUERY})
     data = data.assign(_per_batch(data, zero_when_idle=zero_when_idle))
     data["queries"] = data["contributing"].notnull().sum("query")
     data["same_group_pairs"] = ("batch", np.asarray(same_group_pairs, dtype=np.int64))
@@ -139,8 +173,6 @@ def count(
     data["same_group_pairs"].attrs.update(
         long_name="pairs of rows in the batch that show the same image", units="pairs"
     )
-    data["batch"].attrs["long_name"] = "training batch"
-    data["query"].attrs["long_name"] = "place in the batch"
     return data
 
 
@@ -235,3 +267,124 @@ def eps_curve(directions: list[str], eps, contributing, idle, attrs: dict) -> xr
     data["idle"].attrs.update(long_name="queries without any contributing negative", units="1")
     data["eps"].attrs.update(long_name="smallest share that contributes", units="share")
     return data
+
+
+def weight_curve(score: torch.Tensor, curves: dict[str, torch.Tensor], positive: float, attrs: dict) -> xr.Dataset:
+    """Label the weights of one candidate along its score, (score,)."""
+    data = xr.Dataset(
+        {name: ("score", values.numpy()) for name, values in curves.items()},
+        coords={"score": score.numpy()},
+        attrs=attrs | {"positive_score": positive},
+    )
+    long_names = {
+        "negative": "weight of a negative",
+        "positive": "weight of the positive",
+        "push": "total weight above zero, while the negative moves",
+        "pull": "total weight below zero, while the negative moves",
+    }
+    for name, long_name in long_names.items():
+        data[name].attrs.update(long_name=long_name, units="weight")
+    data["score"].attrs.update(long_name="score of the candidate that moves", units="score")
+    return data
+
+
+def equivalences(others: list[str], where: list[str], gaps: list[float], attrs: dict) -> xr.Dataset:
+    """Label the comparison of a loss with others, (other,)."""
+    data = xr.Dataset(
+        {
+            "gap": ("other", np.asarray(gaps, dtype=np.float64)),
+            "where": ("other", np.asarray(where, dtype=str)),
+        },
+        coords={"other": np.asarray(others, dtype=str)},
+        attrs=attrs,
+    )
+    data["gap"].attrs.update(long_name="largest difference of the gradients", units="largest gradient")
+    return data
+
+
+def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: dict) -> xr.Dataset:
+    """Label what the trials of a loss gave, (case, dtype) or (case,)."""
+    data = xr.Dataset(
+        {name: (("case", "dtype")[: np.ndim(v)], np.asarray(v, dtype=np.float64)) for name, v in values.items()},
+        coords={"case": np.asarray(cases, dtype=str), "dtype": np.asarray(dtypes, dtype=str)},
+        attrs=attrs,
+    )
+    long_names = {
+        "gap": "closed form against autograd in the same dtype",
+        "error": "against float64 on the same rounded input",
+        "finite_difference": "gradient against central differences in float64",
+        "against": "against the other loss, a common factor aside",
+    }
+    for name, long_name in long_names.items():
+        data[name].attrs.update(long_name=long_name, units="largest weight of the case")
+    data["largest"].attrs.update(long_name="largest weight", units="weight")
+    return data
+
+
+def verdict(data: xr.Dataset) -> dict:
+    """What `verify` found, as plain data; None where a question does not apply."""
+
+    def number(value) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
+    worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
+    return {
+        "loss": {"name": data.attrs["loss"], "parameters": json.loads(data.attrs["loss_parameters"])},
+        "gradient": data.attrs["gradient"],
+        "verdict": data.attrs["verdict"],
+        "faults": data.attrs["faults"].splitlines(),
+        "notes": data.attrs["notes"].splitlines(),
+        "cases": int(data.sizes["case"]),
+        **{name: {str(d): number(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
+        "finite_difference": number(data["finite_difference"].max()),
+        "peer": {name: number(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
+        "largest": number(data["largest"].max()),
+    }
+
+
+def decomposition(records: dict[str, list[dict[str, torch.Tensor]]], attrs: dict) -> xr.Dataset:
+    """Label what the gradients of a run are made of.
+
+    Args:
+        records: direction -> one entry a batch -> statistic -> (queries of the batch,).
+        attrs: provenance.
+
+    Returns:
+        Per query, dims (direction, batch, query), in the order of `DECOMPOSITION`, NaN where a statistic is not
+        defined and where a batch has fewer queries than the largest one; and `queries` (direction, batch).
+    """
+    found = _of_queries(records, attrs)
+    data = found[[name for name in (*DECOMPOSITION, "negatives", "query_index") if name in found]]
+    data["queries"] = found["contributing"].notnull().sum("query")
+    data["queries"].attrs.update(long_name="queries in the batch", units="queries")
+    for name, (long_name, units) in (QUERY | DECOMPOSITION).items():
+        if name in data:
+            data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def decomposed(data: xr.Dataset) -> dict:
+    """A decomposition as the JSON document of `cocos decompose --json`.
+
+    An entry is the mean and deviation over the batches of the mean over the queries for which the statistic is defined.
+    """
+    attrs, means = data.attrs, data[[name for name in DECOMPOSITION if name in data]].mean("query")
+    return {
+        "cocos": attrs["cocos"],
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "gradient": attrs["gradient"],
+        "metric": attrs["metric"],
+        "eps": float(attrs["eps"]),
+        "batches": int(data.sizes["batch"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        "dtype": attrs["dtype"],
+        "sample": attrs["sample"],
+        "same_group": attrs["same_group"],
+        "directions": {
+            str(name): {key: _spread(means[key].sel(direction=name)) for key in means}
+            for name in data["direction"].values
+        },
+    }

@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 
-def logsumexp(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
-    """Log of the summed exponentials of the values in the mask, kept as one row or column; -inf where it is empty."""
+def logsumexp(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
+    """Log of the summed exponentials of the values in the mask, dims kept; -inf where it is empty."""
     return values.masked_fill(~mask, -torch.inf).logsumexp(dim=dim, keepdim=True)
 
 
-def softmax(values: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
     """Softmax over the values in the mask, 0 outside of it, and 0 throughout where it is empty."""
     return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
 
@@ -101,6 +101,26 @@ class Pairs:
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
 
+    def classes(self) -> tuple[Tensor, int]:
+        """Class of each pair, (Q, C), and the number of classes; the last class is each query's own.
+
+        The positives of a query are its own class. Its other candidates have the classes of `candidate_group`; without
+        groups each is a class of its own.
+        """
+        columns = torch.arange(self.scores.shape[1], device=self.positive.device)
+        own = len(columns)
+        if self.candidate_group is not None:
+            groups, columns = self.candidate_group.unique(return_inverse=True)
+            own = len(groups)
+        return torch.where(self.positive, own, columns), own + 1
+
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Norms of the queries, (Q, 1), and of the candidates, (1, C); 1 where they are not given."""
+        query, candidate = (self.scores.new_ones(number) for number in self.scores.shape)
+        query = query if self.query_norm is None else self.query_norm
+        candidate = candidate if self.candidate_norm is None else self.candidate_norm
+        return query[:, None], candidate[None, :]
+
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
         other = object.__new__(Pairs)
@@ -133,6 +153,31 @@ class Pairs:
         negative = self.negative if negative is None else negative
         missing = torch.where(self.positive, (logsumexp(logits, negative) - logits).sigmoid(), 0)
         return missing.sum(dim=1, keepdim=True) * softmax(logits, negative) - missing
+
+    def hinge(self, margin: float) -> Tensor:
+        r"""Hinges of all triplets of a query, (Q,): :math:`\sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+`."""
+        total = self.scores.new_zeros(self.scores.shape[0])
+        for index, filled in zip(*(part.split(1, dim=1) for part in self.slots()), strict=True):
+            each = (margin - self.scores.gather(1, index) + self.scores).relu()
+            total = total + torch.where(self.negative & filled, each, 0).sum(dim=1)
+        return total
+
+    def violations(self, margin: float) -> Tensor:
+        r"""Closed form of ∂ Σ hinge / ∂ score, (Q, C), whole numbers; a tie does not count.
+
+        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`, counted with two
+        sorts a query, so that no (positive, negative) pair is ever listed.
+        """
+        scores, inf = self.scores, torch.inf
+        bar = (scores - margin).contiguous()  # a negative contributes above it, strictly
+        bars = bar.masked_fill(~self.positive, inf).sort(dim=1).values
+        negatives = scores.masked_fill(~self.negative, inf).sort(dim=1).values
+        violated = torch.searchsorted(bars, scores.contiguous())
+        below = torch.searchsorted(negatives, bar, right=True)
+        violators = self.negative.sum(dim=1, keepdim=True) - below
+        push = torch.where(self.negative, violated, 0)
+        pull = torch.where(self.positive, violators, 0)
+        return (push - pull).to(scores.dtype)
 
 
 def dot(query: Tensor, candidate: Tensor) -> Tensor:

@@ -4,11 +4,12 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
 from cocos import results
 
-__all__ = ["Table", "contents", "count", "latex", "losses", "overview", "plain", "width"]
+__all__ = ["Table", "contents", "count", "decomposition", "latex", "losses", "overview", "plain", "verify", "width"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,34 @@ ROWS = (
     ("eq7_sum", "     Eq. 7 count, summed over a batch"),
     ("eq7_idle", "     queries without any Eq. 7 count, in a batch"),
 )
+PARTS = (
+    ("pull_norm", "length of the pull"),
+    ("push_norm", "length of the push"),
+    ("net_norm", "length of both together"),
+    ("tangential_norm", "  of what the normalisation leaves of it"),
+    ("gradient_norm", "  of the gradient of the raw embedding"),
+    ("candidate_role_norm", "  of its gradient as a candidate"),
+    ("both_roles_norm", "  of its gradient in both roles"),
+    ("cancellation", "part of pull and push that cancels"),
+    ("pull_push_cosine", "cosine between pull and push"),
+    ("mass_ratio", "weight of the negatives / of the positives"),
+    ("radial_fraction", "radial part, which the normalisation removes"),
+    ("radial_fraction_pull", "  of the pull"),
+    ("radial_fraction_push", "  of the push"),
+    ("radial", "slope along the norm of the query"),
+    ("contributing", "contributing negatives, by weight"),
+    ("contributing_force", "  by force"),
+    ("hardest_share", "part of the hardest negative, by weight"),
+    ("hardest_share_force", "  by force"),
+    ("hardest_projection", "  of the heaviest along the push"),
+    ("hardest_rank", "rank by score of the heaviest negative"),
+    ("hardest_rank_force", "  of the one with the largest force"),
+    ("pushed_positives", "positives that are pushed"),
+    ("pushed_positives_part", "  part of all weight"),
+    ("pulled_negatives", "negatives that are pulled"),
+    ("pulled_negatives_part", "  part of all weight"),
+)
+SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "negatives are pulled"}
 OVERVIEW = (
     ("contributing_mean", "C^A"),
     ("contributing_sum", "C^B"),
@@ -135,6 +164,68 @@ def count(data: xr.Dataset) -> Table:
     return Table(("", *directions), rows, tuple(head), tuple(notes))
 
 
+def _significant(value: dict) -> str:
+    """A mean to three digits and its deviation to two: gradients have any size."""
+    return "none" if value["mean"] is None else f"{value['mean']:.3g} ± {value['std']:.2g}"
+
+
+def _taken_apart(data: xr.Dataset) -> list[str]:
+    """What a decomposition says, two or three sentences a direction; means over the queries that have a gradient."""
+    sentences = []
+    for name in data["direction"].values:
+        one = data.sel(direction=name)
+
+        def percent(values: xr.DataArray) -> str:
+            return f"{100 * float(values.mean()):.0f} %"
+
+        moved = one["pull_norm"] + one["push_norm"] > 0
+        still = 100 * (1 - float(moved.sum() / one["queries"].sum()))
+        if not moved.any():
+            sentences.append(f"{name}: no query has a gradient.")
+            continue
+        text = f"{name}: {percent(one['cancellation'])} of pull and push cancels"
+        if "radial_fraction" in one:
+            left = np.sqrt(1 - one["radial_fraction"] ** 2)
+            text += f"; the normalisation takes {percent(1 - left)} off the length of the rest"
+        text += "." if still == 0 else f" ({still:.1f} % of the queries have no gradient)."
+        if bool(one["hardest_share"].notnull().any()):
+            first = (one["hardest_rank"] == 1).where(one["hardest_rank"].notnull())
+            text += (
+                f" Of its negatives the heaviest has {percent(one['hardest_share'])} of the weight and the strongest "
+                f"{percent(one['hardest_share_force'])} of the force; the heaviest is the most similar one for "
+                f"{percent(first)} of the queries."
+            )
+        odd = [
+            f"{what} for {percent((one[key] > 0).where(moved))} of the queries"
+            for key, what in SIGNS.items()
+            if bool((one[key] > 0).any())
+        ]
+        if odd:
+            joined = " and ".join(odd)
+            text += f" {joined[0].upper()}{joined[1:]}."
+        sentences.append(text)
+    return sentences
+
+
+def decomposition(data: xr.Dataset) -> Table:
+    """What the gradients of one loss are made of: a row for each statistic, a column for each direction."""
+    found = results.decomposed(data)
+    directions = found["directions"]
+    given = next(iter(directions.values()))
+    rows = tuple(
+        (label, *(_significant(entry[key]) for entry in directions.values())) for key, label in PARTS if key in given
+    )
+    parameters = ", ".join(f"{k}={v}" for k, v in found["loss"]["parameters"].items())
+    head = [
+        f"{found['loss']['name']}({parameters}), {found['metric']} scores, share above eps = {found['eps']:g}",
+        f"{_drawn(data)}; {found['dtype']} on {found['device']}; mean ± deviation over batches",
+    ]
+    if found["gradient"] != "exact":
+        head.append(f"the weights are a {found['gradient'].replace('_', '-')} gradient")
+    defined = "lengths and counts are means over all queries, parts, angles and ranks over those that have them"
+    return Table(("", *directions), rows, tuple(head), (defined, *_taken_apart(data)))
+
+
 def overview(datasets: list[xr.Dataset]) -> Table:
     """The counts of several losses on the same embeddings: a row for each loss and direction."""
     rows, notes = [], []
@@ -161,19 +252,56 @@ def overview(datasets: list[xr.Dataset]) -> Table:
     return Table(("", *(label for _, label in OVERVIEW)), tuple(rows), head, tuple(notes))
 
 
-def losses(entries: list[dict]) -> Table:
-    """Names, parameters with their defaults, scores and sources of losses."""
+def losses(entries: list[dict], unspecified: dict[str, str]) -> Table:
+    """Names, parameters with their defaults, scores and sources of losses; below, those that are only named."""
     rows = tuple(
         (
             e["name"],
             ", ".join(f"{k}={v}" for k, v in e["parameters"].items()),
             e["metric"],
-            e["gradient"],
-            e["source"],
+            e["gradient"].replace("_", "-"),
+            e["source"].partition(";")[0],
         )
         for e in entries
     )
-    return Table(("loss", "parameters", "score", "gradient", "source"), rows, left=True)
+    notes = (
+        *(f"{name}: unspecified, {reason}" for name, reason in unspecified.items()),
+        "A loss of your own: --loss package.module:attribute; of pytorch-metric-learning: --loss pml:CircleLoss; "
+        'a sum: --loss "triplet+0.5*contrastive_cosine". The card of one: cocos losses NAME.',
+    )
+    return Table(("loss", "parameters", "score", "gradient", "source"), rows, (), notes, left=True)
+
+
+def _part(value: float) -> str:
+    """A difference in parts of the largest weight."""
+    return "" if np.isnan(value) else "0" if value == 0 else f"{value:.1e}"
+
+
+def verify(found: list[xr.Dataset]) -> Table:
+    """Verdicts: a row for each loss, its largest differences, and below what is wrong or worth knowing."""
+    rows, notes = [], []
+    for data in found:
+        gap, error = (data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error"))
+        slope = float(data["finite_difference"].max())
+        rows.append((
+            data.attrs["loss"],
+            data.attrs["verdict"],
+            _part(float(gap.sel(dtype="float64"))),
+            _part(float(gap.sel(dtype="float32"))),
+            *(_part(float(error.sel(dtype=name))) for name in ("float32", "bfloat16", "float16")),
+            _part(slope),
+            *(_part(data.attrs[name]) for name in ("peer_value", "peer_gradient")),
+        ))
+        for kind, mark in (("faults", "WRONG"), ("notes", "note")):
+            notes += [f"{mark}: {data.attrs['loss']}: {line}" for line in data.attrs[kind].splitlines()]
+    head = (
+        "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same",
+        "rounded input; slope: against finite differences in float64; pml: value and gradient against",
+        "pytorch-metric-learning, where it has the loss.",
+        "Each the largest over all inputs, in parts of the largest weight of the input.",
+    )
+    columns = ("loss", "verdict", "gap 64", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad")
+    return Table(columns, tuple(rows), head, tuple(notes))
 
 
 def contents(about: dict) -> Table:

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from cocos.errors import InputError, nearest
 
-__all__ = ["Loss", "load", "module_name", "names", "source"]
+__all__ = ["UNSPECIFIED", "Loss", "load", "module_name", "name_of", "names", "parameters", "source"]
+
+UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
 class Loss(Protocol):
@@ -51,6 +53,8 @@ def module_name(name: str) -> str:
         InputError: no such loss (the nearest one is named).
     """
     module = name.strip().lower().replace("-", "_")
+    if module in UNSPECIFIED:
+        raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
     if module not in names():
         raise InputError(nearest("loss", name, names()))
     return module
@@ -59,6 +63,16 @@ def module_name(name: str) -> str:
 def _class(name: str) -> type:
     module = importlib.import_module(f"{__name__}.{module_name(name)}")
     return getattr(module, module.__all__[0])
+
+
+def name_of(loss) -> str:
+    """What a loss is called: its file on the shelf."""
+    return type(loss).__module__.rsplit(".", 1)[-1]
+
+
+def parameters(loss) -> dict:
+    """The parameters of a loss by their names in the literature (a field `weight_` is the parameter `weight`)."""
+    return {name.rstrip("_"): value for name, value in dataclasses.asdict(loss).items()}
 
 
 def source(name: str) -> str:
@@ -100,12 +114,12 @@ def load(name: str, parameters: dict | None = None):
         InputError: an unknown loss or parameter (the nearest one is named), or a value out of range.
     """
     cls = _class(name)
-    fields = {f.name: f.type for f in dataclasses.fields(cls)}
+    fields = {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
     chosen = {}
     for key, value in (parameters or {}).items():
         if key not in fields:
             raise InputError(nearest(f"parameter of {name}", key, fields))
-        chosen[key] = _value(key, value, fields[key])
+        chosen[fields[key].name] = _value(key, value, fields[key].type)
     try:
         return cls(**chosen)
     except ValueError as error:

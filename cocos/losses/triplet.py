@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from cocos.scores import Pairs
@@ -46,28 +45,14 @@ class Triplet:
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
-        total = pairs.scores.new_zeros(pairs.scores.shape[0])
-        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            hinge = (self.margin - pairs.scores.gather(1, index) + pairs.scores).relu()
-            total = total + torch.where(pairs.negative & filled, hinge, 0).sum(dim=1)
-        return total
+        return pairs.hinge(self.margin)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
 
-        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`, counted with two
-        sorts a query, so that no (positive, negative) pair is ever listed.
+        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`.
         """
-        scores, inf = pairs.scores, torch.inf
-        bar = (scores - self.margin).contiguous()  # a negative contributes above it, strictly
-        bars = bar.masked_fill(~pairs.positive, inf).sort(dim=1).values
-        negatives = scores.masked_fill(~pairs.negative, inf).sort(dim=1).values
-        violated = torch.searchsorted(bars, scores.contiguous())
-        below = torch.searchsorted(negatives, bar, right=True)
-        violators = pairs.negative.sum(dim=1, keepdim=True) - below
-        push = torch.where(pairs.negative, violated, 0)
-        pull = torch.where(pairs.positive, violators, 0)
-        return (push - pull).to(scores.dtype)
+        return pairs.violations(self.margin)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """One violated triplet, (): 1."""

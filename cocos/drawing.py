@@ -1,0 +1,58 @@
+"""A figure on its own, drawn by a plot of the shelf and written whole or not at all."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import xarray as xr
+
+import cocos
+from cocos.errors import InputError
+from cocos.writing import replacing
+
+__all__ = ["draw", "drawable"]
+
+SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def drawable(path: Path) -> Path:
+    """Refuse a picture before anything is computed.
+
+    Raises:
+        InputError: a suffix that no picture has, or a folder that is missing.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"picture {path}: suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"picture {path}: it must be a file in a folder that is there")
+    return path
+
+
+def draw(plot: Callable, data: xr.Dataset, path: Path, *, size: tuple[float, float] = (6.4, 4.4)) -> Path:
+    """Write the picture of a Dataset.
+
+    Args:
+        plot: of `cocos.plots`, a function of (Dataset, ax=).
+        data: what it draws.
+        path: .png, .pdf or .svg.
+        size: inches.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    import seaborn as sns
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    path = drawable(path)
+    with rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}):
+        figure = Figure(figsize=size, layout="constrained")
+        plot(data, ax=figure.subplots())
+    about = {"Creator" if path.suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
+    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
+    try:
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=about | undated)
+    except OSError as error:
+        raise InputError(f"picture {path}: cannot be written ({error.strerror or error})") from None
+    return path

@@ -1,0 +1,60 @@
+"""What a loss says of itself: the parts of its docstring, by name."""
+
+import inspect
+import re
+
+__all__ = ["formula", "parameters", "sections", "summary"]
+
+HEADING = re.compile(r"^(Args|Raises|[A-Z][a-z]+(?: [a-z]+)?):(?:\s+(.*))?$")
+
+
+def summary(cls: type) -> str:
+    """The first line of the docstring."""
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+
+
+def formula(cls: type) -> str:
+    """The mathematics of the docstring, as LaTeX on one line; empty where there is none."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith(".. math::")), None)
+    if start is None:
+        return ""
+    block = [lines[start].removeprefix(".. math::").strip()]
+    for line in lines[start + 1 :]:
+        if line and not line.startswith(" "):
+            break
+        block.append(line.strip())
+    return " ".join(part for part in block if part)
+
+
+def sections(cls: type) -> dict[str, str]:
+    """Paragraphs with a name, each on one line: `Counts`, `Net`, `Source`, `Also called` and others."""
+    found, name = {}, None
+    for line in inspect.cleandoc(cls.__doc__ or "").splitlines():
+        heading = HEADING.match(line)
+        if heading:
+            name = heading[1]
+            found[name] = heading[2] or ""
+        elif not line:
+            name = None
+        elif name:
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return found
+
+
+def parameters(cls: type) -> dict[str, str]:
+    """What the docstring says of each parameter, under `Args:`, each on one line."""
+    lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
+    if "Args:" not in lines:
+        return {}
+    found, name = {}, None
+    for line in lines[lines.index("Args:") + 1 :]:
+        if not line.startswith(" "):
+            break
+        item = re.match(r"^    (\w+): (.*)$", line)
+        if item:
+            name = item[1]
+            found[name] = item[2]
+        elif name:
+            found[name] += f" {line.strip()}"
+    return found

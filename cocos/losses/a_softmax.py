@@ -1,0 +1,104 @@
+"""A-Softmax: the angle of the positive is multiplied by a whole number, on proxies of unit length."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.losses._angular import multiplied
+from cocos.scores import Pairs
+
+__all__ = ["ASoftmax"]
+
+
+@dataclass(frozen=True)
+class ASoftmax:
+    r"""Cross-entropy with a multiplied angle of the positive, on unit proxies, summed over the positives of a query.
+
+    .. math::
+        \ell = -\sum_{p \in P} \log \frac{e^{|x| t(s_p)}}{e^{|x| t(s_p)} + \sum_{n \in N} e^{|x| s_n}}, \quad
+        t = \frac{\lambda \cos\theta + \psi(\theta)}{1 + \lambda}, \quad
+        \psi(\theta) = (-1)^k \cos(m \theta) - 2k, \quad k = \lfloor m \theta / \pi \rfloor
+
+    P are the positives of the query x (the proxy of its class), N its negatives (the other proxies), s their cosines,
+    and m and λ the margin and its annealing. This is L-Softmax with proxies of length 1: the norms of the candidates
+    are not read, and there is no bias. ψ falls from 1 to 1 - 2m without a kink, and its slope is 0 at every θ = kπ/m
+    strictly between 0 and π: with an even m a positive at 90°, where random embeddings of many dimensions begin, is not
+    pulled at all, however wrong it is. That, not the softmax, is why training anneals: read such a weight with its
+    slope. A query norm that is not given is 1. Scores beyond ±1 (rounding, inner products) continue ψ as a straight
+    line of slope m².
+
+    Args:
+        margin: m, a whole number of at least 1; 4 as in the paper.
+        annealing: λ, 0 for none; the published code lowers it from 1500 to 5 while training.
+
+    Raises:
+        ValueError: if the margin is not a whole number of at least 1, or the annealing not finite and at least 0.
+
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x|. A positive holds up to m²
+        times its unit.
+    Net: the pull of a positive is its part of the push times t'. The length of the query gets a gradient too: see
+        radial.
+    Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
+    Also called: SphereFace, angular softmax.
+    """
+
+    margin: int = 4
+    annealing: float = 0.0
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not isinstance(self.margin, int) or self.margin < 1:
+            raise ValueError(f"margin must be a whole number of at least 1, got {self.margin}")
+        if not 0 <= self.annealing < math.inf:
+            raise ValueError(f"annealing must be finite and at least 0, got {self.annealing}")
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of a query sum to zero."""
+        return self.margin == 1
+
+    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Cosines with the margin on the positives, and their slopes, (Q, C) each."""
+        target, slope = multiplied(pairs.scores, self.margin, self.annealing)
+        return torch.where(pairs.positive, target, pairs.scores), torch.where(pairs.positive, slope, 1)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(pairs.norms()[0] * self._turned(pairs)[0])
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), the norm held.
+
+        With :math:`m_p` the probability that positive p, margin included, leaves to the negatives: positives
+        :math:`-|x| t'_p m_p` with :math:`\psi' = (-1)^k m \, U_{m-1}(\cos\theta)`, negatives
+        :math:`|x| (\sum_p m_p)\, \mathrm{softmax}_N(|x| s)`.
+        """
+        norm, (cosine, slope) = pairs.norms()[0], self._turned(pairs)
+        return norm * slope * pairs.residual(norm * cosine)
+
+    def radial(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ norm of the query, (Q,): :math:`\sum_j e_j t_j`, e the residuals."""
+        cosine, _ = self._turned(pairs)
+        return (pairs.residual(pairs.norms()[0] * cosine) * cosine).sum(dim=1)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative that holds all of the probability, (Q, 1): |x|."""
+        return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        same = ("l_softmax", {"margin": self.margin, "annealing": self.annealing}, "unit norms")
+        plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
+        return (same, plain) if self.margin == 1 else (same,)
+
+    def peer(self) -> tuple[str, dict, str] | None:
+        """The same loss in pytorch-metric-learning: class, arguments, setting; None with annealing."""
+        if self.annealing > 0:
+            return None
+        return "SphereFaceLoss", {"margin": self.margin, "scale": 1}, "proxies"

@@ -1,0 +1,122 @@
+"""CBML: contrastive Bayesian analysis, with a constraint on the variance of the negatives."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["CBML"]
+
+
+@dataclass(frozen=True)
+class CBML:
+    r"""Soft hinges of the mined positives and negatives, and the spread of all negatives about a mean.
+
+    .. math::
+        \ell(s) = \log \Bigl(1 + \sum_{p \in P'} e^{-(s_p - a_P) / b_P}\Bigr)
+        + \log \Bigl(1 + \sum_{n \in N'} e^{(s_n - a_N) / b_N}\Bigr) + \lambda \sum_{n \in N} (s_n - \mu)^2, \quad
+        \mu = (1 - \eta) \frac{1 + \sum_{j \in P \cup N} s_j}{1 + |P \cup N|}
+        + \eta \, \frac{\min_P s + \max_N s}{2}
+
+    P are the positives of a query, N its negatives and s their scores. Mined are the positives :math:`P'` with
+    :math:`s_p - m < \max_N s` and the negatives :math:`N'` with :math:`s_n + m > \min_P s`; where there are none the
+    whole loss of the query is 0. The mean counts the query itself, with cosine 1. The spread reaches every negative,
+    and through the mean every positive: look at shares, since hardly a weight of an active query is exactly 0.
+
+    Args:
+        pos_a: a_P, in units of score; this and the other defaults are those of the published configuration.
+        pos_b: b_P, in units of score.
+        neg_a: a_N, in units of score.
+        neg_b: b_N, in units of score.
+        margin: m of the mining, in units of score.
+        weight_: λ of the spread, in 1/score².
+        hyper: η, from 0 to 1: the part of the hardest pairs in the mean.
+
+    Raises:
+        ValueError: if pos_b or neg_b is not finite and above 0, hyper is not from 0 to 1, or another is not finite.
+
+    Counts: negatives that hold more than eps; unit 1/b of their side.
+    Net: pull and push follow their own hinges; the spread pulls negatives below the mean.
+    Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
+        from its published code.
+    """
+
+    pos_a: float = 0.5
+    pos_b: float = 0.5
+    neg_a: float = 1.0
+    neg_b: float = 0.01
+    margin: float = 0.1
+    weight_: float = 1.0
+    hyper: float = 0.1
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        for name in ("pos_b", "neg_b"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        for name in ("pos_a", "neg_a", "margin", "weight_"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name.rstrip('_')} must be finite, got {getattr(self, name)}")
+        if not 0 <= self.hyper <= 1:
+            raise ValueError(f"hyper must be from 0 to 1, got {self.hyper}")
+
+    def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Lowest positive and highest negative, (Q, 1) each, 0 in a query that keeps no pair, and which keep some."""
+        farthest = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
+        hardest = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
+        active = farthest - self.margin < hardest
+        return torch.where(active, farthest, 0), torch.where(active, hardest, 0), active
+
+    def _sides(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Logits of the hinges, and the pairs that were mined, for positives and for negatives."""
+        scores, (farthest, hardest, active) = pairs.scores, self._hardest(pairs)
+        positive = pairs.positive & active & (scores - self.margin < hardest)
+        negative = pairs.negative & active & (scores + self.margin > farthest)
+        return (-(scores - self.pos_a) / self.pos_b, positive), ((scores - self.neg_a) / self.neg_b, negative)
+
+    def _spread(self, pairs: Pairs) -> Tensor:
+        """What each negative of an active query lies above the mean, (Q, C)."""
+        farthest, hardest, active = self._hardest(pairs)
+        taken = pairs.positive | pairs.negative
+        total = torch.where(taken, pairs.scores, 0).sum(dim=1, keepdim=True)
+        mean = (1 + total) / (1 + taken.sum(dim=1, keepdim=True))
+        mean = (1 - self.hyper) * mean + self.hyper * (farthest + hardest) / 2
+        return torch.where(pairs.negative & active, pairs.scores - mean, 0)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
+        loss = self.weight_ * self._spread(pairs).square().sum(dim=1)
+        for logits, kept in self._sides(pairs):
+            side = logsumexp(logits, kept)
+            loss = loss + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1)
+        return loss
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+
+        With :math:`h_M(x)_j = e^{x_j} / (1 + \sum_{k \in M} e^{x_k})`, :math:`v_n = s_n - \mu` and
+        :math:`D = \sum_n v_n`: positives :math:`-h_{P'} / b_P`, negatives :math:`h_{N'} / b_N + 2 \lambda v_n`, and on
+        every pair :math:`-2 \lambda D \, \partial \mu / \partial s_j`, in which equally hard pairs share alike.
+        """
+        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept in self._sides(pairs))
+        (farthest, hardest, active), spread = self._hardest(pairs), self._spread(pairs)
+        taken = (pairs.positive | pairs.negative).to(spread.dtype)
+        moves = (1 - self.hyper) * taken / (1 + taken.sum(dim=1, keepdim=True))
+        for extreme in (pairs.positive & (pairs.scores == farthest), pairs.negative & (pairs.scores == hardest)):
+            share = extreme / extreme.to(spread.dtype).sum(dim=1, keepdim=True).clamp(min=1)
+            moves = moves + self.hyper / 2 * share
+        spread = spread - torch.where(active, moves, 0) * spread.sum(dim=1, keepdim=True)
+        return push / self.neg_b - pull / self.pos_b + 2 * self.weight_ * spread
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of its hinge, (Q, C): 1/b of its side."""
+        own = torch.full_like(pairs.scores, 1 / self.pos_b)
+        return torch.where(pairs.positive, own, 1 / self.neg_b)

@@ -1,0 +1,87 @@
+"""Cross-example negative mining: each positive against the hardest negatives of the whole batch."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["CrossExampleNegativeMining"]
+
+BATCH = (0, 1)  # the dimensions that one softmax runs over
+
+
+@dataclass(frozen=True)
+class CrossExampleNegativeMining:
+    r"""Cross-entropy of each positive of a query against the hardest negative pairs of the batch, summed over them.
+
+    .. math::
+        \ell_q(s) = -\sum_{p \in P_q} \log \frac{e^{\lambda s_{qp}}}{e^{\lambda s_{qp}} + Z}, \quad
+        Z = \sum_{(k, n) \in T} e^{\lambda s_{kn}}, \quad |T| = \max(1, \lfloor \varphi \textstyle\sum_k |N_k| \rfloor)
+
+    :math:`P_q` are the positives of query q, :math:`N_k` the negatives of query k, s their scores and T the negative
+    pairs of the batch with the highest scores. A query may keep all of its negatives or none. Of equally hard pairs the
+    first ones are kept, row by row; no gradient flows through the choice of T.
+
+    Args:
+        scale: λ, in units of 1/score. The paper scales its logits by 20 in section 4.2, the default; the formula of
+            its section 4.1, read literally, scales both embeddings and makes it 400.
+        fraction: φ, the part of the negative pairs that is kept, above 0 and at most 1; half as in the paper.
+
+    Raises:
+        ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
+
+    Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares can be above 1; unit λ.
+    Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
+    Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
+    """
+
+    scale: float = 20.0
+    fraction: float = 0.5
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "batch"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
+
+    def _kept(self, pairs: Pairs) -> Tensor:
+        """The hardest negative pairs of the batch, (Q, C) bool."""
+        scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf).flatten()
+        rank = scores.argsort(descending=True, stable=True).argsort().reshape(pairs.scores.shape)
+        number = math.floor(self.fraction * int(pairs.negative.sum()) + 1e-9)  # 0.29 of 100 is 29, not 28
+        return pairs.negative & (rank < max(1, number))
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
+        logits = self.scale * pairs.scores
+        total = logsumexp(logits, self._kept(pairs), BATCH)
+        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(pairs.positive, each, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries. All of it sums to zero.
+
+        With :math:`m_p = Z / (e^{\lambda s_p} + Z)`: positives :math:`-\lambda m_p`, kept negatives
+        :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch, all
+        else 0.
+        """
+        logits, kept = self.scale * pairs.scores, self._kept(pairs)
+        missing = torch.where(pairs.positive, (logsumexp(logits, kept, BATCH) - logits).sigmoid(), 0)
+        return self.scale * (missing.sum() * softmax(logits, kept, BATCH) - missing)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Largest weight of a positive pair, (): λ."""
+        return pairs.scores.new_tensor(self.scale)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (("ce_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

@@ -1,0 +1,97 @@
+"""Circle: every pair has a pace of its own, the farther from its optimum the faster."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["Circle"]
+
+
+@dataclass(frozen=True)
+class Circle:
+    r"""Soft hinge of all positives against all negatives, each with a pace :math:`\alpha` of its own.
+
+    .. math::
+        \ell(s) = \log \Bigl(1 + \sum_{n \in N} e^{\gamma \alpha_n (s_n - m)}
+        \sum_{p \in P} e^{-\gamma \alpha_p (s_p - 1 + m)}\Bigr), \quad
+        \alpha_p = [1 + m - s_p]_+, \quad \alpha_n = [s_n + m]_+
+
+    P are the positives of a query, N its negatives and s their scores. The paces are constants in training. The
+    exponent of a negative, :math:`\gamma (s_n^2 - m^2)` above -m, is lowest at zero and rises again below it, so that
+    the heaviest negative need not be the most similar one. With detach off, a negative between -m and 0 is *pulled*.
+
+    Args:
+        margin: m, in units of score; 0.4 as in the paper for fine-grained retrieval.
+        gamma: γ, in 1/score; 80 likewise.
+        detach: whether the paces are constants, as in the paper.
+
+    Raises:
+        ValueError: if the margin is not finite and at least 0, or gamma is not finite and above 0.
+
+    Counts: negatives that hold more than eps; unit γ, so that a share is a probability times a pace.
+    Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
+    Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
+    """
+
+    margin: float = 0.4
+    gamma: float = 80.0
+    detach: bool = True
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        if not 0 <= self.margin < math.inf:
+            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
+        if not 0 < self.gamma < math.inf:
+            raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
+
+    @property
+    def gradient(self) -> str:
+        """With detach the paces are constants in training."""
+        return "stop_gradient" if self.detach else "exact"
+
+    def _paces(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """The paces if they were positives and if they were negatives, (Q, C) each."""
+        return (1 + self.margin - scores).relu(), (scores + self.margin).relu()
+
+    def _logits(self, pairs: Pairs) -> Tensor:
+        positive, negative = self._paces(pairs.scores.detach() if self.detach else pairs.scores)
+        pull = -self.gamma * positive * (pairs.scores - 1 + self.margin)
+        return torch.where(pairs.positive, pull, self.gamma * negative * (pairs.scores - self.margin))
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        logits = self._logits(pairs)
+        total = logsumexp(logits, pairs.positive) + logsumexp(logits, pairs.negative)
+        return torch.logaddexp(total, torch.zeros_like(total)).squeeze(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+
+        With :math:`t` the log of the product of the two sums and z the exponents: positives
+        :math:`-\gamma \sigma(t) \alpha_p \, \mathrm{softmax}_P(z)_p`, negatives
+        :math:`\gamma \sigma(t) \alpha_n \, \mathrm{softmax}_N(z)_n`. With detach off the paces become
+        :math:`\alpha_p - (s_p - 1 + m)` and :math:`\alpha_n + (s_n - m)` where they are above 0.
+        """
+        logits, (positive, negative) = self._logits(pairs), self._paces(pairs.scores)
+        if not self.detach:
+            positive = torch.where(positive > 0, positive - (pairs.scores - 1 + self.margin), 0)
+            negative = torch.where(negative > 0, negative + (pairs.scores - self.margin), 0)
+        active = (logsumexp(logits, pairs.positive) + logsumexp(logits, pairs.negative)).sigmoid()
+        push = negative * softmax(logits, pairs.negative)
+        return self.gamma * active * (push - positive * softmax(logits, pairs.positive))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of its side at pace 1, (): γ."""
+        return pairs.scores.new_tensor(self.gamma)
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "CircleLoss", {"m": self.margin, "gamma": self.gamma}, "labelled"

@@ -1,0 +1,63 @@
+"""Contrastive: positives are drawn to their query, negatives kept a margin away."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["Contrastive"]
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    r"""Half the squared distance of each positive, and of what each negative lacks to the margin.
+
+    .. math:: \ell(d) = \sum_{p \in P} \tfrac{1}{2} d_p^2 + \sum_{n \in N} \tfrac{1}{2} [m - d_n]_+^2
+
+    :math:`d` is the Euclidean distance, minus the score, of the positives P and the negatives N of a query. Every pair
+    acts alone: no negative is compared with a positive, and the weight of a negative grows as it comes closer.
+
+    Args:
+        margin: m, in units of distance: how far away a negative must be. The paper asks only m > 0; 1 is the
+            default of PyTorch Metric Learning, arXiv:2008.09164.
+
+    Raises:
+        ValueError: if the margin is not finite and above 0.
+
+    Counts: negatives closer than the margin, without a threshold; unit m, the weight of a negative at distance 0.
+    Net: positives pull with the sum of their distances, whatever the push.
+    Source: Hadsell et al. 2006, Learning an Invariant Mapping, doi:10.1109/CVPR.2006.100, eq. 4.
+    Also called: DrLIM, siamese loss. A negative exactly at the margin does not contribute.
+    """
+
+    margin: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.margin < math.inf:
+            raise ValueError(f"margin must be finite and above 0, got {self.margin}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
+        distance = -pairs.scores
+        pull = torch.where(pairs.positive, distance, 0).square()
+        push = torch.where(pairs.negative, (self.margin - distance).relu(), 0).square()
+        return (pull + push).sum(dim=1) / 2
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-d_p`, negatives :math:`[m - d_n]_+`."""
+        distance = -pairs.scores
+        push = torch.where(pairs.negative, (self.margin - distance).relu(), 0)
+        return torch.where(pairs.positive, -distance, push)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative at distance 0, (): m."""
+        return pairs.scores.new_tensor(self.margin)

@@ -1,0 +1,68 @@
+"""Contrastive on cosines: the calibration term of ROADMAP."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["ContrastiveCosine"]
+
+
+@dataclass(frozen=True)
+class ContrastiveCosine:
+    r"""What each positive lacks to one cosine, and each negative has above another.
+
+    .. math:: \ell(s) = \sum_{p \in P} [m_p - s_p]_+ + \sum_{n \in N} [s_n - m_n]_+
+
+    P are the positives of a query, N its negatives and s their scores. It asks for absolute scores, the same for every
+    query, which losses of differences leave free: ROADMAP adds it to a loss of ranks to calibrate them.
+
+    Args:
+        pos_margin: m_p, in units of score: what a positive must reach; 0.9 as in the configuration published with
+            ROADMAP.
+        neg_margin: m_n, in units of score: what a negative must stay below; 0.6 likewise.
+
+    Raises:
+        ValueError: if a margin is not finite.
+
+    Counts: negatives above their margin, whole numbers; unit 1, one violation.
+    Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
+    Source: Ramzi et al. 2021, Robust and Decomposable Average Precision, arXiv:2110.01445, calibration loss.
+    Also called: calibration loss. A pair exactly at its margin does not contribute.
+    """
+
+    pos_margin: float = 0.9
+    neg_margin: float = 0.6
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        for name in ("pos_margin", "neg_margin"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be finite, got {getattr(self, name)}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of score; a query may have positives or negatives only."""
+        push = torch.where(pairs.negative, (pairs.scores - self.neg_margin).relu(), 0)
+        return torch.where(pairs.positive, (self.pos_margin - pairs.scores).relu(), push).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-[s_p < m_p]`, negatives :math:`[s_n > m_n]`."""
+        pull = pairs.positive & (pairs.scores < self.pos_margin)
+        push = pairs.negative & (pairs.scores > self.neg_margin)
+        return push.to(pairs.scores.dtype) - pull.to(pairs.scores.dtype)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """One violation, (): 1."""
+        return pairs.scores.new_ones(())
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

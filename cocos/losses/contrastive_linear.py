@@ -1,0 +1,69 @@
+"""Contrastive with linear hinges on the distance."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["ContrastiveLinear"]
+
+
+@dataclass(frozen=True)
+class ContrastiveLinear:
+    r"""How far each positive is beyond one margin, and each negative within another.
+
+    .. math:: \ell(d) = \sum_{p \in P} [d_p - m_p]_+ + \sum_{n \in N} [m_n - d_n]_+
+
+    :math:`d` is the Euclidean distance, minus the score, of the positives P and the negatives N of a query. Every pair
+    that violates its margin has the same weight, however hard it is.
+
+    Args:
+        pos_margin: m_p, in units of distance: positives within it are left alone; 0 as in the source.
+        neg_margin: m_n, in units of distance: negatives beyond it are left alone; 1 as in the source.
+
+    Raises:
+        ValueError: if a margin is not finite and at least 0.
+
+    Counts: negatives closer than their margin, whole numbers; unit 1, one violation.
+    Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
+    Source: Musgrave et al. 2020, PyTorch Metric Learning, arXiv:2008.09164, from its published code.
+    Also called: contrastive loss, without the squares. A pair exactly at its margin does not contribute.
+    """
+
+    pos_margin: float = 0.0
+    neg_margin: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        for name in ("pos_margin", "neg_margin"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""
+        distance = -pairs.scores
+        push = torch.where(pairs.negative, (self.neg_margin - distance).relu(), 0)
+        return torch.where(pairs.positive, (distance - self.pos_margin).relu(), push).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-[d_p > m_p]`, negatives :math:`[d_n < m_n]`."""
+        distance = -pairs.scores
+        pull = pairs.positive & (distance > self.pos_margin)
+        push = pairs.negative & (distance < self.neg_margin)
+        return push.to(distance.dtype) - pull.to(distance.dtype)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """One violation, (): 1."""
+        return pairs.scores.new_ones(())
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

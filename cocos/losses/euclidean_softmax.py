@@ -1,0 +1,134 @@
+"""Euclidean softmax: cross-entropy of functions of the distances to proxies."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["EuclideanSoftmax"]
+
+
+CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
+
+
+def _canonical(field: str, f) -> str:
+    if f == "t" or f in CURVES:
+        return f
+    try:
+        factor = float(f)
+    except (TypeError, ValueError):
+        factor = math.nan
+    if not 0 < factor < math.inf:
+        raise ValueError(f"{field} must be t, {', '.join(CURVES)} or a finite number above 0, got {f}")
+    return "t" if factor == 1 else repr(factor)
+
+
+def _factor(f: str) -> float | None:
+    """The number k where f(t) = kt; None for a curve."""
+    return 1.0 if f == "t" else None if f in CURVES else float(f)
+
+
+def _power(distance: Tensor, exponent: float) -> Tensor:
+    """A power of the distance; at distance 0 it is 0, and so is its gradient."""
+    apart = distance > 0
+    return torch.where(apart, torch.where(apart, distance, 1) ** exponent, 0)
+
+
+def _value(f: str, distance: Tensor) -> Tensor:
+    return _power(distance, CURVES[f]) if f in CURVES else _factor(f) * distance
+
+
+def _slope(f: str, distance: Tensor) -> Tensor:
+    if f in CURVES:
+        return CURVES[f] * _power(distance, CURVES[f] - 1)
+    return torch.full_like(distance, _factor(f))
+
+
+@dataclass(frozen=True)
+class EuclideanSoftmax:
+    r"""Cross-entropy of each positive of a query against its negatives, on distances, summed over the positives.
+
+    .. math::
+        \ell(d) = \sum_{p \in P} \log \left( 1 + \sum_{n \in N} e^{T (f_1(d_p) - f_2(d_n))} \right)
+
+    P are the positives of the query (the proxy of its class), N its negatives (the other proxies), d the Euclidean
+    distances, minus the score, between embeddings that nobody normalises, and T the scale. A slope of f is what a force
+    is multiplied by: under t² it grows with the distance and the query drops out of its own gradient, under √t it has
+    no bound at the own proxy, where the slope is taken as 0 (at distance 0 no force has a direction).
+
+    Args:
+        f1: function of the distance to a positive: `t` (eq. 4, the default), `t^2`, `sqrt`, `t^1.5`, or a number k
+            for kt.
+        f2: function of the distance to a negative, likewise.
+        scale: T, in units of 1/f. The paper does not state it for this study; 1 is eq. 4 as printed.
+
+    Raises:
+        ValueError: if f1 or f2 is no such function, or the scale is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit T times the slope of f at the distance.
+    Net: push equals pull for every query where f1 and f2 are the same line; else not.
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
+    """
+
+    f1: str = "t"
+    f2: str = "t"
+    scale: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        for field in ("f1", "f2"):
+            object.__setattr__(self, field, _canonical(field, getattr(self, field)))
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+
+    @property
+    def balanced(self) -> bool:
+        """Adding a constant to all distances of a query changes nothing: f1 and f2 are the same line."""
+        return self.f1 == self.f2 and self.f1 not in CURVES
+
+    def _logits(self, pairs: Pairs) -> Tensor:
+        distance = -pairs.scores
+        return -self.scale * torch.where(pairs.positive, _value(self.f1, distance), _value(self.f2, distance))
+
+    def _steepness(self, pairs: Pairs) -> Tensor:
+        """∂ logit / ∂ score, (Q, C): T f1' at the positives, T f2' elsewhere."""
+        distance = -pairs.scores
+        return self.scale * torch.where(pairs.positive, _slope(self.f1, distance), _slope(self.f2, distance))
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self._logits(pairs))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Row sum of one positive: :math:`T m (f_2' - f_1')` of lines.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-T f_1'(d_p) m_p`,
+        negatives :math:`T f_2'(d_n) (\sum_p m_p)\, \mathrm{softmax}_N(-T f_2(d))`.
+        """
+        return self._steepness(pairs) * pairs.residual(self._logits(pairs))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (Q, C): T times its slope; T where that is 0."""
+        steepness = self._steepness(pairs)
+        return torch.where(steepness > 0, steepness, self.scale)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        own, other = _factor(self.f1), _factor(self.f2)
+        if own and other:
+            outer = {"alpha": 0.0, "k1": 1.0, "k2": own / other, "delta": 1.0, "scale": self.scale * other}
+            return (("warped_softmax", outer, "always"),)
+        return (("proxynca_pp", {"scale": self.scale}, "always"),) if self.f1 == self.f2 == "t^2" else ()
+
+    def peer(self) -> tuple[str, dict, str] | None:
+        """The same loss in pytorch-metric-learning: class, arguments, setting; None unless f1 and f2 are one line."""
+        if not self.balanced:
+            return None
+        return "ProxyNCALoss", {"softmax_scale": self.scale * _factor(self.f1)}, "proxies"

@@ -1,0 +1,66 @@
+"""Generalized lifted structure: the farthest positives against the closest negatives, both softened."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["GeneralizedLifted"]
+
+
+@dataclass(frozen=True)
+class GeneralizedLifted:
+    r"""Hinge of the soft farthest positive and the soft closest negative of a query.
+
+    .. math:: \ell(d) = \Bigl[\log \sum_{p \in P} e^{d_p} + \log \sum_{n \in N} e^{m - d_n}\Bigr]_+
+
+    :math:`d` is the Euclidean distance, minus the score, of the positives P and the negatives N of a query. With hard
+    maxima in place of the two sums this would be the batch-hard triplet with margin m. While a query is active its pull
+    is 1 in all, shared among the positives by a softmax of their distances, and its push is 1.
+
+    Args:
+        margin: m, in units of distance; 1 is the default of PyTorch Metric Learning, arXiv:2008.09164.
+
+    Raises:
+        ValueError: if the margin is not finite and at least 0.
+
+    Counts: negatives that hold more than eps of the softmax, of active queries; unit 1.
+    Net: push equals pull for every query: 1, or 0 where the hinge is closed.
+    Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
+    """
+
+    margin: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        if not 0 <= self.margin < math.inf:
+            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
+        closest = logsumexp(self.margin + pairs.scores, pairs.negative)
+        return (logsumexp(-pairs.scores, pairs.positive) + closest).relu().squeeze(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        Of active queries: positives :math:`-\mathrm{softmax}_P(d)`, negatives :math:`\mathrm{softmax}_N(-d)`.
+        """
+        share = softmax(pairs.scores, pairs.negative) - softmax(-pairs.scores, pairs.positive)
+        return torch.where((self(pairs) > 0)[:, None], share, 0)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the push, (): 1."""
+        return pairs.scores.new_ones(())
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "GeneralizedLiftedStructureLoss", {"neg_margin": self.margin}, "pairs"

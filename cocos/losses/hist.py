@@ -1,0 +1,64 @@
+"""HIST, the part that is a softmax: squared Mahalanobis distances to the normal distributions of classes."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["HIST"]
+
+
+@dataclass(frozen=True)
+class HIST:
+    r"""Cross-entropy of each positive against the negatives, on squared Mahalanobis distances, summed over positives.
+
+    .. math::
+        \ell(M) = -\sum_{p \in P} \log \frac{e^{-\tau M_p}}{e^{-\tau M_p} + \sum_{n \in N} e^{-\tau M_n}}, \quad
+        M_j = \sum_d (q_d - \mu_{jd})^2 / \sigma^2_{jd} = -s_j
+
+    P are the positives of the query (the distribution of its class) and N its negatives (those of the other classes).
+    The candidates are the means μ; the variances σ² come with the embeddings, and are 1 where they do not. The paper
+    has queries and means of unit length, and variances between 1 and e⁶. Its other term, the cross-entropy of a
+    hypergraph network over the batch, has no weight for a pair and is left out.
+
+    Args:
+        scale: τ, in units of 1/score; 32 as in the paper's published code (16 for one of its data sets).
+
+    Raises:
+        ValueError: if the scale is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit τ.
+    Net: push equals pull for every query.
+    Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
+    Also called: the distribution loss of hypergraph-induced semantic tuplets.
+    """
+
+    scale: float = 32.0
+    metric: ClassVar[str] = "mahalanobis"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self.scale * pairs.scores)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-\tau m_p`, negatives
+        :math:`\tau (\sum_p m_p)\, \mathrm{softmax}_N(-\tau M)`.
+        """
+        return self.scale * pairs.residual(self.scale * pairs.scores)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): τ."""
+        return pairs.scores.new_tensor(self.scale)

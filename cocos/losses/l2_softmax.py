@@ -1,0 +1,66 @@
+"""L2-Softmax: a classifier on queries of one fixed length."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["L2Softmax"]
+
+
+@dataclass(frozen=True)
+class L2Softmax:
+    r"""Cross-entropy of each positive against the negatives, on queries scaled to one length, summed over positives.
+
+    .. math::
+        \ell(s) = -\sum_{p \in P} \log \frac{e^{\alpha s_p}}{e^{\alpha s_p} + \sum_{n \in N} e^{\alpha s_n}}, \quad
+        s_j = \langle q / |q|,\, W_j \rangle
+
+    P are the positives of the query (the weights of its class) and N its negatives. Only queries are normalised: a
+    long :math:`W_j` has larger logits. The classifier's bias is not part of the scores.
+
+    Args:
+        scale: α, the length that queries are given, in units of 1/score; 28 as in common ports of the paper, which
+            learns it, or fixes it above log(p(C - 2)/(1 - p)) for C classes and the probability p.
+
+    Raises:
+        ValueError: if the scale is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit α.
+    Net: push equals pull for every query.
+    Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
+    """
+
+    scale: float = 28.0
+    metric: ClassVar[str] = "cosine_dot"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self.scale * pairs.scores)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-\alpha m_p`,
+        negatives :math:`\alpha (\sum_p m_p)\, \mathrm{softmax}_N(\alpha s)`.
+        """
+        return self.scale * pairs.residual(self.scale * pairs.scores)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): α."""
+        return pairs.scores.new_tensor(self.scale)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (("normalized_softmax", {"temperature": 1 / self.scale}, "unit vectors"),)

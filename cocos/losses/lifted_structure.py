@@ -1,0 +1,96 @@
+"""Lifted structure: each positive pair against the negatives of both of its ends."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["LiftedStructure"]
+
+
+@dataclass(frozen=True)
+class LiftedStructure:
+    r"""Squared hinge of each positive pair against all negatives of its query and all negatives of its positive.
+
+    .. math::
+        \ell_i(d) = \sum_{p \in P_i} \tfrac{1}{2} [J_{ip}]_+^2, \quad
+        J_{ip} = d_{ip} + \log \Bigl(\sum_{n \in N_i} e^{m - d_{in}} + \sum_{k \in N^p} e^{m - d_{kp}}\Bigr)
+
+    :math:`d` is the Euclidean distance, minus the score; :math:`P_i` and :math:`N_i` are the positives and negatives of
+    query i, and :math:`N^p` the negatives of its positive p, so that the loss of a query also weighs the pairs of
+    others. Between two sides :math:`N^p` are the queries that have p for a negative (its column). In a labelled set,
+    where no sample is its own candidate, they are the negatives of sample p as a query (its row): distances are
+    symmetric, so value and gradient of the embeddings are the same either way. A pair without any negative on either
+    end contributes nothing.
+
+    Args:
+        margin: m, in units of distance; 1 as in the paper.
+
+    Raises:
+        ValueError: if the margin is not finite and above 0.
+
+    Counts: negatives that hold more than eps; unit m.
+    Net: push equals pull over a batch, and not for each query.
+    Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
+    """
+
+    margin: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "batch"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        if not 0 < self.margin < math.inf:
+            raise ValueError(f"margin must be finite and above 0, got {self.margin}")
+
+    @staticmethod
+    def _one_set(pairs: Pairs) -> bool:
+        """Whether queries and candidates are the same samples: a square without its diagonal."""
+        taken = pairs.positive | pairs.negative
+        return taken.shape[0] == taken.shape[1] and not taken.diagonal().any()
+
+    def _ends(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Log of the summed negatives of each query, (Q, 1), and of each candidate, (1, C)."""
+        logits, least = self.margin + pairs.scores, torch.finfo(pairs.scores.dtype).min
+        own = logsumexp(logits, pairs.negative).clamp(min=least)  # two empty ends must not make -inf minus -inf
+        if self._one_set(pairs):
+            return own, own.T
+        return own, logsumexp(logits, pairs.negative, dim=0).clamp(min=least)
+
+    def _hinge(self, pairs: Pairs, own: Tensor, other: Tensor) -> Tensor:
+        return torch.where(pairs.positive, (torch.logaddexp(own, other) - pairs.scores).relu(), 0)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of squared distance; 0 for a query without a positive."""
+        return self._hinge(pairs, *self._ends(pairs)).square().sum(dim=1) / 2
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). The whole matrix sums to zero.
+
+        With :math:`u_{ip} = [J_{ip}]_+` and :math:`\rho_{ip}` the part of the sum in :math:`J_{ip}` that the negatives
+        of i hold: positives :math:`-u_{ip}`; negatives :math:`(\sum_p u_{ip} \rho_{ip}) \,
+        \mathrm{softmax}_{N_i}(m - d)_n` and, for each positive p of some query,
+        :math:`\sum_i u_{ip} (1 - \rho_{ip})` times the softmax over :math:`N^p`.
+        """
+        own, other = self._ends(pairs)
+        pull = self._hinge(pairs, own, other)
+        mass = (pull * (own - other).sigmoid()).sum(dim=1, keepdim=True)
+        passed = (pull * (other - own).sigmoid()).sum(dim=0, keepdim=True)
+        if self._one_set(pairs):
+            return (mass + passed.T) * softmax(pairs.scores, pairs.negative) - pull
+        among = mass * softmax(pairs.scores, pairs.negative) + passed * softmax(pairs.scores, pairs.negative, dim=0)
+        return among - pull
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Margin of a pair, (): m."""
+        return pairs.scores.new_tensor(self.margin)
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "LiftedStructureLoss", {"neg_margin": self.margin}, "labelled"

@@ -1,0 +1,77 @@
+"""Linear softmax: the cross-entropy of a classifier, with label smoothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["LinearSoftmax"]
+
+
+@dataclass(frozen=True)
+class LinearSoftmax:
+    r"""Cross-entropy of smoothed labels on inner products, of each positive with the negatives, summed over positives.
+
+    .. math::
+        \ell(s) = -\sum_{p \in P} \Bigl[ (1 - \varepsilon) \log \pi_p(p) +
+        \frac{\varepsilon}{|N|} \sum_{n \in N} \log \pi_p(n) \Bigr], \quad
+        \pi_p(j) = \frac{e^{s_j}}{e^{s_p} + \sum_{n \in N} e^{s_n}}
+
+    P are the positives of the query (the weights of its class), N its negatives (those of the other classes) and s the
+    inner products of raw embeddings. The classifier's bias is not part of the scores: append it to the candidates as
+    one more column, and a 1 to each query.
+
+    Args:
+        smoothing: ε, the part of the label that the negatives share; 0.1 as in the paper's published code. (PyTorch
+            spreads its `label_smoothing` over all K classes: there it is ε·K/(K-1).)
+
+    Raises:
+        ValueError: if the smoothing is below 0, or not below 1.
+
+    Counts: negatives whose weight is above eps in size, pulled ones too; unit 1.
+    Net: push equals pull for every query, but a negative that holds less than ε/|N| of the softmax is pulled, and a
+        positive that holds more than 1 - ε is pushed.
+    Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
+    Also called: softmax cross-entropy, CE.
+    """
+
+    smoothing: float = 0.1
+    metric: ClassVar[str] = "dot"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
+
+    def _shift(self, pairs: Pairs) -> Tensor:
+        r"""What smoothing adds to the weights, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
+        number, others = (mask.sum(dim=1, keepdim=True) for mask in (pairs.positive, pairs.negative))
+        part = self.smoothing * number.to(pairs.scores.dtype) / others.clamp(min=1)
+        whole = torch.where(others > 0, torch.full_like(part, self.smoothing), 0)
+        return torch.where(pairs.positive, whole, 0) - torch.where(pairs.negative, part, 0)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(pairs.scores) + (self._shift(pairs) * pairs.scores).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p = 1 - \pi_p(p)`: positives :math:`\varepsilon - m_p`, negatives
+        :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s) - \varepsilon |P| / |N|`.
+        """
+        return pairs.residual(pairs.scores) + self._shift(pairs)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): 1."""
+        return pairs.scores.new_ones(())
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (("n_pair", {}, "always"),) if self.smoothing == 0 else ()

@@ -1,0 +1,106 @@
+"""Multi-similarity: two soft thresholds, one for the positives and one for the negatives."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["MultiSimilarity"]
+
+
+@dataclass(frozen=True)
+class MultiSimilarity:
+    r"""Soft hinges of the positives below a base score and of the negatives above it.
+
+    .. math::
+        \ell(s) = \frac{1}{\alpha} \log \Bigl(1 + \sum_{p \in P} e^{-\alpha (s_p - \lambda)}\Bigr)
+        + \frac{1}{\beta} \log \Bigl(1 + \sum_{n \in N} e^{\beta (s_n - \lambda)}\Bigr)
+
+    P are the positives of a query, N its negatives and s their scores. With mining only the positives with
+    :math:`s_p - \epsilon < \max_N s` and the negatives with :math:`s_n + \epsilon > \min_P s` are kept; a query without
+    positives or without negatives then keeps nothing. Without mining it still pushes, or pulls, those it has.
+
+    Args:
+        alpha: α, in 1/score, of the positives; 2 as in the paper.
+        beta: β, in 1/score, of the negatives; 50 as in the paper.
+        base: λ, in units of score; 0.5 as in the published code.
+        mining: ε, in units of score (0.1 in the paper); None: all pairs take part.
+
+    Raises:
+        ValueError: if alpha or beta is not finite and above 0, base is not finite, or mining is not None or finite and
+            at least 0.
+
+    Counts: negatives that hold more than eps of the soft threshold; unit 1. Mined-out pairs have weight 0.
+    Net: pull and push each lie between 0 and 1; nothing ties one to the other.
+    Source: Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting, arXiv:1904.06627; λ from its published
+        code.
+    Also called: MS loss.
+    """
+
+    alpha: float = 2.0
+    beta: float = 50.0
+    base: float = 0.5
+    mining: float | None = None
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = False
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        for name in ("alpha", "beta"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        if not math.isfinite(self.base):
+            raise ValueError(f"base must be finite, got {self.base}")
+        if self.mining is not None and not 0 <= self.mining < math.inf:
+            raise ValueError(f"mining must be None, or finite and at least 0, got {self.mining}")
+
+    def _kept(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Positives and negatives that take part, (Q, C) bool each."""
+        if self.mining is None:
+            return pairs.positive, pairs.negative
+        scores = pairs.scores.detach()
+        hardest = scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1, keepdim=True)
+        farthest = scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1, keepdim=True)
+        positive = pairs.positive & (scores - self.mining < hardest)
+        return positive, pairs.negative & (scores + self.mining > farthest)
+
+    def _sides(self, pairs: Pairs) -> tuple[tuple[Tensor, Tensor, float], ...]:
+        """Logits, those that take part, and their slope, for positives and for negatives."""
+        positive, negative = self._kept(pairs)
+        above = pairs.scores - self.base
+        return (-self.alpha * above, positive, -self.alpha), (self.beta * above, negative, self.beta)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of score."""
+        total = pairs.scores.new_zeros(pairs.scores.shape[0])
+        for logits, kept, slope in self._sides(pairs):
+            side = logsumexp(logits, kept)
+            total = total + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1) / abs(slope)
+        return total
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+
+        With :math:`h_M(x)_j = e^{x_j} / (1 + \sum_{k \in M} e^{x_k})`: positives
+        :math:`-h_P(-\alpha (s - \lambda))`, negatives :math:`h_N(\beta (s - \lambda))`.
+        """
+        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept, _ in self._sides(pairs))
+        return push - pull
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of a threshold, (): 1."""
+        return pairs.scores.new_ones(())
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        arguments = {"alpha": self.alpha, "beta": self.beta, "base": self.base}
+        if self.mining is not None:
+            miner = {"miner": "MultiSimilarityMiner", "miner_arguments": {"epsilon": self.mining}}
+            arguments = {**arguments, **miner}
+        return "MultiSimilarityLoss", arguments, "labelled"

@@ -1,0 +1,72 @@
+"""Normalized softmax: cosines of queries and class proxies, divided by a temperature."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["NormalizedSoftmax"]
+
+
+@dataclass(frozen=True)
+class NormalizedSoftmax:
+    r"""Cross-entropy of each positive of a query against all of its negatives, on cosines, summed over the positives.
+
+    .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{s_p / \tau}}{e^{s_p / \tau} + \sum_{n \in N} e^{s_n / \tau}}
+
+    P are the positives of the query (the proxy of its class), N its negatives (the other proxies) and s their cosines.
+    The formula is NT-Xent's; there the candidates are other samples, here a learned proxy stands for each class.
+
+    Args:
+        temperature: τ, in units of score; 0.05 as in the paper.
+
+    Raises:
+        ValueError: if the temperature is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Net: push equals pull for every query.
+    Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
+    Also called: N-Softmax, Softmax (cos), NormFace.
+    """
+
+    temperature: float = 0.05
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(pairs.scores / self.temperature)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p / \tau`,
+        negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
+        """
+        return pairs.residual(pairs.scores / self.temperature) / self.temperature
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): 1/τ."""
+        return pairs.scores.new_tensor(1 / self.temperature)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (
+            ("ntxent", {"temperature": self.temperature}, "always"),
+            ("cosface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
+            ("arcface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
+        )
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "NormalizedSoftmaxLoss", {"temperature": self.temperature}, "proxies"

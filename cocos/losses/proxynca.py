@@ -1,0 +1,69 @@
+"""ProxyNCA: draw to the own proxy, and away from a softmax of the others."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["ProxyNCA"]
+
+
+@dataclass(frozen=True)
+class ProxyNCA:
+    r"""Squared distance to each positive against the log-sum over the negatives, summed over the positives.
+
+    .. math::
+        \ell(d) = -\sum_{p \in P} \log \frac{e^{-\lambda d_p^2}}{\sum_{n \in N} e^{-\lambda d_n^2}}
+
+    P are the positives of the query (the proxy of its class), N its negatives (the other proxies), and d² the squared
+    distances, minus the score; the paper has embeddings and proxies of unit length. The positive is *not* in the
+    denominator: its pull is the same at every distance, and the loss has no lower bound.
+
+    Args:
+        scale: λ, in units of 1/score. The paper has none; 9 (both sides times 3) is from the published code of
+            ProxyNCA++.
+
+    Raises:
+        ValueError: if the scale is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax over the negatives; unit λ.
+    Net: push equals pull for every query: λ for each positive.
+    Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
+    """
+
+    scale: float = 9.0
+    metric: ClassVar[str] = "squared_euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+
+    def _pulled(self, pairs: Pairs) -> Tensor:
+        """Positives of the queries that have a negative, (Q, C) bool."""
+        return pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        logits = self.scale * pairs.scores
+        return torch.where(self._pulled(pairs), logsumexp(logits, pairs.negative) - logits, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        Positives :math:`-\lambda`, negatives :math:`\lambda |P|\, \mathrm{softmax}_N(-\lambda d^2)`.
+        """
+        pull = self._pulled(pairs).to(pairs.scores.dtype)
+        push = pull.sum(dim=1, keepdim=True) * softmax(self.scale * pairs.scores, pairs.negative)
+        return self.scale * (push - pull)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of every positive, (): λ."""
+        return pairs.scores.new_tensor(self.scale)

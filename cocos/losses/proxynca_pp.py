@@ -1,0 +1,73 @@
+"""ProxyNCA++: a softmax over all proxies, on squared distances."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["ProxyNCApp"]
+
+
+@dataclass(frozen=True)
+class ProxyNCApp:
+    r"""Cross-entropy of each positive of a query against its negatives, on squared distances, summed over positives.
+
+    .. math::
+        \ell(d) = -\sum_{p \in P} \log
+        \frac{e^{-\lambda d_p^2}}{e^{-\lambda d_p^2} + \sum_{n \in N} e^{-\lambda d_n^2}}
+
+    P are the positives of the query (the proxy of its class), N its negatives (the other proxies), and d² the squared
+    distances, minus the score; the paper has embeddings and proxies of unit length, where :math:`d^2 = 2 - 2 \cos` and
+    this is a softmax of cosines with the temperature 1/(2λ). Unlike in ProxyNCA the pull fades as the positive wins.
+
+    Args:
+        scale: λ, one over the temperature of the paper, in units of 1/score; 9 is its temperature of 1/9.
+
+    Raises:
+        ValueError: if the scale is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit λ.
+    Net: push equals pull for every query.
+    Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
+    """
+
+    scale: float = 9.0
+    metric: ClassVar[str] = "squared_euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self.scale * pairs.scores)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-\lambda m_p`,
+        negatives :math:`\lambda (\sum_p m_p)\, \mathrm{softmax}_N(-\lambda d^2)`.
+        """
+        return self.scale * pairs.residual(self.scale * pairs.scores)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): λ."""
+        return pairs.scores.new_tensor(self.scale)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (
+            ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
+            ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),
+        )
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "ProxyNCALoss", {"softmax_scale": self.scale}, "proxies"

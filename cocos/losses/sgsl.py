@@ -1,0 +1,69 @@
+"""SGSL: the positive against a soft maximum of the negatives, with candidates that stand still."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["SGSL"]
+
+
+@dataclass(frozen=True)
+class SGSL:
+    r"""Soft hinge of each positive against the soft maximum of the negatives, summed over the positives of a query.
+
+    .. math:: \ell(s) = \sum_{p \in P} \log \bigl(1 + e^{M - s_p}\bigr), \quad
+        M = \frac{1}{\gamma} \log \sum_{n \in N} e^{\gamma s_n}
+
+    P are the positives of a query, N its negatives and s their scores. In training the candidates, rows of a
+    classifier, are constants: the loss moves queries only, and is added to the cross-entropy of the same classifier.
+    The weights are the whole gradient of the queries; that of the candidates, which they would also give, is not used.
+
+    Args:
+        gamma: γ, in 1/score: how sharply the soft maximum picks the hardest negative; 30 as in the published code.
+
+    Raises:
+        ValueError: if gamma is not finite and above 0.
+
+    Counts: negatives that hold more than eps; unit 1.
+    Net: push equals pull for every query, at most 1 a positive.
+    Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
+        its published code.
+    """
+
+    gamma: float = 30.0
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "stop_gradient"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.gamma < math.inf:
+            raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
+
+    def _lead(self, pairs: Pairs) -> Tensor:
+        """What the soft maximum has above each score, (Q, C); -inf for a query without a negative."""
+        return logsumexp(self.gamma * pairs.scores, pairs.negative) / self.gamma - pairs.scores
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        lead = self._lead(pairs)
+        return torch.where(pairs.positive, torch.logaddexp(lead, torch.zeros_like(lead)), 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`h_p = \sigma(M - s_p)`: positives :math:`-h_p`, negatives
+        :math:`(\sum_p h_p) \, \mathrm{softmax}_N(\gamma s)`.
+        """
+        pull = torch.where(pairs.positive, self._lead(pairs).sigmoid(), 0)
+        return pull.sum(dim=1, keepdim=True) * softmax(self.gamma * pairs.scores, pairs.negative) - pull
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the soft maximum, (): 1."""
+        return pairs.scores.new_ones(())

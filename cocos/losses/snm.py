@@ -1,0 +1,80 @@
+"""Stochastic negative mining: a softmax over the hardest of a query's negatives."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["StochasticNegativeMining"]
+
+
+@dataclass(frozen=True)
+class StochasticNegativeMining:
+    r"""Cross-entropy of each positive of a query against its hardest negatives, summed over the positives.
+
+    .. math::
+        \ell(s) = -\sum_{p \in P} \log \frac{e^{\lambda s_p}}{e^{\lambda s_p} + \sum_{n \in T} e^{\lambda s_n}},
+        \quad |T| = \max(1, \lfloor \varphi |N| \rfloor)
+
+    P are the positives of the query, N its negatives, s their scores and T the negatives with the highest scores. Of
+    equally hard negatives the first ones are kept; those left out have no weight. No gradient flows through the
+    choice of T.
+
+    Args:
+        scale: λ, in units of 1/score. The paper scales its logits by 20 in section 4.2, the default; the formula of
+            its section 4.1, read literally, scales both embeddings and makes it 400.
+        fraction: φ, the part of a query's negatives that is kept, above 0 and at most 1; half as in the paper.
+
+    Raises:
+        ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
+
+    Counts: kept negatives that hold more than eps of the softmax; unit λ.
+    Net: push equals pull for every query.
+    Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
+    """
+
+    scale: float = 20.0
+    fraction: float = 0.5
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
+
+    def _kept(self, pairs: Pairs) -> Tensor:
+        """The hardest negatives of each query, (Q, C) bool."""
+        scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf)
+        rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        number = pairs.negative.sum(dim=1, keepdim=True).double()
+        kept = (self.fraction * number + 1e-9).floor().clamp(min=1)  # 0.29 of 100 is 29, not 28
+        return pairs.negative & (rank < kept)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self.scale * pairs.scores, negative=self._kept(pairs))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`m_p` the probability that positive p leaves to the kept negatives: positives :math:`-\lambda m_p`,
+        kept negatives :math:`\lambda (\sum_p m_p)\, \mathrm{softmax}_T(\lambda s)`, all else 0.
+        """
+        return self.scale * pairs.residual(self.scale * pairs.scores, negative=self._kept(pairs))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (): λ."""
+        return pairs.scores.new_tensor(self.scale)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (("sampled_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

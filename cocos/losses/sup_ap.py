@@ -1,0 +1,107 @@
+"""SupAP: average precision with an upper bound of the rank."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["SupAP"]
+
+
+@dataclass(frozen=True)
+class SupAP:
+    r"""One minus an average precision whose negatives are counted by a surrogate that does not saturate.
+
+    .. math::
+        \ell(s) = 1 - \frac{1}{|P|} \sum_{i \in P} \frac{A_i}{A_i + \sum_{n \in N} H(s_n - s_i)}, \quad
+        A_i = |\{j \in P : s_j \ge s_i\}|, \quad
+        H(x) = \begin{cases} \sigma(x / \tau) & x \le 0 \\ \tfrac12 + \sigma(x / \tau) & 0 < x \le \delta \\
+        \rho (x - \delta) + o & x > \delta \end{cases}
+
+    :math:`A_i` is the true rank of positive i among the positives, itself included; of tied positives each stands
+    above the other. It has no gradient: the order among the positives is not trained. H jumps by ½ at 0, and at δ
+    from ½ + σ(δ/τ) = 1.493 down to o = 1.44 with the default values; the gradient is that of the pieces.
+
+    Args:
+        temperature: τ of the sigmoid, in units of score. This and the other defaults are of the published code.
+        rho: ρ, slope of H beyond δ, per unit of score.
+        delta: δ, in units of score.
+        offset: o, value of H just beyond δ; None: ½ + σ(δ/τ), without the jump at δ.
+
+    Raises:
+        ValueError: if temperature or rho is not finite and above 0, or delta or offset not finite and at least 0.
+
+    Counts: negatives with a slope towards some positive; unit ρ/|P|.
+    Net: push equals pull for every query.
+    Source: Ramzi et al. 2021, ROADMAP, arXiv:2110.01445; formula and default values from its published code.
+    """
+
+    temperature: float = 0.01
+    rho: float = 100.0
+    delta: float = 0.05
+    offset: float | None = 1.44
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        for name in ("temperature", "rho"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        if not 0 <= self.delta < math.inf:
+            raise ValueError(f"delta must be finite and at least 0, got {self.delta}")
+        if self.offset is not None and not 0 <= self.offset < math.inf:
+            raise ValueError(f"offset must be finite and at least 0, or None, got {self.offset}")
+
+    def _surrogate(self, gap: Tensor) -> Tensor:
+        """H of how far a negative stands above a positive."""
+        sigmoid = (gap / self.temperature).sigmoid()
+        beyond = self.offset
+        if beyond is None:
+            beyond = 0.5 + (gap.new_tensor(self.delta) / self.temperature).sigmoid()
+        near = torch.where(gap > 0, sigmoid + 0.5, sigmoid)
+        return torch.where(gap > self.delta, self.rho * (gap - self.delta) + beyond, near)
+
+    def _slope(self, gap: Tensor) -> Tensor:
+        """Derivative of H."""
+        logits = gap / self.temperature
+        return torch.where(gap > self.delta, self.rho, logits.sigmoid() * (-logits).sigmoid() / self.temperature)
+
+    def _ranks(self, pairs: Pairs, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gaps to one positive of each query, (Q, C); its rank among the positives and the negatives above, (Q, 1)."""
+        gap = pairs.scores - pairs.scores.gather(1, index)
+        among = (pairs.positive & (gap >= 0)).sum(dim=1, keepdim=True).clamp(min=1).to(gap.dtype)
+        return gap, among, torch.where(pairs.negative, self._surrogate(gap), 0).sum(dim=1, keepdim=True)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        precision = pairs.scores.new_zeros(pairs.scores.shape[0], 1)
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            _, among, above = self._ranks(pairs, index)
+            precision = precision + torch.where(filled, among / (among + above), 0)
+        number = pairs.positive.sum(dim=1)
+        return torch.where(number > 0, 1 - precision[:, 0] / number.clamp(min=1), 0)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With :math:`B_i = A_i + \sum_n H(s_n - s_i)`: negatives :math:`w_n = \frac{1}{|P|} \sum_i
+        \frac{A_i}{B_i^2} H'(s_n - s_i)`, positives :math:`w_i = -\frac{A_i}{|P| B_i^2} \sum_n H'(s_n - s_i)`.
+        """
+        weight = torch.zeros_like(pairs.scores)
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            gap, among, above = self._ranks(pairs, index)
+            cost = torch.where(filled, among / (among + above).square(), 0)
+            push = torch.where(pairs.negative, cost * self._slope(gap), 0)
+            weight = weight + push.scatter_add(1, index, -push.sum(dim=1, keepdim=True))
+        return weight / pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative far above all positives, if it did not lower the precision, (Q, 1): ρ/|P|."""
+        return self.rho / pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)

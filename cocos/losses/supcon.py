@@ -1,0 +1,79 @@
+"""SupCon: the positives of a query share its softmax."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["SupCon"]
+
+
+@dataclass(frozen=True)
+class SupCon:
+    r"""Cross-entropy of a softmax over all candidates, with the mean over the positives outside of the logarithm.
+
+    .. math::
+        \ell(s) = -\frac{1}{|P|} \sum_{p \in P} \log \frac{e^{s_p / \tau}}{\sum_{j \in P \cup N} e^{s_j / \tau}}
+
+    P are the positives of the query, N its negatives and s their scores. Every positive stands in the denominator, so
+    the best are held back: a positive with more than 1/|P| of the softmax is pushed away.
+
+    Args:
+        temperature: τ, in units of score; 0.1 as in the paper. A small τ puts the weight on the hardest negatives.
+
+    Raises:
+        ValueError: if the temperature is not finite and above 0.
+
+    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Net: push equals pull for every query.
+    Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
+    Also called: L_out. With one positive it is NT-Xent.
+    """
+
+    temperature: float = 0.1
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "groups"
+
+    def __post_init__(self):
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
+
+    def _target(self, pairs: Pairs) -> Tensor:
+        """What the softmax should be, (Q, C): 1/|P| on the positives; 0 where there is nothing to tell apart."""
+        number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
+        return torch.where(pairs.positive & pairs.negative.any(dim=1, keepdim=True), 1 / number, 0)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        logits, target = pairs.scores / self.temperature, self._target(pairs)
+        each = logsumexp(logits, pairs.positive | pairs.negative) - logits
+        return torch.where(target > 0, target * each, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+
+        With π the softmax over positives and negatives: positives :math:`(\pi_p - 1 / |P|) / \tau`, negatives
+        :math:`\pi_n / \tau`.
+        """
+        target = self._target(pairs)
+        taking_part = (pairs.positive | pairs.negative) & (target > 0).any(dim=1, keepdim=True)
+        return (softmax(pairs.scores / self.temperature, taking_part) - target) / self.temperature
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative that holds all of the softmax, (): 1/τ."""
+        return pairs.scores.new_tensor(1 / self.temperature)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        return (("ntxent", {"temperature": self.temperature}, "one positive"),)
+
+    def peer(self) -> tuple[str, dict, str]:
+        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "SupConLoss", {"temperature": self.temperature}, "labelled"

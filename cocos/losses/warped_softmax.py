@@ -1,0 +1,101 @@
+"""Warped softmax: a Euclidean softmax that pulls less inside a radius, and more outside of it."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["WarpedSoftmax"]
+
+
+@dataclass(frozen=True)
+class WarpedSoftmax:
+    r"""Cross-entropy on distances, with a warp of the distance to the positive that changes its pull, not its value.
+
+    .. math::
+        \ell(d) = \sum_{p \in P} \log \left( 1 + \sum_{n \in N} e^{T (f_1(d_p) - d_n)} \right), \quad
+        f_1(t) = \begin{cases} k_1 t + \Delta & t < \alpha \\ k_2 t + (1 - k_2) \alpha & t \ge \alpha \end{cases}
+
+    P are the positives of the query (the proxy of its class), N its negatives (the other proxies), d the Euclidean
+    distances, minus the score, between embeddings that nobody normalises, and T the scale.
+    :math:`\Delta = \delta (t - k_1 t)` is held constant: with δ = 1 the value inside α is t, and its slope is
+    :math:`k_1`. So the gradient is not the derivative of the value, by design, and finite differences disagree. With δ
+    above 1 the loss jumps at α, by up to :math:`T (\delta - 1)(1 - k_1) \alpha`.
+
+    Args:
+        alpha: α, a distance, finite and at least 0. The default of α, k1 and k2 is that of Fig. 3d of the paper; for
+            CUB it has 28.4, 0.93 and 1.15.
+        k1: slope inside α, finite and above 0: below 1 a query is pushed off its proxy on balance.
+        k2: slope from α on, finite and above 0: above 1 it is drawn in. A distance of exactly α has this slope.
+        delta: δ, the multiplier of Δ, finite and at least 0; 1 is eq. 7, and the paper's Fig. 8 varies it.
+        scale: T, in units of 1/distance, which its published code calls temperature; 1 is eq. 8 as printed.
+
+    Raises:
+        ValueError: if a parameter is out of range.
+
+    Counts: negatives that hold more than eps of the softmax; unit T for them, T times the slope for positives.
+    Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
+    """
+
+    alpha: float = 3.0
+    k1: float = 0.65
+    k2: float = 1.5
+    delta: float = 1.0
+    scale: float = 1.0
+    metric: ClassVar[str] = "euclidean"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "stop_gradient"
+    sample: ClassVar[str] = "pairs"
+
+    def __post_init__(self):
+        for name in ("k1", "k2", "scale"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        for name in ("alpha", "delta"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
+
+    @property
+    def balanced(self) -> bool:
+        """There is no warp: no slope differs from that of the negatives."""
+        return self.k2 == 1 and (self.k1 == 1 or self.alpha == 0)
+
+    def _logits(self, pairs: Pairs) -> Tensor:
+        distance = -pairs.scores
+        inside = self.k1 * distance + self.delta * (distance - self.k1 * distance).detach()
+        outside = self.k2 * distance + (1 - self.k2) * self.alpha
+        own = torch.where(distance < self.alpha, inside, outside)
+        return -self.scale * torch.where(pairs.positive, own, distance)
+
+    def _slope(self, pairs: Pairs) -> Tensor:
+        """Slope of the function that a distance goes through, (Q, C): k1 or k2 at the positives, 1 elsewhere."""
+        ones = torch.ones_like(pairs.scores)
+        own = torch.where(-pairs.scores < self.alpha, self.k1 * ones, self.k2)
+        return torch.where(pairs.positive, own, 1)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(self._logits(pairs))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score with Δ held, (Q, C). Row sum of one positive: :math:`T m (1 - k)`.
+
+        With :math:`m_p` the probability that positive p leaves to the negatives and k its slope: positives
+        :math:`-T k m_p`, negatives :math:`T (\sum_p m_p)\, \mathrm{softmax}_N(-T d)`.
+        """
+        return self.scale * self._slope(pairs) * pairs.residual(self._logits(pairs))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that holds all of the probability, (Q, C): T times its slope."""
+        return self.scale * self._slope(pairs)
+
+    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+        """Losses of the shelf that this one is, with their parameters, and where."""
+        one_line = self.alpha == 0 or self.k1 == self.k2 == 1
+        line = {"f1": repr(float(self.k2)), "f2": "t", "scale": self.scale}
+        return (("euclidean_softmax", line, "always"),) if one_line else ()

@@ -1,0 +1,192 @@
+"""The inputs that `verify` tries a loss on, and what it asks of each of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cocos import regimes, scores, weights
+from cocos.embeddings import Embeddings
+from cocos.scores import Pairs
+
+__all__ = [
+    "DTYPES",
+    "Trial",
+    "cast",
+    "directional",
+    "embedding_gradient",
+    "permuted",
+    "reads_embeddings",
+    "slopes",
+    "synthetic",
+    "weigh",
+]
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+SEEDS = range(4)
+STEP = 1e-6
+SMALL = 400  # scores up to which every one of them is moved by itself
+DIRECTIONS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One input.
+
+    Args:
+        name: regime and seed, or batch and direction.
+        pairs: in float64.
+        smooth: finite differences mean something: no score is on a kink on purpose.
+    """
+
+    name: str
+    pairs: Pairs
+    smooth: bool = True
+
+    @property
+    def readable(self) -> bool:
+        """A loss that reads embeddings and labels can be tried on it: masks say nothing that labels do not."""
+        return self.pairs.embeddings is not None and not self.name.startswith("empty rows")
+
+
+def reads_embeddings(loss) -> bool:
+    """The loss looks at embeddings and labels, not at scores."""
+    return getattr(loss, "reads", "scores") == "embeddings"
+
+
+def square(seed: int, metric: str) -> Pairs:
+    """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
+    given = regimes.embeddings("random", 2 * seed + 1)
+    own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
+    return scores.pairs(own, metric=metric)
+
+
+def synthetic(loss) -> Iterator[Trial]:
+    """The nine regimes, a square batch and a labelled set, four seeds each."""
+    metric = loss.metric
+    for name in regimes.NAMES:
+        for seed in SEEDS:
+            smooth = name in {"random", "anti-aligned"}
+            yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth)
+    for seed in SEEDS:
+        yield Trial(f"square {seed}", square(seed, metric))
+        # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
+        yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
+
+
+def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
+    """The same pairs, rounded to another dtype."""
+    part = pairs.embeddings
+    return replace(
+        pairs,
+        scores=pairs.scores.to(dtype),
+        query_norm=None if pairs.query_norm is None else pairs.query_norm.to(dtype),
+        candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm.to(dtype),
+        embeddings=None if part is None else part.to(dtype=dtype),
+    )
+
+
+def weigh(loss) -> Callable[[object, Pairs], Tensor]:
+    """The closed form where there is one."""
+    return weights.analytic if loss.gradient != "autograd" and hasattr(loss, "weight") else weights.autograd
+
+
+def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
+    """The same pairs with other embeddings, and their scores; not checked, so that it works under torch.func."""
+    part = pairs.embeddings
+    other = object.__new__(Embeddings)
+    other.__dict__.update(part.__dict__, query=query, candidate=candidate)
+    variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
+    result = pairs.with_scores(scores.METRICS[metric](query, candidate, *variance))
+    result.__dict__["embeddings"] = other
+    return result
+
+
+def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """Σ loss, (), and its gradient with respect to the queries and the candidates, one below the other, by autograd.
+
+    In a labelled set, where both are the same rows, it is the gradient of the one matrix.
+    """
+    part = pairs.embeddings
+
+    def value(*vectors: Tensor) -> Tensor:
+        return loss(moved(pairs, loss.metric, vectors[0], vectors[-1])).sum()
+
+    base = (part.query,) if part.shared else (part.query, part.candidate)
+    gradient, total = torch.func.grad_and_value(value, argnums=tuple(range(len(base))))(*base)
+    return total, torch.cat(gradient)
+
+
+def permuted(pairs: Pairs, seed: int = 5) -> tuple[Pairs, Tensor, Tensor]:
+    """The same pairs with queries and candidates in another order, and the two orders."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, columns = (torch.randperm(n, generator=generator).to(pairs.scores.device) for n in pairs.scores.shape)
+    part = pairs.embeddings
+    if part is not None and part.shared:
+        columns = rows
+    return (
+        replace(
+            pairs,
+            scores=pairs.scores[rows][:, columns],
+            positive=pairs.positive[rows][:, columns],
+            negative=pairs.negative[rows][:, columns],
+            candidate_group=None if pairs.candidate_group is None else pairs.candidate_group[columns],
+            query_norm=None if pairs.query_norm is None else pairs.query_norm[rows],
+            candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm[columns],
+            embeddings=None if part is None else part.rows(rows, columns),
+        ),
+        rows,
+        columns,
+    )
+
+
+def directional(loss, pairs: Pairs, weight: Tensor | None) -> float:
+    """Largest difference between a gradient and central differences along random directions.
+
+    Args:
+        loss: the loss.
+        pairs: in float64.
+        weight: ∂ Σ loss / ∂ score, against which the scores are moved; None: the embeddings are moved, against the
+            gradient that autograd gives for them.
+
+    Returns:
+        The difference in parts of the length of the gradient, the largest derivative that a direction could have.
+    """
+    part, generator = pairs.embeddings, torch.Generator().manual_seed(0)
+    if weight is None:
+        gradient, rows = embedding_gradient(loss, pairs)[1], len(part.query)
+        base = part.query if part.shared else torch.cat([part.query, part.candidate])
+
+        def value(vectors: Tensor) -> Tensor:
+            query, candidate = (vectors, vectors) if part.shared else (vectors[:rows], vectors[rows:])
+            return loss(moved(pairs, loss.metric, query, candidate)).sum()
+
+    else:
+        gradient, base = weight, pairs.scores
+
+        def value(scores: Tensor) -> Tensor:
+            return loss(pairs.with_scores(scores)).sum()
+
+    worst = 0.0
+    for _ in range(DIRECTIONS):
+        way = torch.randn(base.shape, generator=generator, dtype=torch.float64).to(base)
+        way = way / way.norm()
+        slope = (value(base + STEP * way) - value(base - STEP * way)) / (2 * STEP)
+        worst = max(worst, (slope - (gradient * way).sum()).abs().item())
+    return worst / max(gradient.norm().item(), 1e-3)
+
+
+def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tuple[int, int] | None]:
+    """How far the weights are from finite differences, in parts of `size`, and at which pair where that is known."""
+    if reads_embeddings(loss):
+        return directional(loss, pairs, None), None
+    if pairs.scores.numel() > SMALL:
+        return directional(loss, pairs, weight), None
+    off = (weights.finite_difference(loss, pairs, STEP) - weight).abs()
+    return off.max().item() / size, divmod(int(off.argmax()), off.shape[1])

@@ -1,0 +1,143 @@
+"""What pulls and pushes each query, how much of it cancels, and what the normalisation removes?"""
+
+from collections.abc import Sequence
+from numbers import Real
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, results, statistics, weights
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.decomposition import candidate_gradient, candidate_radial, force_share, gradient, length, per_query, sides
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.measures._weighing import Progress, Run, prepare
+from cocos.scores import Pairs
+
+__all__ = ["decomposition"]
+
+
+def _radial(loss, pairs: Pairs) -> Tensor | None:
+    """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
+    if callable(getattr(loss, "radial", None)):
+        return loss.radial(pairs)
+    return None if callable(getattr(loss, "weight", None)) else weights.autograd_radial(loss, pairs)
+
+
+def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dict[str, Tensor]:
+    """Statistics of every query of one batch, (queries,) each.
+
+    Raises:
+        InputError: a gradient leaves the range of the dtype.
+    """
+    parts, as_query, as_candidate = [], [], 0
+    both_roles = embeddings.shared and torch.equal(batch.query_index, batch.candidate_index)
+    for pairs, weight, unit in run.blocks(embeddings, batch, whole=False):
+        radial = _radial(run.loss, pairs)
+        share = weight.abs() / unit
+        part = per_query(weight, pairs, run.loss.metric, radial)
+        part["contributing"] = statistics.contributing(share, pairs, eps)
+        by_force = force_share(weight, unit, pairs, run.loss.metric)
+        part["contributing_force"] = statistics.contributing(by_force, pairs, eps)
+        part["negatives"] = pairs.negative.sum(dim=1)
+        parts.append(part)
+        if both_roles:
+            pull, push = sides(weight, pairs, run.loss.metric)
+            as_query.append(gradient(pull, push, pairs, run.loss.metric, radial))
+            across = None if radial is None else candidate_radial(run.loss, pairs)
+            as_candidate = as_candidate + candidate_gradient(weight, pairs, run.loss.metric, across)
+    found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    if both_roles:
+        found["candidate_role_norm"] = length(as_candidate)
+        found["both_roles_norm"] = length(torch.cat(as_query) + as_candidate)
+    if not all(found[name].isfinite().all() for name in ("pull_norm", "push_norm", "gradient_norm")):
+        dtype = str(embeddings.query.dtype).removeprefix("torch.")
+        raise InputError(f"{run.loss!r}: its gradients leave the range of {dtype}; the embeddings are too short")
+    return found | {"query_index": batch.query_index}
+
+
+def decomposition(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    eps: float = 0.01,
+    *,
+    batches: int | Sequence[Batch] | None = None,
+    batch_size: int = 128,
+    sample: str | None = None,
+    per_group: int | None = None,
+    same_group: str = "ignore",
+    seed: int = 0,
+    dtype: str = "float64",
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """Take the gradient of each query apart, in training batches, in every direction by itself.
+
+    Args:
+        embeddings: as in `count`, like all options that are not named here.
+        loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
+        eps: smallest share that contributes, by weight and by force.
+        batches: how many, or the batches themselves.
+        batch_size: pairs, queries or samples in a batch.
+        sample: `pairs` or `groups`.
+        per_group: candidates of a query, or samples of a class, in a batch of groups.
+        same_group: `ignore` or `negative`.
+        seed: of the batches.
+        dtype: of the computation.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `decomposing`); gives a function of (done, in all).
+
+    Returns:
+        The statistics of `cocos.decomposition.per_query`, dims (direction, batch, query), missing where they are not
+        defined; `contributing` by weight and `contributing_force`; `negatives`; and in a labelled set, where samples
+        are candidates of each other, `candidate_role_norm`, the length of the gradient of a sample in that role, and
+        `both_roles_norm`, that of its whole gradient.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores.
+    """
+    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
+        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
+    if isinstance(loss, str):
+        loss = embeddings.loss(loss)[0] if isinstance(embeddings, Checkpoint) else losses.load(loss)
+    if getattr(loss, "weights", None) == "influence" or getattr(loss, "metric", None) is None:
+        raise InputError(f"{loss!r}: it weighs no scores, and the influence of a sample has no direction to take apart")
+    run = prepare(
+        embeddings,
+        loss,
+        batch_size=batch_size,
+        batch_count=batches,
+        sample=sample,
+        per_group=per_group,
+        same_group=same_group,
+        seed=seed,
+        dtype=dtype,
+        split=split,
+        device=device,
+        progress=progress,
+    )
+    report = progress("decomposing") if progress else None
+    records = {name: [] for name, _, _ in run.sides}
+    for done, batch in enumerate(run.plan.batches):
+        for name, side, second in run.sides:
+            records[name].append(_of_batch(run, side, batch.flip() if second else batch, eps))
+        if report:
+            report(done + 1, len(run.plan.batches))
+    attrs = results.provenance(
+        run.loss,
+        title=f"Decomposition of the gradient, {type(run.loss).__name__}",
+        eps=eps,
+        batch_size=run.plan.batch_size,
+        sample=run.plan.sample,
+        same_group=same_group,
+        seed=seed,
+        dtype=dtype,
+        device=run.embeddings.query.device.type,
+        notes="\n".join(run.plan.notes),
+        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
+    )
+    return results.decomposition(records, attrs)

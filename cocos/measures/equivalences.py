@@ -1,0 +1,68 @@
+"""Which losses of the shelf is this one, with which parameters, and how exactly?"""
+
+from dataclasses import replace
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, regimes, results, scores
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+
+__all__ = ["equivalences"]
+
+SEVERAL, ONE = (0, 1, 2, 3), (1, 3)  # seeds: odd ones give one positive a query
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def _gradient(loss, embeddings: Embeddings, unit: bool) -> Tensor:
+    """∂ Σ loss / ∂ raw queries and candidates, one below the other; `unit` divides them by their norms first."""
+    prepared = _unit if unit else torch.clone
+    given = replace(
+        embeddings,
+        query=prepared(embeddings.query),
+        candidate=prepared(embeddings.candidate),
+        candidate_variance=None,
+    )
+    pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
+
+    def total(query: Tensor, candidate: Tensor) -> Tensor:
+        return loss(pairs.with_scores(score(prepared(query), prepared(candidate)))).sum()
+
+    return torch.cat(torch.func.grad(total, argnums=(0, 1))(embeddings.query, embeddings.candidate))
+
+
+def equivalences(loss="ntxent") -> xr.Dataset:
+    """Compare a loss with those that it says it is, by the gradient of the embeddings.
+
+    Args:
+        loss: a loss of the shelf, or its name.
+
+    Returns:
+        `gap` (other,): largest difference of the gradients with respect to raw queries and candidates, in parts of the
+        largest gradient, over random embeddings in float64; and `where` (other,), the condition under which they agree.
+
+    Raises:
+        InputError: it names a loss or a condition that is not known.
+    """
+    loss = losses.load(loss) if isinstance(loss, str) else loss
+    others, conditions, gaps = [], [], []
+    for name, parameters, where in loss.equals() if hasattr(loss, "equals") else ():
+        other = losses.load(name, parameters)
+        unit = "unit" in where
+        if not unit and where not in {"always", "one positive"}:
+            raise InputError(f"{losses.name_of(loss)}: equal to {name} where {where!r}, which is no known condition")
+        gap = 0.0
+        for seed in ONE if "one positive" in where else SEVERAL:
+            given = regimes.embeddings("random", seed)
+            ours, theirs = (_gradient(each, given, unit) for each in (loss, other))
+            gap = max(gap, ((ours - theirs).abs().max() / ours.abs().max()).item())
+        others.append(repr(other))
+        conditions.append(where)
+        gaps.append(gap)
+    attrs = results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}")
+    return results.equivalences(others, conditions, gaps, attrs)

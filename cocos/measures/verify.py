@@ -1,0 +1,364 @@
+"""Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, regimes, results
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.measures import _trials
+from cocos.measures._trials import DTYPES, Trial
+from cocos.measures._weighing import Progress, prepare
+from cocos.weights import autograd
+
+__all__ = ["verify"]
+
+BAR = 1e-9  # closed form against autograd in float64, in parts of the largest weight
+SLOPE = 1e-4  # against finite differences, whose own error is about 1e-6
+SAME = 1e-6  # against another loss
+ORDER = 1e-9
+DEAD, HEAVY = 0.01, 0.01  # a weight of more than 1 % of a unit that keeps less than 1 % of its size is gone
+TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
+COLD = ("temperature", "tau")
+HOT = ("scale", "gamma", "softmax_scale", "s", "la")
+WORDS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
+
+
+@dataclass(eq=False)
+class _Found:
+    """What one trial gave; NaN where a question does not apply."""
+
+    trial: Trial
+    largest: float = math.nan
+    gap: dict[str, float] = field(default_factory=dict)
+    error: dict[str, float] = field(default_factory=dict)
+    slope: float = math.nan
+    order: float = math.nan
+    against: float = math.nan
+    ratio: float = math.nan
+    gap_at: tuple[int, int] | None = None
+    slope_at: tuple[int, int] | None = None
+    broken: str = ""
+
+    @property
+    def square(self) -> bool:
+        rows, columns = self.trial.pairs.scores.shape
+        return rows == columns
+
+
+def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
+    values = values.double().nan_to_num(nan=math.inf)
+    return values.max().item(), divmod(int(values.argmax()), values.shape[1])
+
+
+def _dtypes(loss, pairs, size: float, found: _Found) -> None:
+    """Gap and error in every dtype that the loss can be computed in."""
+    weigh = _trials.weigh(loss)
+    for name, dtype in DTYPES.items():
+        try:
+            rounded = _trials.cast(pairs, dtype)
+            ours, plain = weigh(loss, rounded), autograd(loss, rounded)
+        except (InputError, RuntimeError):
+            continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
+        exact = weigh(loss, _trials.cast(rounded, torch.float64))
+        found.error[name] = _largest((ours.double() - exact).abs())[0] / size
+        if weigh is not autograd:
+            gap, at = _largest((ours.double() - plain.double()).abs())
+            found.gap[name] = gap / size
+            found.gap_at = at if name == "float64" else found.gap_at
+
+
+def _against(loss, other, pairs) -> tuple[float, float]:
+    """Distance from another loss up to a factor, and the factor: of the weights, or of the embeddings' gradients."""
+    if _trials.reads_embeddings(loss) or _trials.reads_embeddings(other):
+        ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
+    else:
+        ours, theirs = (_trials.weigh(each)(each, pairs) for each in (loss, other))
+    ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
+    return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
+
+
+def _tried(loss, other, trial: Trial) -> _Found:
+    """Ask one trial everything. What the loss itself raises is an answer."""
+    found, pairs = _Found(trial), trial.pairs
+    weigh = _trials.weigh(loss)
+    try:
+        value, weight = loss(pairs), weigh(loss, pairs)
+        unit = loss.unit(pairs)
+    except Exception as error:
+        found.broken = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"
+        return found
+    if not (value.isfinite().all() and weight.isfinite().all()):
+        found.broken = "its loss or its weights are NaN or infinite"
+        return found
+    found.largest = weight.abs().max().item()
+    size = max(found.largest, unit.min().item())
+    _dtypes(loss, pairs, size, found)
+    shuffled, rows, columns = _trials.permuted(pairs)
+    try:
+        off = (weigh(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
+    except Exception:
+        off = math.inf
+    found.order = off / size
+    if trial.smooth:
+        found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
+        if other is not None:
+            found.against, found.ratio = _against(loss, other, pairs)
+    return found
+
+
+def _colder(loss) -> Iterator[tuple[str, float, object]]:
+    """The loss at ever lower temperatures: the parameter's name, its value, and the loss."""
+    held = {f.name for f in dataclasses.fields(loss)} if dataclasses.is_dataclass(loss) else set()
+    for name in (*COLD, *HOT):
+        values = [t if name in COLD else 1 / t for t in TEMPERATURES]
+        try:
+            if name in held:
+                variants = [dataclasses.replace(loss, **{name: value}) for value in values]
+            else:
+                given = losses.parameters(loss)
+                variants = [losses.load(losses.name_of(loss), given | {name: value}) for value in values]
+        except (InputError, ValueError):
+            continue
+        yield from ((name, value, variant) for value, variant in zip(values, variants, strict=True))
+        return
+
+
+def _saturation(loss, other) -> dict[str, str]:
+    """Dtypes in which some query's gradient dies, and from which temperature; in the words of a sentence."""
+    sentences = {}
+    pairs = regimes.build("anti-aligned", loss.metric, 3)
+    for name, value, variant in _colder(loss):
+        judge = variant
+        if other is not None and name in losses.parameters(other):
+            judge = losses.load(losses.name_of(other), losses.parameters(other) | {name: value})
+        for label, dtype in DTYPES.items():
+            if label in sentences:
+                continue
+            rounded = _trials.cast(pairs, dtype)
+            try:
+                have = _trials.weigh(variant)(variant, rounded).double().abs().amax(dim=1)
+            except RuntimeError:
+                continue
+            exact = _trials.cast(rounded, torch.float64)
+            true = _trials.weigh(judge)(judge, exact).abs().amax(dim=1)
+            dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)
+            if dead.any():
+                q = int(dead.nonzero()[0])
+                sentences[label] = (
+                    f"{label} from {name} {value:g}: the largest weight of query {q} is {have[q]:.3g} where it should "
+                    f"be {true[q]:.3g}"
+                )
+    return sentences
+
+
+def _where(found: _Found, at: tuple[int, int] | None) -> str:
+    place = f", query {at[0]}, candidate {at[1]}" if at else ""
+    return f"{found.trial.name} ({found.trial.pairs.scores.shape[0]} x {found.trial.pairs.scores.shape[1]}){place}"
+
+
+def _shape_of(wrong: list[_Found], right: list[_Found]) -> str:
+    """Words for faults that only batches of one shape have."""
+    if wrong and right and all(not f.square for f in wrong) and any(f.square for f in right):
+        return "; it is right only for square batches"
+    return ""
+
+
+def _faults(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list[str]:
+    """What is wrong, one sentence each, the worst case first."""
+    faults = []
+    broken = [f for f in founds if f.broken]
+    whole = [f for f in founds if not f.broken]
+    if broken:
+        only = _shape_of(broken, whole)
+        faults.append(f"fails on {len(broken)} of {len(founds)} inputs, as on {_where(broken[0], None)}: "
+                      f"{broken[0].broken}{only}")  # fmt: skip
+    gaps = [f for f in whole if f.gap.get("float64", 0) > BAR]
+    if gaps:
+        worst = max(gaps, key=lambda f: f.gap["float64"])
+        faults.append(
+            f"closed form and autograd differ by {worst.gap['float64']:.2g} of the largest weight on "
+            f"{_where(worst, worst.gap_at)}"
+        )
+    bent = [f for f in whole if f.slope > SLOPE]
+    if bent and loss.gradient in {"exact", "autograd"}:
+        worst = max(bent, key=lambda f: f.slope)
+        faults.append(
+            f"its gradient is not the derivative of its value: off by {worst.slope:.2g} of the largest weight on "
+            f"{_where(worst, worst.slope_at)}; a stopped gradient or a straight-through estimator does that"
+        )
+    mixed = [f for f in whole if f.order > ORDER and f.trial.smooth]
+    if mixed:
+        faults.append(
+            f"its weights hang on the order of queries or candidates, as on {_where(mixed[0], None)}"
+            f"{_shape_of(mixed, [f for f in whole if f.order <= ORDER])}"
+        )
+    other_than = [f for f in whole if f.against > SAME]
+    if other_than:
+        worst = max(other_than, key=lambda f: f.against)
+        faults.append(
+            f"differs from {losses.name_of(other)} by {worst.against:.2g} of the largest gradient on "
+            f"{_where(worst, None)}, any common factor aside"
+            f"{_shape_of(other_than, [f for f in whole if f.against <= SAME])}"
+        )
+    over = [f for f in whole if math.isinf(f.error.get("float32", 0.0))]
+    if over:
+        faults.append(f"float32: NaN or infinite on {_where(over[0], None)}, where float64 is finite")
+    faults += [f"saturated: {saturated[dtype]}" for dtype in ("float64", "float32") if dtype in saturated]
+    return faults
+
+
+def _notes(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list[str]:
+    """What is worth knowing and no fault."""
+    notes = []
+    whole = [f for f in founds if not f.broken]
+    bent = max((f.slope for f in whole if not math.isnan(f.slope)), default=0.0)
+    if loss.gradient == "stop_gradient":
+        notes.append(
+            f"finite differences are off by {bent:.2g} of the largest weight, by design: a factor is held fixed"
+        )
+    if loss.gradient == "pseudo":
+        notes.append(f"finite differences are off by {bent:.2g} of the largest weight: the gradient is made up")
+    compared = [f for f in whole if f.against <= SAME]
+    if compared and other is not None:
+        factors = [f.ratio for f in compared]
+        mean = all(abs(f.ratio * f.trial.pairs.scores.shape[0] - 1) < SAME for f in compared)
+        if max(abs(k - 1) for k in factors) < SAME:
+            words = "equal"
+        elif mean:
+            words = "equal up to a mean over the queries"
+        else:
+            words = f"equal up to a factor of {min(factors):.4g} to {max(factors):.4g} a batch (its reduction)"
+        notes.append(f"{words} to {losses.name_of(other)} on {len(compared)} of {len(whole)} inputs")
+    notes += [f"saturated: {saturated[dtype]}" for dtype in ("bfloat16", "float16") if dtype in saturated]
+    for dtype in ("bfloat16", "float16"):
+        over = [f.trial.name for f in whole if math.isinf(f.error.get(dtype, 0.0))]
+        if over:
+            notes.append(f"{dtype}: it leaves the range on {len(over)} of {len(whole)} inputs, as on {over[0]}")
+    return notes
+
+
+def _trials_of(loss, embeddings, batches, batch_size, sample, per_group, seed, split, device, progress):
+    """Synthetic trials, or those of real batches."""
+    if embeddings is None:
+        for trial in _trials.synthetic(loss):
+            if not _trials.reads_embeddings(loss) or trial.readable:
+                yield trial
+        return
+    run = prepare(
+        embeddings,
+        loss,
+        batch_size=batch_size,
+        batch_count=batches,
+        sample=sample,
+        per_group=per_group,
+        same_group="ignore",
+        seed=seed,
+        dtype="float64",
+        split=split,
+        device=device,
+        progress=progress,
+    )
+    for number, batch in enumerate(run.plan.batches):
+        for name, side, second in run.sides:
+            for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
+                yield Trial(f"batch {number} {name}", pairs)
+
+
+def verify(
+    loss="ntxent",
+    embeddings: Embeddings | Checkpoint | None = None,
+    *,
+    against=None,
+    batches: int = 2,
+    batch_size: int = 128,
+    sample: str | None = None,
+    per_group: int | None = None,
+    seed: int = 0,
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """Compare the closed form of a loss with torch.func and with finite differences, in four dtypes.
+
+    Without embeddings the inputs are the nine regimes of `cocos.regimes`, square batches and labelled sets, four seeds
+    each; with embeddings they are real batches. Finite differences move every score by itself in small batches, and all
+    scores along random directions in large ones; a loss of yours that reads embeddings has these moved.
+
+    Args:
+        loss: a loss, or its name.
+        embeddings: real ones, or a checkpoint.
+        against: another loss that it should be, up to a factor; or the name of one, which takes the parameters of the
+            same name.
+        batches: how many real batches.
+        batch_size: of them.
+        sample: `pairs` or `groups`; None: as the loss is trained.
+        per_group: candidates of a query, or samples of a class, in a batch of groups.
+        seed: of the batches.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done; gives a function of (done, in all).
+
+    Returns:
+        `gap` (case, dtype), closed form against autograd; `error` (case, dtype), against float64 on the same rounded
+        input; `finite_difference` (case,); `against` (case,), each in parts of the largest weight of the case, NaN
+        where it does not apply; `largest` (case,). Attributes: `verdict`, `faults` and `notes`, a sentence a line.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used, or two losses that read different scores.
+    """
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    if isinstance(loss, str):
+        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
+    other = against
+    if isinstance(against, str):
+        shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
+        other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
+    if other is not None and other.metric != loss.metric:
+        raise InputError(
+            f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
+            f"{loss.metric}, so their weights cannot be compared"
+        )
+    trials = list(_trials_of(loss, embeddings, batches, batch_size, sample, per_group, seed, split, device, progress))
+    report = progress(f"verifying {losses.name_of(loss)}") if progress else None
+    founds = []
+    for done, trial in enumerate(trials):
+        founds.append(_tried(loss, other, trial))
+        if report:
+            report(done + 1, len(trials))
+    saturated = _saturation(loss, other)
+    faults = _faults(loss, other, founds, saturated)
+    verdict = WORDS[loss.gradient] if not faults else "wrong"
+    if faults and all(fault.startswith("saturated") for fault in faults):
+        verdict = "saturated"
+    elif faults and all("straight-through" in fault for fault in faults):
+        verdict = "not the derivative of its value"
+    attrs = results.provenance(
+        loss,
+        title=f"Verification, {losses.name_of(loss)}",
+        against=losses.name_of(other) if other is not None else None,
+        verdict=verdict,
+        saturated="; ".join(saturated.values()),
+        faults="\n".join(faults),
+        notes="\n".join(_notes(loss, other, founds, saturated)),
+        **(checkpoint.identity() | {"split": split} if checkpoint else {}),
+    )
+    return results.verify(
+        [f.trial.name for f in founds],
+        list(DTYPES),
+        {
+            "gap": [[f.gap.get(name, math.nan) for name in DTYPES] for f in founds],
+            "error": [[f.error.get(name, math.nan) for name in DTYPES] for f in founds],
+            "finite_difference": [f.slope for f in founds],
+            "against": [f.against for f in founds],
+            "largest": [f.largest for f in founds],
+        },
+        attrs,
+    )

@@ -1,0 +1,64 @@
+"""How does the weight of one candidate hang on its score?"""
+
+import torch
+import xarray as xr
+
+from cocos import losses, results, statistics, weights
+from cocos.errors import InputError
+from cocos.scores import Pairs
+
+__all__ = ["weight_curve"]
+
+SPANS = {  # from the farthest to the closest score that is drawn
+    "cosine": (-1.0, 1.0),
+    "cosine_dot": (-1.0, 1.0),
+    "dot": (-4.0, 4.0),
+    "euclidean": (-6.0, 0.0),
+    "squared_euclidean": (-4.0, 0.0),
+    "mahalanobis": (-4.0, 0.0),
+}
+OTHERS = 8
+
+
+def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
+    """Move one candidate of a query over the whole range of scores and watch its weight.
+
+    The query has one positive, at three quarters of the range, and nine negatives: the one that moves, and eight that
+    are spread evenly over the lower half of the range. Then the positive moves, among the eight negatives alone.
+
+    Args:
+        loss: a loss, or its name.
+        points: scores on the way.
+
+    Returns:
+        `negative` (score,) and `positive` (score,), weights in float64; `push` and `pull` (score,), the totals of the
+        query while the negative moves.
+
+    Raises:
+        InputError: fewer than two points, or a loss that does not read scores.
+    """
+    if not isinstance(points, int) or points < 2:
+        raise InputError(f"points: {points}, expected at least 2")
+    loss = losses.load(loss) if isinstance(loss, str) else loss
+    if getattr(loss, "weights", "score") != "score":
+        raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
+    low, high = SPANS[loss.metric]
+    scores = torch.linspace(low, high, points, dtype=torch.float64)
+    others = torch.linspace(low, (low + high) / 2, OTHERS, dtype=torch.float64)
+    positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
+    weigh = weights.analytic if loss.gradient != "autograd" and hasattr(loss, "weight") else weights.autograd
+
+    def weigh_row(row: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(1, len(row), dtype=torch.bool)
+        mask[0, 0] = True
+        return weigh(loss, Pairs(row[None, :], mask))
+
+    moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
+    curves = {
+        "negative": moving[:, -1],
+        "positive": torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores]),
+        "push": statistics.push(moving),
+        "pull": statistics.pull(moving),
+    }
+    attrs = results.provenance(loss, title=f"Weight against score, {losses.name_of(loss)}")
+    return results.weight_curve(scores, curves, positive.item(), attrs)

@@ -1,0 +1,217 @@
+"""What couples the queries of a batch in the cross-example losses, what mining keeps, and SupCon's own anomalies."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch.func import jacrev
+
+import oracles
+from cocos import InputError, Pairs, losses, weights
+
+CROSS = ("ce_softmax", "ce_nm")
+MINED = ("snm", "ce_nm")
+
+
+def paired(scores, **more):
+    """A batch of pairs: row i matches column i."""
+    scores = torch.as_tensor(scores, dtype=torch.float64)
+    return Pairs(scores, torch.eye(*scores.shape, dtype=torch.bool), **more)
+
+
+def batch(size=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return paired(torch.rand(size, size, generator=generator, dtype=torch.float64) * 2 - 1)
+
+
+def kept(loss, pairs):
+    """Negatives that mining left in: the loss has a slope there."""
+    return (loss.weight(pairs) > 0) & pairs.negative
+
+
+def per_query(pairs, scale, chosen):
+    """∂L_i/∂s_kj of one positive a query, (Q, Q, C): row i pulls its own positive, and pushes all chosen pairs."""
+    logits = scale * pairs.scores
+    spread = torch.where(chosen, (logits - logits[chosen].logsumexp(dim=0)).exp(), 0)
+    missing = (logits[chosen].logsumexp(dim=0) - logits.diagonal()).sigmoid()
+    own = torch.eye(len(logits), dtype=torch.float64)
+    return scale * missing[:, None, None] * (spread - own[:, :, None] * own[:, None, :])
+
+
+@pytest.mark.parametrize("scale", [5.0, 20.0])
+@pytest.mark.parametrize("name", CROSS)
+def test_each_query_pulls_its_positive_and_pushes_every_negative_pair(name, scale):
+    loss, pairs = losses.load(name, {"scale": scale}), batch()
+    chosen = kept(loss, pairs)
+    across = jacrev(lambda s: loss(pairs.with_scores(s)))(pairs.scores)
+    expected = per_query(pairs, scale, chosen)
+    assert (across - expected).abs().max() <= 1e-12 * scale
+    assert (across[0, 1:][chosen[1:]] > 0).all()  # query 0 moves the pairs of the others
+    assert (loss.weight(pairs) - expected.sum(dim=0)).abs().max() <= 1e-12 * scale
+
+
+@pytest.mark.parametrize("name", CROSS)
+def test_two_pairs_by_hand(name):
+    """s_11 = s_22 = a and s_12 = s_21 = b: Z = 2 exp(λb), or one of the two where half are kept."""
+    a, b, scale = 0.5, 0.25, 4.0
+    loss, pairs = losses.load(name, {"scale": scale}), paired([[a, b], [b, a]])
+    number = 1 if name == "ce_nm" else 2
+    left = number / (number + math.exp(scale * (a - b)))
+    assert loss(pairs).tolist() == pytest.approx([-math.log(1 - left)] * 2, rel=1e-14)
+    push = [0.0, 2 * scale * left] if number == 1 else [scale * left] * 2
+    expected = [[-scale * left, push[1]], [push[0], -scale * left]]  # of equal ones the first is kept
+    assert (loss.weight(pairs) - torch.tensor(expected, dtype=torch.float64)).abs().max() < 1e-14
+
+
+@pytest.mark.parametrize("name", CROSS)
+def test_the_weights_of_a_batch_sum_to_zero_and_those_of_a_query_do_not(name, regime):
+    loss = losses.load(name)
+    for seed in range(4):
+        weight = loss.weight(regime("cosine", seed))
+        assert weight.sum().abs() <= 1e-12 * weight.abs().sum().clamp(min=1)
+    if regime.name == "random":
+        assert weight.sum(dim=1).abs().max() > 1
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_push_over_pull_says_which_queries_score_high_everywhere(coupled):
+    """b_k is 1 for a softmax of each query; over the batch it is the calibration of the query."""
+    scores = batch(5, seed=3).scores.clone()
+    scores[1] += 0.6  # query 1 scores higher with everything, also with its own
+    pairs = paired(scores)
+    loss = losses.load("ce_softmax" if coupled else "sampled_softmax", {"scale": 5.0})
+    weight = loss.weight(pairs)
+    push, pull = (torch.where(mask, weight.abs(), 0).sum(dim=1) for mask in (pairs.negative, pairs.positive))
+    balance = push / pull
+    if coupled:
+        spread = torch.where(pairs.negative, 5 * scores, -torch.inf).flatten().softmax(dim=0).reshape(5, 5)
+        assert (balance - pull.sum() * spread.sum(dim=1) / pull).abs().max() < 1e-12
+        assert balance[1] > 2 and balance.argmax() == 1
+        assert (balance[torch.arange(5) != 1] < 1).all()
+    else:
+        assert (balance - 1).abs().max() < 1e-12
+
+
+def test_a_weight_with_only_the_query_s_own_term_is_found_out():
+    """∂L_i/∂s_i for row i alone: what a loss of independent queries would have."""
+
+    class Own(losses.ce_softmax.CrossExampleSoftmax):
+        def weight(self, pairs):
+            terms = per_query(pairs, self.scale, pairs.negative)
+            return terms.diagonal(dim1=0, dim2=1).T
+
+    pairs = batch()
+    assert weights.gap(losses.load("ce_softmax"), pairs) < 1e-12
+    assert weights.gap(Own(), pairs) > 10
+
+
+@pytest.mark.parametrize("name", CROSS)
+def test_a_query_without_a_positive_has_no_loss_and_still_sets_the_bar(name):
+    pairs = paired([[0.5, 0.1, 0.2], [0.3, 0.4, 0.1], [0.9, 0.8, 0.7]])
+    alone = dataclasses.replace(pairs, positive=pairs.positive & (torch.arange(3) < 2)[:, None])
+    without = dataclasses.replace(alone, negative=pairs.negative & (torch.arange(3) < 2)[:, None])
+    loss = losses.load(name)
+    assert loss(alone)[2] == 0
+    assert (loss(alone)[:2] > loss(without)[:2] + 1).all()
+    assert loss.weight(alone)[2, :2].min() > 0
+    assert not loss.weight(without)[2].any()
+
+
+def test_a_batch_of_one_pair_has_no_loss():
+    for name in (*CROSS, *MINED, "sampled_softmax", "supcon"):
+        loss, pairs = losses.load(name), paired([[0.3]])
+        assert loss(pairs).tolist() == [0] and loss.weight(pairs).tolist() == [[0]]
+        assert weights.autograd(loss, pairs).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(("mined", "plain"), [("snm", "sampled_softmax"), ("ce_nm", "ce_softmax")])
+def test_mining_that_keeps_all_is_the_plain_loss(mined, plain, regime):
+    for seed in range(4):
+        pairs = regime("cosine", seed)
+        every, loss = losses.load(mined, {"fraction": 1}), losses.load(plain)
+        assert torch.equal(every(pairs), loss(pairs))
+        assert torch.equal(every.weight(pairs), loss.weight(pairs))
+
+
+@pytest.mark.parametrize("name", MINED)
+@pytest.mark.parametrize(("negatives", "fraction", "number"), [(100, 0.29, 29), (7, 0.5, 3), (1, 0.5, 1), (9, 0.01, 1)])
+def test_the_kept_part_is_rounded_down_and_never_empty(name, negatives, fraction, number):
+    """0.29 · 100 is 28.999999999999996 in floating point, and 29 all the same."""
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.rand(1, negatives + 1, generator=generator, dtype=torch.float64)
+    loss, pairs = losses.load(name, {"fraction": fraction}), paired(scores)
+    found = kept(loss, pairs)
+    assert found.sum() == number
+    assert scores[found].min() > torch.where(found | pairs.positive, -1, scores).max() or number == negatives
+
+
+def test_snm_takes_its_part_of_each_query_and_ce_nm_of_the_batch():
+    pairs = paired([[0.0, 0.9, 0.8, 0.7, 0.6], [0.1, 0.0, 0.2, 0.3, 0.4], [0.85, 0.45, 0.0, 0.05, 0.15]])
+    assert kept(losses.load("snm"), pairs).sum(dim=1).tolist() == [2, 2, 2]
+    assert kept(losses.load("ce_nm"), pairs).sum(dim=1).tolist() == [4, 0, 2]
+    weight = losses.load("ce_nm").weight(pairs)
+    assert weight[1].tolist() == [0, weight[1, 1].item(), 0, 0, 0]  # a query that keeps no negative only pulls
+    assert weight[1, 1] < -1
+
+
+@pytest.mark.parametrize("name", MINED)
+def test_of_equally_hard_negatives_the_first_are_kept_by_value_and_weight_alike(name):
+    pairs = paired([[0.0, 0.5, 0.5, 0.5, 0.5]])
+    loss = losses.load(name)
+    assert kept(loss, pairs).tolist() == [[False, True, True, False, False]]
+    assert weights.gap(loss, pairs) < 1e-14
+    moved = pairs.with_scores(torch.tensor([[0.0, 0.5, 0.5, 0.4, 0.4]], dtype=torch.float64))
+    assert torch.equal(loss(moved), loss(pairs))
+
+
+@pytest.mark.parametrize("name", (*CROSS, *MINED, "sampled_softmax", "supcon"))
+def test_float32_holds_at_a_scale_of_four_hundred(name):
+    """λ = 20 read as the factor of both embeddings: logits to ±400, no overflow, and no digits lost but those of λs."""
+    loss = losses.load(name, {"temperature": 1 / 400} if name == "supcon" else {"scale": 400.0})
+    single = batch().with_scores(batch().scores.float())
+    double = single.with_scores(single.scores.double())
+    assert loss(single).isfinite().all() and loss(double).max() > 100
+    assert ((loss(single) - loss(double)).abs() <= 1e-6 * loss(double).abs() + 1e-4).all()
+    assert (loss.weight(single) - loss.weight(double)).abs().max() <= 1e-4 * loss.weight(double).abs().max()
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("name", MINED)
+def test_every_fraction_keeps_the_contract(name, fraction, regime):
+    loss = losses.load(name, {"fraction": fraction, "scale": 5.0})
+    for seed in range(4):
+        pairs = regime("cosine", seed)
+        exact = weights.autograd(loss, pairs)
+        assert (loss.weight(pairs) - exact).abs().max() <= 1e-12 * max(1.0, exact.abs().max())
+        slow = torch.tensor(oracles.LOSSES[name](pairs, 5.0, fraction), dtype=torch.float64)
+        assert (loss(pairs) - slow).abs().max() <= 1e-11 * max(1.0, slow.abs().max())
+
+
+def test_supcon_pushes_a_positive_that_holds_more_than_its_part():
+    """With 2 positives, one of them far ahead: its π is above ½."""
+    pairs = Pairs(torch.tensor([[0.9, 0.2, 0.1]], dtype=torch.float64), torch.tensor([[True, True, False]]))
+    weight = losses.load("supcon").weight(pairs)[0]
+    share = (pairs.scores[0] / 0.1).softmax(dim=0)
+    assert (weight - 10 * (share - torch.tensor([0.5, 0.5, 0]))).abs().max() < 1e-12
+    assert weight[0] > 4 and weight[1] < -4
+    assert (losses.load("ntxent").weight(pairs)[0, :2] < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "sentence"),
+    [
+        ("supcon", {"temperature": 0}, "temperature must be finite and above 0, got 0.0"),
+        ("sampled_softmax", {"scale": "inf"}, "scale must be finite and above 0, got inf"),
+        ("snm", {"scale": -1}, "scale must be finite and above 0, got -1.0"),
+        ("snm", {"fraction": 0}, "fraction must be above 0 and at most 1, got 0.0"),
+        ("snm", {"fraction": 1.5}, "fraction must be above 0 and at most 1, got 1.5"),
+        ("ce_softmax", {"scale": "nan"}, "scale must be finite and above 0, got nan"),
+        ("ce_nm", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
+        ("ce_nm", {"fraction": "nan"}, "fraction must be above 0 and at most 1, got nan"),
+    ],
+)
+def test_bad_parameters_get_a_sentence(name, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(name, parameters)
+    assert str(error.value) == f"{name}: {sentence}"

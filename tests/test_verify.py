@@ -1,0 +1,224 @@
+"""`cocos verify` finds the faults that are known in the wild, and finds none in the shelf."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cocos import InputError, cards, losses, measures, results, tables
+from cocos.cli import app
+
+# What third parties publish, each right at first sight. They are written out here as a user's own file would be.
+FILE = '''
+import math
+
+import torch
+
+
+def ntxent(scores, positive, negative, temperature=0.1):
+    """The quotient first, then its logarithm: the hardest queries underflow, and their gradient with them."""
+    largest = scores.max(dim=1, keepdim=True).values.detach()
+    each = torch.exp((scores - largest) / temperature)
+    rest = (each * negative).sum(dim=1, keepdim=True)
+    ratio = each / (each + rest)
+    return -(positive * torch.log(ratio + torch.finfo(scores.dtype).tiny)).sum(dim=1)
+
+
+def arcface(scores, positive, negative, scale=64.0, margin=0.5):
+    """The margin goes into the value and, behind a detach, not into the gradient."""
+    sine = (1 - scores.square()).clamp(min=1e-12).sqrt()
+    moved = scores * math.cos(margin) - sine * math.sin(margin)
+    moved = torch.where(scores > math.cos(math.pi - margin), moved, scores - margin * math.sin(margin))
+    logits = scale * (scores + torch.where(positive, moved - scores, torch.zeros_like(scores)).detach())
+    rest = logits.masked_fill(~negative, -math.inf).logsumexp(dim=1, keepdim=True)
+    return torch.where(positive, torch.logaddexp(rest - logits, torch.zeros_like(logits)), 0).sum(dim=1)
+
+
+def smoothap(scores, positive, negative, temperature=0.01):
+    """The number of queries stands where the number of candidates should."""
+    n = len(scores)
+    scores, positive, negative = scores[:, :n], positive[:, :n], negative[:, :n]
+    above = torch.sigmoid((scores[:, None, :] - scores[:, :, None]) / temperature)
+    ranks = above * (1 - torch.eye(scores.shape[1], dtype=scores.dtype))
+    among = 1 + (ranks * positive[:, None, :]).sum(dim=2)
+    total = among + (ranks * negative[:, None, :]).sum(dim=2)
+    number = positive.sum(dim=1).clamp(min=1)
+    return torch.where(positive.any(dim=1), 1 - (positive * among / total).sum(dim=1) / number, 0)
+
+
+def right(scores, positive, negative, temperature=0.1):
+    logits = scores / temperature
+    rest = logits.masked_fill(~negative, -math.inf).logsumexp(dim=1, keepdim=True)
+    return torch.where(positive, torch.logaddexp(rest - logits, torch.zeros_like(logits)), 0).sum(dim=1).mean()
+
+
+def refuses_rectangles(scores, positive, negative):
+    return (scores * torch.eye(len(scores), dtype=scores.dtype)).sum(dim=1) + (scores * negative).sum(dim=1)
+'''
+
+
+@pytest.fixture
+def wild(tmp_path):
+    path = tmp_path / "wild_losses.py"
+    path.write_text(FILE)
+    return path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_every_loss_of_the_shelf_passes(name):
+    data = measures.verify(name)
+    loss = losses.load(name)
+    assert data.attrs["faults"] == ""
+    assert data.attrs["verdict"] == {
+        "exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"
+    }[loss.gradient]  # fmt: skip
+    if hasattr(loss, "weight"):
+        assert float(data["gap"].sel(dtype="float64").max()) <= 1e-9
+    assert data.sizes["case"] >= 44 and (data["largest"] > 0).sum() > 30
+    if loss.gradient == "exact":
+        assert float(data["finite_difference"].max()) < 1e-5
+
+
+def test_a_dying_gradient_is_found_with_its_dtype_and_temperature(wild):
+    data = measures.verify(losses.load(f"{wild}:ntxent"))
+    assert data.attrs["verdict"] == "saturated"
+    assert "saturated: float32 from temperature 0.02: the largest weight of query" in data.attrs["faults"]
+    assert "float32" not in measures.verify("ntxent").attrs["saturated"]
+
+
+def test_a_straight_through_margin_is_found(wild):
+    data = measures.verify(losses.load(f"{wild}:arcface"))
+    assert data.attrs["verdict"] == "not the derivative of its value"
+    assert "its gradient is not the derivative of its value: off by" in data.attrs["faults"]
+    against = measures.verify(losses.load(f"{wild}:arcface"), against="arcface")
+    assert "differs from arcface by" in against.attrs["faults"]
+
+
+def test_a_loss_that_is_right_for_square_batches_only_is_found(wild):
+    data = measures.verify(losses.load(f"{wild}:smoothap"), against="smoothap")
+    faults = data.attrs["faults"]
+    assert data.attrs["verdict"] == "wrong"
+    assert "its weights hang on the order of queries or candidates" in faults
+    assert "differs from smoothap" in faults and "it is right only for square batches" in faults
+    square = data.sel(case=[c for c in data["case"].values if c.startswith("square")])
+    assert float(square["against"].max()) < 1e-9
+
+
+def test_a_loss_that_raises_is_an_answer(wild):
+    faults = measures.verify(losses.load(f"{wild}:refuses_rectangles")).attrs["faults"]
+    assert "fails on" in faults and "right only for square batches" in faults
+
+
+def test_a_mean_of_a_right_loss_is_equal_up_to_it(wild):
+    data = measures.verify(losses.load(f"{wild}:right", {"temperature": 0.07}), against="ntxent")
+    assert data.attrs["faults"] == ""
+    assert "equal up to a mean over the queries to ntxent" in data.attrs["notes"]
+
+
+def test_a_wrong_closed_form_is_found_and_placed():
+    loss = losses.load("ce_softmax")
+
+    class OwnRow(type(loss)):
+        """Only the query's own term of the shared sum."""
+
+        def weight(self, pairs):
+            weight = super().weight(pairs)
+            return torch.where(pairs.negative, weight / len(weight), weight)
+
+    faults = measures.verify(OwnRow()).attrs["faults"]
+    assert faults.startswith("closed form and autograd differ by") and ", query " in faults
+
+
+def test_the_exit_code_is_one_where_something_is_wrong(wild):
+    done = call("verify", "--loss", f"{wild}:arcface", "--quiet")
+    assert done.exit_code == 1 and "WRONG" in done.stdout
+    assert call("verify", "triplet", "-q").exit_code == 0
+    one = json.loads(call("verify", "--loss", "circle", "--json", "-q").stdout)
+    assert one[0]["verdict"] == "stop-gradient" and one[0]["gap"]["float64"] < 1e-9
+    assert one[0]["finite_difference"] > 0.01
+
+
+def test_real_batches_are_tried(tmp_path):
+    generator = np.random.default_rng(5)
+    image = generator.normal(size=(60, 8)).astype(np.float32)
+    caption = image + 0.5 * generator.normal(size=(60, 8)).astype(np.float32)
+    np.savez(tmp_path / "e.npz", query=image, candidate=caption)
+    done = call("verify", tmp_path / "e.npz", "--loss", "smoothap", "--batch-size", 30, "--json", "-q",
+                "--out", tmp_path / "v.nc")  # fmt: skip
+    found = json.loads(done.stdout)[0]
+    assert done.exit_code == 0 and found["cases"] == 4 and found["finite_difference"] < 1e-5
+    data = results.open_dataset(tmp_path / "v.nc")
+    assert list(data["case"].values) == ["batch 0 i2t", "batch 0 t2i", "batch 1 i2t", "batch 1 t2i"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("verify", "ntxnt"), "unknown loss 'ntxnt': did you mean 'ntxent'?"),
+        (("verify", "nothing.npz"), "nothing.npz: there is no such file"),
+        (("verify", "-p", "margin=1"), "parameters or --against, but no loss: name it with --loss"),
+        (("verify", "ntxent", "--against", "triplet_squared"), "reads squared_euclidean scores"),
+        (("verify", "ntxent", "--out", "x.csv"), "suffix '.csv', expected .nc"),
+        (("losses", "ntxent", "--out", "x.doc"), "suffix '.doc', expected one of .png"),
+        (("losses", "osap"), "osap"),
+        (("losses", "--out", "x.png"), "it draws one loss; name it"),
+    ],
+)
+def test_bad_input_gets_a_sentence(arguments, sentence):
+    done = subprocess.run([sys.executable, "-m", "cocos", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_card_has_the_numbers(tmp_path):
+    text = call("losses", "ntxent", "--out", tmp_path / "w.png").stdout
+    for part in ("temperature = 0.1", r"\log", "unit 1/τ", "push equals pull", "arXiv:2002.05709", "InfoNCE",
+                 "SampledSoftmax(scale=10.0), always; the gradients differ by", "-10 |"):  # fmt: skip
+        assert part in text
+    assert (tmp_path / "w.png").stat().st_size > 10_000
+    listed = json.loads(call("losses", "ntxent", "--json").stdout)
+    assert {each["where"] for each in listed["equal_to"]} == {"always", "unit vectors", "one positive"}
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_equal_losses_are_equal_and_every_loss_has_a_card(name):
+    equal = measures.equivalences(name)
+    assert (equal["gap"] < 1e-9).all()
+    text = cards.card(name, measures.weight_curve(name), equal)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "nan" not in text
+
+
+def test_losses_that_are_not_equal_differ():
+    class Claims(type(losses.load("ntxent"))):
+        """Says that it is something that it is not."""
+
+        def equals(self):
+            return (("sampled_softmax", {"scale": 2 / self.temperature}, "always"),)
+
+    assert float(measures.equivalences(Claims())["gap"].max()) > 0.1
+
+
+def test_a_weight_curve_is_the_weight():
+    data = measures.weight_curve("ntxent", points=5)
+    others = [-1 + i / 7 for i in range(8)]
+    logits = [5.0, *(10 * s for s in others), 10 * float(data["score"][3])]
+    share = math.exp(logits[-1]) / sum(map(math.exp, logits))
+    assert float(data["negative"][3]) == pytest.approx(10 * share, rel=1e-12)
+    assert tables.plain(tables.verify([measures.verify("triplet_sh")])).count("triplet_sh") == 1
+
+
+def test_verify_refuses_two_losses_of_different_scores():
+    with pytest.raises(InputError, match="cannot be compared"):
+        measures.verify("ntxent", against="triplet_euclidean")
+    with pytest.raises(InputError, match="at least 2"):
+        measures.weight_curve("ntxent", points=1)

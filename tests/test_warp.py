@@ -1,0 +1,398 @@
+"""Golden data of the warped softmax (tests/data/README.md), and what its paper says of the forces."""
+
+import dataclasses
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import oracles
+from cocos import Embeddings, InputError, Pairs, losses, scores, statistics, weights
+
+PATH = Path(__file__).parent / "data" / "warp2024.npz"
+CASES = {"ir": 13, "eq4": 3, "fr": 4, "boundary": 12, "overflow": 6, "ablation": 1}
+TABLE_III = {
+    "f_identity": ("t", "t"),
+    "f_square": ("t^2", "t^2"),
+    "f_sqrt": ("sqrt", "sqrt"),
+    "f_pow1.5": ("t^1.5", "t^1.5"),
+    "f_half_0.97": ("0.97", "t"),
+    "f_half_0.5": ("0.5", "t"),
+    "f_half_1.1": ("1.1", "t"),
+    "f_half_2": ("2", "t"),
+}
+
+
+@cache
+def golden():
+    with np.load(PATH, allow_pickle=False) as archive:
+        return {name: torch.from_numpy(archive[name]) for name in archive.files}
+
+
+def cases(*families):
+    return sorted({tuple(name.split("/")[:2]) for name in golden() if name.split("/")[0] in families})
+
+
+def case(family, name):
+    start = f"{family}/{name}/"
+    return {key.removeprefix(start): value for key, value in golden().items() if key.startswith(start)}
+
+
+WITH_DISTANCES = cases("ir", "eq4", "fr", "boundary")
+OF_IMAGES = [(family, name) for family, name in WITH_DISTANCES if "in/temp_as_used_by_ref" in case(family, name)]
+OF_FACES = [pair for pair in WITH_DISTANCES if pair not in OF_IMAGES]
+TOO_FAR = [name for _, name in cases("overflow") if name.startswith("eq4_gap")]
+
+
+def test_no_case_is_left_out():
+    assert Counter(family for family, _ in cases(*CASES)) == CASES
+    assert len(OF_IMAGES) == 13 + 3 + 8
+    assert len(OF_FACES) == 4 + 4
+    assert {name for _, name in cases("overflow")} == {*TOO_FAR, "embedding_on_proxy", "face_ce_clamp"}
+    functions = {key.split("/")[1] for key in case("ablation", "table3_functions") if key.startswith("cor/")}
+    assert functions == set(TABLE_III)
+
+
+def loss_of(data, temperature="in/temp"):
+    """The loss of a case. Its temperature multiplies distances: our scale; its margin multiplies Δ: our delta."""
+    scale = float(data[temperature])
+    if not data.get("in/warp", True):
+        return losses.load("euclidean_softmax", {"scale": scale})
+    given = {name: float(data[f"in/{name}"]) for name in ("alpha", "k1", "k2")}
+    return losses.load("warped_softmax", {**given, "delta": float(data.get("in/margin", 1)), "scale": scale})
+
+
+def pairs_of(data):
+    return scores.pairs(
+        Embeddings.labelled(data["in/embeddings"], data["in/labels"], data["in/proxies"]), metric="euclidean"
+    )
+
+
+def gradients(loss, data, dtype=torch.float64):
+    """∂ mean loss / ∂ embeddings and proxies, through the metric."""
+    pairs = pairs_of(data)
+
+    def mean(embedding, proxy):
+        return loss(pairs.with_scores(scores.euclidean(embedding, proxy))).mean()
+
+    return torch.func.grad(mean, argnums=(0, 1))(data["in/embeddings"].to(dtype), data["in/proxies"].to(dtype))
+
+
+def same(actual, expected, *, rtol=1e-10, atol=1e-12):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def taken_at_the_tie(data, slope):
+    """What the steeper slope at a distance of exactly α adds to the gradients of distances, embeddings and proxies.
+
+    Ours is k2, as in the paper and the image-retrieval code; the face-recognition code, which has no multiplier of Δ,
+    takes k1 there.
+    """
+    own, count = data["in/labels"], len(data["in/labels"])
+    change = torch.zeros_like(data["cor/distances"])
+    change[torch.arange(count), own] = (
+        float(data["in/temp"]) * data["cor/one_minus_prob_own"] * (slope - data["cor/f1_slope"]) / count
+    )
+    distance = data["cor/distances"].gather(1, own[:, None])
+    towards = (data["in/embeddings"] - data["in/proxies"][own]) / distance * change.sum(dim=1, keepdim=True)
+    return change, towards, torch.zeros_like(data["in/proxies"]).index_add(0, own, -towards)
+
+
+@pytest.mark.parametrize(("family", "name"), WITH_DISTANCES)
+def test_values_gradients_and_counts_are_those_of_plain_loops(family, name):
+    data = case(family, name)
+    loss, pairs = loss_of(data), pairs_of(data)
+    weight, unit, factor = loss.weight(pairs), loss.unit(pairs), float(data.get("in/loss_norm", 1))
+    own, count = data["in/labels"][:, None], len(data["in/labels"])
+    same(-pairs.scores, data["cor/distances"])
+    same(factor * loss(pairs), data["cor/loss_per_sample"])
+
+    slope = (unit / loss.scale).expand_as(weight).gather(1, own)[:, 0]
+    tie = (data["cor/distances"].gather(1, own)[:, 0] == data.get("in/alpha", -1)) & (slope != data["cor/f1_slope"])
+    assert tie.tolist() == [name.startswith("fr") and i == 0 for i in range(count)]
+    same(slope, torch.where(tie, data.get("in/k2", 1), data["cor/f1_slope"]))
+    on_distances, on_embeddings, on_proxies = taken_at_the_tie(data, slope)
+    same(-factor * weight / count, data["cor/grad_distances"] + on_distances)
+    found = [factor * gradient for gradient in gradients(loss, data)]
+    same(found[0], data["cor/grad_embeddings"] + on_embeddings)
+    same(found[1], data["cor/grad_proxies"] + on_proxies)
+
+    share = weight.abs() / unit
+    same(torch.where(pairs.negative, share, 0), torch.where(pairs.negative, data["cor/prob"], 0))
+    same(statistics.weight_positive(share, pairs), data["cor/one_minus_prob_own"])
+    for eps in (0.01, 0.05):
+        counted = statistics.contributing(share, pairs, eps)
+        assert counted.tolist() == data[f"cor/count_neg_eps{eps}"].tolist()
+    same(weight.sum(dim=1), loss.scale * data["cor/one_minus_prob_own"] * (1 - slope))  # the realigned force
+
+
+@pytest.mark.parametrize(("family", "name"), OF_IMAGES)
+def test_values_and_gradients_are_those_of_the_image_retrieval_code(family, name):
+    """Its log-softmax carries an error of 1e-16, which is the whole of its smallest losses: hence the tolerance."""
+    data = case(family, name)
+    loss, pairs = loss_of(data, "in/temp_as_used_by_ref"), pairs_of(data)
+    factor, count = float(data["in/loss_norm"]), len(data["in/labels"])
+    same(factor * loss(pairs), data["ref/loss_per_sample"], rtol=1e-9)
+    same(-factor * loss.weight(pairs) / count, data["ref/grad_distances"], rtol=1e-9)
+    found = [factor * gradient for gradient in gradients(loss, data)]
+    same(found[0], data["ref/grad_embeddings"], rtol=1e-9)
+    same(found[1], data["ref/grad_proxies"], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("family", "name"), OF_FACES)
+def test_values_and_gradients_are_those_of_the_face_recognition_code(family, name):
+    """At a distance of exactly α it takes k1 and we take k2: there the loss is the same, and the gradient is not."""
+    data = case(family, name)
+    loss, pairs = loss_of(data), pairs_of(data)
+    same(loss(pairs), data["ref/loss_per_sample"])
+    slope = (loss.unit(pairs) / loss.scale).gather(1, data["in/labels"][:, None])[:, 0]
+    _, on_embeddings, on_proxies = taken_at_the_tie(data, slope)
+    assert on_embeddings.any() == name.startswith("fr")
+    found = gradients(loss, data)
+    same(found[0], data["ref/grad_embeddings"] + on_embeddings)
+    same(found[1], data["ref/grad_proxies"] + on_proxies)
+
+
+@pytest.mark.parametrize(("family", "name"), cases("fr"))
+def test_the_training_head_of_the_face_recognition_code_is_ten_times_the_loss(family, name):
+    """Stored in float32."""
+    data = case(family, name)
+    loss = loss_of(data)
+    assert 10 * loss(pairs_of(data)).mean().item() == pytest.approx(float(data["ref32/pfc_loss"]), rel=1e-6)
+    for found, expected in zip(gradients(loss, data), ("embeddings", "proxies"), strict=True):
+        same(10 * found, data[f"ref32/pfc_grad_{expected}"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TOO_FAR)
+@pytest.mark.parametrize("side", ["ref", "ref32"])
+def test_nothing_overflows(name, side):
+    """The published code without warp exponentiates unshifted distances: inf from a gap of 89 (float32) or 710 on."""
+    data = case("overflow", name)
+    dtype, rtol = (torch.float64, 1e-10) if side == "ref" else (torch.float32, 2e-5)
+    loss, pairs = loss_of(data), pairs_of(data)
+    value = loss(pairs.with_scores(pairs.scores.to(dtype))).mean()
+    found = gradients(loss, data, dtype)
+    for key, actual in (("loss", value), ("grad_embeddings", found[0]), ("grad_proxies", found[1])):
+        same(actual, data[f"cor/{key}"], rtol=rtol, atol=rtol)
+        if data[f"{side}/{key}"].isfinite().all():
+            same(actual, data[f"{side}/{key}"], rtol=rtol, atol=rtol)
+    gap = float(name.removeprefix("eq4_gap"))
+    assert data[f"{side}/loss"].isfinite() == (gap < (89 if side == "ref32" else 710))
+
+
+def test_an_embedding_on_its_proxy_is_at_distance_zero():
+    """The published code puts it at 1e-6, and gives that pair no gradient of the embedding: ours is 0 and none."""
+    data = case("overflow", "embedding_on_proxy")
+    loss, pairs = loss_of(data), pairs_of(data)
+    assert (pairs.scores == 0).sum() == 2
+    held = pairs.with_scores(pairs.scores.clamp(max=-1e-6))
+    same(loss(held), data["ref/loss_per_sample"], rtol=1e-9)
+    same(-loss.weight(held) / 2, data["ref/grad_distances"], rtol=1e-9)
+    same(loss(pairs), data["ref/loss_per_sample"], rtol=1e-5)
+    found = gradients(loss, data)
+    same(found[0], data["ref/grad_embeddings"], rtol=1e-5)
+    same(found[1], data["ref/grad_proxies"], rtol=1e-5)
+
+
+def test_a_hopeless_query_keeps_its_loss():
+    """The published face-recognition loss stops at -log 1e-30 = 69.08, while its gradient goes on."""
+    data = case("overflow", "face_ce_clamp")
+    positive = torch.nn.functional.one_hot(data["in/label"], 3).bool()[None]
+    pairs, loss = Pairs(data["in/logits"], positive), losses.load("euclidean_softmax")
+    assert loss(pairs).item() == pytest.approx(float(data["cor/loss"]), rel=1e-12)
+    assert float(data["ref32/loss"]) == pytest.approx(-np.log(1e-30), rel=1e-6)
+    same(loss.weight(pairs), data["ref32/grad_logits"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", TABLE_III)
+def test_table_iii_functions(name):
+    data = case("ablation", "table3_functions")
+    f1, f2 = TABLE_III[name]
+    loss = losses.load("euclidean_softmax", {"f1": f1, "f2": f2, "scale": float(data["in/temp"])})
+    same(loss(pairs_of(data)), data[f"cor/{name}/loss_per_sample"])
+    found = gradients(loss, data)
+    same(found[0], data[f"cor/{name}/grad_embeddings"])
+    same(found[1], data[f"cor/{name}/grad_proxies"])
+
+
+FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "2")
+
+
+@pytest.mark.parametrize("f2", FUNCTIONS)
+@pytest.mark.parametrize("f1", FUNCTIONS)
+def test_every_pair_of_functions_keeps_the_contract(regime, f1, f2):
+    loss = losses.load("euclidean_softmax", {"f1": f1, "f2": f2, "scale": 1.5})
+    balance = []
+    for seed in range(4):
+        pairs = regime("euclidean", seed)
+        exact, weight = weights.autograd(loss, pairs), loss.weight(pairs)
+        assert (weight - exact).abs().max() <= 1e-10 * max(1.0, exact.abs().max())
+        slow = torch.tensor(oracles.LOSSES["euclidean_softmax"](pairs, f1, f2, 1.5), dtype=torch.float64)
+        assert (loss(pairs) - slow).abs().max() <= 1e-11 * max(1.0, slow.abs().max())
+        unit = loss.unit(pairs)
+        assert (unit > 0).all() and unit.isfinite().all()
+        balance.append(weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1))
+    if regime.name == "random":
+        assert (max(balance) < 1e-12) == loss.balanced == (f1 == f2 and f1 in {"t", "0.97", "2"})
+
+
+@pytest.mark.parametrize("delta", [0, 1, 1.3])
+@pytest.mark.parametrize(
+    ("alpha", "k1", "k2"), [(0, 0.5, 1), (2.0, 0.5, 1.5), (2.0, 1, 1), (2.0, 1, 1.5), (100, 0.5, 1)]
+)
+def test_every_warp_keeps_the_contract(regime, alpha, k1, k2, delta):
+    loss = losses.load("warped_softmax", {"alpha": alpha, "k1": k1, "k2": k2, "delta": delta, "scale": 1.5})
+    slow_loss = oracles.LOSSES["warped_softmax"]
+    balance = []
+    for seed in range(4):
+        pairs = regime("euclidean", seed)
+        exact, weight = weights.autograd(loss, pairs), loss.weight(pairs)
+        assert (weight - exact).abs().max() <= 1e-10 * max(1.0, exact.abs().max())
+        slow = torch.tensor(slow_loss(pairs, *dataclasses.astuple(loss)), dtype=torch.float64)
+        assert (loss(pairs) - slow).abs().max() <= 1e-11 * max(1.0, slow.abs().max())
+        balance.append(weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1))
+    if regime.name == "random":
+        assert (max(balance) < 1e-12) == loss.balanced == ((alpha, k2) in {(0, 1), (2.0, 1)})
+
+
+def two_classes(own, other=4.0):
+    return Pairs(torch.tensor([[-own, -other]], dtype=torch.float64), torch.tensor([[True, False]]))
+
+
+def test_a_distance_of_exactly_alpha_has_the_outer_slope():
+    loss = losses.load("warped_softmax", {"alpha": 3.0, "k1": 0.5, "k2": 1.5})
+    slopes = [loss.unit(two_classes(own))[0, 0].item() for own in (3.0 - 1e-12, 3.0, 3.0 + 1e-12)]
+    assert slopes == [0.5, 1.5, 1.5]
+    assert weights.gap(loss, two_classes(3.0)) < 1e-15
+
+
+def test_inside_alpha_the_warp_changes_the_pull_and_not_the_value():
+    warped, plain = losses.load("warped_softmax", {"k1": 0.65, "alpha": 3.0}), losses.load("euclidean_softmax")
+    pairs = two_classes(2.0, 2.5)
+    assert warped(pairs).item() == pytest.approx(plain(pairs).item(), rel=1e-15)
+    same(warped.weight(pairs), plain.weight(pairs) * torch.tensor([[0.65, 1.0]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("delta", [0.5, 1.3])
+def test_a_multiplier_other_than_one_makes_the_loss_jump_at_alpha(delta):
+    """By T (δ - 1)(1 - k1) α where the softmax is all on the negative, as here."""
+    loss = losses.load("warped_softmax", {"alpha": 300.0, "k1": 0.8, "k2": 1.15, "delta": delta, "scale": 2.0})
+    inside, at = (loss(two_classes(own, 1.0)).item() for own in (300.0 - 1e-9, 300.0))
+    assert inside - at == pytest.approx(2 * (delta - 1) * 0.2 * 300, abs=1e-6)
+
+
+def test_delta_that_is_not_held_constant_is_found_out(random_pairs):
+    class Flowing(losses.warped_softmax.WarpedSoftmax):
+        """Δ with its gradient: the slope inside α is then 1."""
+
+        def __call__(self, pairs):
+            own = torch.where(-pairs.scores < self.alpha, pairs.scores, super()._logits(pairs))
+            return pairs.cross_entropy(torch.where(pairs.positive, own, pairs.scores))
+
+    pairs = random_pairs("euclidean", seed=1)
+    assert (-pairs.scores < 3)[pairs.positive].any()
+    assert torch.equal(Flowing()(pairs), losses.load("warped_softmax")(pairs))
+    assert weights.gap(losses.load("warped_softmax"), pairs) < 1e-14
+    assert weights.gap(Flowing(), pairs) > 0.1
+    held = losses.load("warped_softmax")
+    assert (weights.finite_difference(held, pairs) - held.weight(pairs)).abs().max() > 0.1
+
+
+def test_under_squares_the_query_drops_out_of_its_gradient():
+    """∂L/∂q = 2T (Σ_j p_j c_j - c_y): a linear classifier, whose bias is minus the squared norm of the proxy."""
+    data = case("eq4", "default_0")
+    loss, pairs = losses.load("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": 0.3}), pairs_of(data)
+    share = loss.weight(pairs).abs() / loss.unit(pairs)
+    probability = torch.where(pairs.positive, 1 - share, share)
+    expected = 2 * 0.3 * (probability @ data["in/proxies"] - data["in/proxies"][data["in/labels"]])
+    same(gradients(loss, data)[0] * len(share), expected)
+
+
+def test_under_the_root_the_pull_has_no_bound_at_the_own_proxy_and_is_finite_on_it():
+    loss = losses.load("euclidean_softmax", {"f1": "sqrt", "f2": "sqrt"})
+    pulls = [-loss.weight(two_classes(own))[0, 0].item() for own in (1e-2, 1e-4, 1e-6)]
+    assert pulls[2] / pulls[1] == pytest.approx(10, rel=0.02)
+    pairs = two_classes(0.0, 0.0)
+    assert loss(pairs).item() == pytest.approx(np.log(2))
+    assert not loss.weight(pairs).any() and not weights.autograd(loss, pairs).any()
+    assert loss.unit(pairs).tolist() == [[1.0, 1.0]]
+
+
+def test_functions_are_read_from_text_and_from_numbers():
+    load = losses.euclidean_softmax.EuclideanSoftmax
+    assert load(0.97, 2) == load("0.97", "2.0") == losses.load("euclidean_softmax", {"f1": 0.97, "f2": "2"})
+    assert load("1", 1.0) == load() and load().balanced
+    assert load(0.5, 0.5).balanced and not load(0.5).balanced and not load("t^2", "t^2").balanced
+    assert repr(load(0.97)) == "EuclideanSoftmax(f1='0.97', f2='t', scale=1.0)"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "sentence"),
+    [
+        ("euclidean_softmax", {"f1": "t^3"}, "f1 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got t^3"),
+        ("euclidean_softmax", {"f2": "-1"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got -1"),
+        ("euclidean_softmax", {"f2": "nan"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got nan"),
+        ("euclidean_softmax", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
+        ("warped_softmax", {"alpha": -1}, "alpha must be finite and at least 0, got -1.0"),
+        ("warped_softmax", {"k1": 0}, "k1 must be finite and above 0, got 0.0"),
+        ("warped_softmax", {"k2": "inf"}, "k2 must be finite and above 0, got inf"),
+        ("warped_softmax", {"delta": "nan"}, "delta must be finite and at least 0, got nan"),
+        ("warped_softmax", {"scale": -1}, "scale must be finite and above 0, got -1.0"),
+        ("proxynca", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
+        ("proxynca_pp", {"scale": "nan"}, "scale must be finite and above 0, got nan"),
+    ],
+)
+def test_bad_parameters_get_a_sentence(name, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(name, parameters)
+    assert str(error.value) == f"{name}: {sentence}"
+
+
+def test_proxynca_pulls_as_hard_at_every_distance_and_has_no_lower_bound():
+    loss = losses.load("proxynca")
+    scores_ = torch.tensor([[-4.0, -1.0, -2.0], [-1e-3, -1.0, -2.0], [-1e-3, -100.0, -100.0]], dtype=torch.float64)
+    pairs = Pairs(scores_, torch.tensor([[True, False, False]]).expand(3, 3))
+    assert loss.weight(pairs)[:, 0].tolist() == [-9.0, -9.0, -9.0]
+    same(loss.weight(pairs)[:, 1:].sum(dim=1), torch.full((3,), 9.0))
+    assert loss(pairs)[2] < -800
+
+
+def test_the_weight_of_proxynca_pp_is_not_that_of_proxynca(random_pairs):
+    class Confused(losses.proxynca.ProxyNCA):
+        """The positive in the denominator of the weight only."""
+
+        def weight(self, pairs):
+            return losses.load("proxynca_pp").weight(pairs)
+
+    assert weights.gap(losses.load("proxynca"), random_pairs("squared_euclidean")) < 1e-10
+    assert weights.gap(Confused(), random_pairs("squared_euclidean")) > 1
+
+
+def test_proxynca_pp_on_unit_vectors_is_a_softmax_of_cosines(random_pairs):
+    """d² = 2 - 2 cos, so that the temperature is 1/(2λ)."""
+    cosines = random_pairs("cosine", seed=1)
+    squares = cosines.with_scores(2 * cosines.scores - 2)
+    same(losses.load("proxynca_pp")(squares), losses.load("ntxent", {"temperature": 1 / 18})(cosines))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("euclidean_softmax", {}),
+        ("euclidean_softmax", {"f1": 0.5, "f2": 2, "scale": 1.3}),
+        ("warped_softmax", {"alpha": 0, "delta": 1.3}),
+        ("warped_softmax", {"k1": 1, "k2": 1, "delta": 1.3}),
+    ],
+)
+def test_a_warp_of_one_line_is_a_euclidean_softmax(name, parameters, random_pairs):
+    loss = losses.load(name, parameters)
+    ((other, given, where),) = loss.equals()
+    assert {name, other} == {"euclidean_softmax", "warped_softmax"} and where == "always"
+    for seed in range(4):
+        pairs = random_pairs("euclidean", seed)
+        same(loss(pairs), losses.load(other, given)(pairs))
+        same(loss.weight(pairs), losses.load(other, given).weight(pairs))
+    assert losses.load("warped_softmax").equals() == () == losses.load("euclidean_softmax", {"f1": "sqrt"}).equals()
