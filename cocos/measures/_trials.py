@@ -115,12 +115,10 @@ def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:
     """
     part = pairs.embeddings
 
-    def value(*vectors: Tensor) -> Tensor:
-        return loss(moved(pairs, loss.metric, vectors[0], vectors[-1])).sum()
-
-    base = (part.query,) if part.shared else (part.query, part.candidate)
-    gradient, total = torch.func.grad_and_value(value, argnums=tuple(range(len(base))))(*base)
-    return total, torch.cat(gradient)
+    base = [part.query] if part.shared else [part.query, part.candidate]
+    leaves = [rows.detach().clone().requires_grad_() for rows in base]  # code of others may refuse torch.func
+    total = loss(moved(pairs, loss.metric, leaves[0], leaves[-1])).sum()
+    return total.detach(), torch.cat(torch.autograd.grad(total, leaves))
 
 
 def permuted(pairs: Pairs, seed: int = 5) -> tuple[Pairs, Tensor, Tensor]:
