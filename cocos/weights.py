@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.scores import Pairs
 
-__all__ = ["analytic", "autograd", "autograd_radial", "finite_difference", "gap"]
+__all__ = ["analytic", "autograd", "autograd_radial", "finite_difference", "gap", "of"]
 
 
 def analytic(loss, pairs: Pairs) -> Tensor:
@@ -19,6 +19,11 @@ def analytic(loss, pairs: Pairs) -> Tensor:
     if not callable(getattr(loss, "weight", None)):
         raise TypeError(f"{type(loss).__name__} has no closed form (no method `weight`): use cocos.weights.autograd")
     return loss.weight(pairs)
+
+
+def of(loss, pairs: Pairs) -> Tensor:
+    """The weights of a loss, (Q, C): its closed form where it has one, autograd where not."""
+    return (analytic if callable(getattr(loss, "weight", None)) else autograd)(loss, pairs)
 
 
 def autograd(loss, pairs: Pairs) -> Tensor:

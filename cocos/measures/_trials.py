@@ -1,6 +1,6 @@
 """The inputs that `verify` tries a loss on, and what it asks of each of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +20,6 @@ __all__ = [
     "reads_embeddings",
     "slopes",
     "synthetic",
-    "weigh",
 ]
 
 DTYPES = {
@@ -90,11 +89,6 @@ def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
         candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm.to(dtype),
         embeddings=None if part is None else part.to(dtype=dtype),
     )
-
-
-def weigh(loss) -> Callable[[object, Pairs], Tensor]:
-    """The closed form where there is one."""
-    return weights.analytic if loss.gradient != "autograd" and hasattr(loss, "weight") else weights.autograd
 
 
 def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:

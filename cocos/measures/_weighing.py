@@ -62,7 +62,7 @@ class Run:
         Raises:
             InputError: the loss leaves the range of the dtype.
         """
-        found = (weights.autograd if self.loss.gradient == "autograd" else weights.analytic)(self.loss, pairs)
+        found = weights.of(self.loss, pairs)
         unit = self.loss.unit(pairs)
         if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
             raise InputError(

@@ -9,14 +9,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, regimes, results
+from cocos import losses, regimes, results, weights
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures import _trials
 from cocos.measures._trials import DTYPES, Trial
 from cocos.measures._weighing import Progress, prepare
-from cocos.weights import autograd
 
 __all__ = ["verify"]
 
@@ -60,16 +59,17 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
 
 def _dtypes(loss, pairs, size: float, found: _Found) -> None:
     """Gap and error in every dtype that the loss can be computed in."""
-    weigh = _trials.weigh(loss)
+    closed = callable(getattr(loss, "weight", None))
     for name, dtype in DTYPES.items():
         try:
             rounded = _trials.cast(pairs, dtype)
-            ours, plain = weigh(loss, rounded), autograd(loss, rounded)
+            plain = weights.autograd(loss, rounded)
+            ours = loss.weight(rounded) if closed else plain
         except (InputError, RuntimeError):
             continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
-        exact = weigh(loss, _trials.cast(rounded, torch.float64))
+        exact = weights.of(loss, _trials.cast(rounded, torch.float64))
         found.error[name] = _largest((ours.double() - exact).abs())[0] / size
-        if weigh is not autograd:
+        if closed:
             gap, at = _largest((ours.double() - plain.double()).abs())
             found.gap[name] = gap / size
             found.gap_at = at if name == "float64" else found.gap_at
@@ -80,7 +80,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     if _trials.reads_embeddings(loss) or _trials.reads_embeddings(other):
         ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        ours, theirs = (_trials.weigh(each)(each, pairs) for each in (loss, other))
+        ours, theirs = (weights.of(each, pairs) for each in (loss, other))
     ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
     return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
 
@@ -88,9 +88,8 @@ def _against(loss, other, pairs) -> tuple[float, float]:
 def _tried(loss, other, trial: Trial) -> _Found:
     """Ask one trial everything. What the loss itself raises is an answer."""
     found, pairs = _Found(trial), trial.pairs
-    weigh = _trials.weigh(loss)
     try:
-        value, weight = loss(pairs), weigh(loss, pairs)
+        value, weight = loss(pairs), weights.of(loss, pairs)
         unit = loss.unit(pairs)
     except Exception as error:
         found.broken = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"
@@ -103,7 +102,7 @@ def _tried(loss, other, trial: Trial) -> _Found:
     _dtypes(loss, pairs, size, found)
     shuffled, rows, columns = _trials.permuted(pairs)
     try:
-        off = (weigh(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
+        off = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
     except Exception:
         off = math.inf
     found.order = off / size
@@ -144,11 +143,11 @@ def _saturation(loss, other) -> dict[str, str]:
                 continue
             rounded = _trials.cast(pairs, dtype)
             try:
-                have = _trials.weigh(variant)(variant, rounded).double().abs().amax(dim=1)
+                have = weights.of(variant, rounded).double().abs().amax(dim=1)
             except RuntimeError:
                 continue
             exact = _trials.cast(rounded, torch.float64)
-            true = _trials.weigh(judge)(judge, exact).abs().amax(dim=1)
+            true = weights.of(judge, exact).abs().amax(dim=1)
             dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)
             if dead.any():
                 q = int(dead.nonzero()[0])

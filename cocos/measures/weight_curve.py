@@ -46,12 +46,11 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     scores = torch.linspace(low, high, points, dtype=torch.float64)
     others = torch.linspace(low, (low + high) / 2, OTHERS, dtype=torch.float64)
     positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
-    weigh = weights.analytic if loss.gradient != "autograd" and hasattr(loss, "weight") else weights.autograd
 
     def weigh_row(row: torch.Tensor) -> torch.Tensor:
         mask = torch.zeros(1, len(row), dtype=torch.bool)
         mask[0, 0] = True
-        return weigh(loss, Pairs(row[None, :], mask))
+        return weights.of(loss, Pairs(row[None, :], mask))
 
     moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
     curves = {
