@@ -145,14 +145,16 @@ def test_losses_are_listed():
     text = call("losses").stdout
     for name in cocos.losses.names():
         assert name in text
-    listed = json.loads(call("losses", "--json").stdout)
+    assert "osap: unspecified" in text
+    listed = {each["name"]: each for each in json.loads(call("losses", "--json").stdout)}
+    assert listed.keys() == set(cocos.losses.names())
     assert {
         "name": "triplet",
         "parameters": {"margin": 0.2},
         "metric": "cosine",
         "gradient": "exact",
-    }.items() <= listed[2].items()
-    assert "arXiv:1707.05612" in listed[2]["source"]
+    }.items() <= listed["triplet"].items()
+    assert "arXiv:1707.05612" in listed["triplet"]["source"]
 
 
 def test_inspect_says_what_a_file_is_and_what_to_type(file):

@@ -85,7 +85,7 @@ def test_both_roles_are_the_gradient_of_the_embeddings(name, regime):
         query, candidate = trained(loss, pairs, pairs.embeddings.query, pairs.embeddings.candidate)
         pull, push = decomposition.sides(weights, pairs, loss.metric)
         close(decomposition.gradient(pull, push, pairs, loss.metric, radial), query)
-        across = decomposition.candidate_radial(loss, pairs)
+        across = decomposition.norm_slope(loss, pairs, "candidate")
         close(decomposition.candidate_gradient(weights, pairs, loss.metric, across), candidate)
 
 
@@ -97,7 +97,7 @@ def test_in_a_labelled_set_the_roles_add_up_to_the_gradient_of_the_one_matrix(na
         weights = weigh(loss, pairs)
         pull, push = decomposition.sides(weights, pairs, loss.metric)
         found = decomposition.gradient(pull, push, pairs, loss.metric, radial_of(loss, pairs))
-        across = decomposition.candidate_radial(loss, pairs)
+        across = decomposition.norm_slope(loss, pairs, "candidate")
         found = found + decomposition.candidate_gradient(weights, pairs, loss.metric, across)
         (expected,) = trained(loss, pairs, pairs.embeddings.query)
         assert expected.abs().max() > 0
@@ -345,15 +345,17 @@ def test_an_angular_margin_has_weights_without_bound_and_bounded_forces(name):
     assert (decomposition.force(weights, pairs, "cosine")[:, 0] <= loss.scale * (1 + 1e-3)).all()
 
 
-def test_a_share_by_force_is_the_weight_times_the_sine():
+def test_a_share_by_force_is_the_share_by_weight_times_a_part_of_the_longest_lever():
     pairs, weights = given("cosine")
     unit = torch.tensor(4.0, dtype=torch.float64)
     sine = (1 - pairs.scores.square()).sqrt()
     close(decomposition.force_share(weights, unit, pairs, "cosine"), weights.abs() / 4 * sine, 1e-12)
-    pairs, weights = given("dot")
-    found = decomposition.force_share(weights, unit, pairs, "dot")
-    part = (pairs.positive | pairs.negative).double() * pairs.candidate_norm
-    close(found, weights.abs() / 4 * pairs.candidate_norm / part.amax(dim=1, keepdim=True), 1e-12)
+    for metric in ("dot", "cosine_dot"):
+        pairs, weights = given(metric)
+        sine = (1 - scores.pairs(pairs.embeddings).scores.square()).sqrt() if metric == "cosine_dot" else 1
+        longest = ((pairs.positive | pairs.negative) * pairs.candidate_norm).amax(dim=1, keepdim=True)
+        found = decomposition.force_share(weights, unit, pairs, metric)
+        close(found, weights.abs() / 4 * sine * pairs.candidate_norm / longest, 1e-12)
 
 
 def test_of_equal_weights_the_most_similar_negative_is_the_hardest():
@@ -523,17 +525,8 @@ def test_everything_is_labelled_and_the_plot_draws_it():
     plt.close(figure)
 
 
-@dataclasses.dataclass(frozen=True)
-class Influence:
-    """A loss that says how much samples matter, and not which way they draw."""
-
-    weights = "influence"
-    metric = "cosine"
-
-
 def test_what_cannot_be_taken_apart_gets_a_sentence():
     for options, sentence in (
-        ({"loss": Influence()}, "it weighs no scores"),
         ({"eps": -1}, "eps: -1, expected a share"),
         ({"loss": "ntxnt"}, "did you mean 'ntxent'"),
         ({"dtype": "float16"}, "expected one of float32, float64"),
@@ -544,6 +537,14 @@ def test_what_cannot_be_taken_apart_gets_a_sentence():
     short = dataclasses.replace(short, query=1e-37 * short.query)
     with pytest.raises(InputError, match=r"gradients leave the range of float32; the embeddings are too short"):
         measures.decomposition(short, losses.load("cosface"), dtype="float32")
+
+
+@pytest.mark.parametrize("strange", [{"weights": "influence"}, {"own_scores": True}])
+def test_weights_that_are_no_slopes_of_known_scores_are_refused(strange):
+    """Lengths have no sign, and of scores of a loss's own the way to the embeddings is not known."""
+    loss = type("Strange", (type(losses.load("ntxent")),), strange)()
+    with pytest.raises(InputError, match="so pull and push have no direction"):
+        measures.decomposition(planted(), loss)
 
 
 def test_a_loss_without_a_closed_form_has_its_norm_read_by_autograd():

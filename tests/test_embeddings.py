@@ -1,6 +1,7 @@
 """Embeddings, scores and pairs: what goes in is checked, and what comes out is the definition."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -69,10 +70,43 @@ def test_scores_are_their_definition(metric):
             slow = {
                 "dot": inner,
                 "cosine": inner / (math.hypot(*q) * math.hypot(*c)),
+                "cosine_dot": inner / math.hypot(*q),
                 "euclidean": -distance,
                 "squared_euclidean": -(distance**2),
+                "mahalanobis": -(distance**2),
             }[metric]
             assert found[i, j].item() == pytest.approx(slow, rel=1e-12)
+
+
+def test_mahalanobis_weighs_each_direction_by_its_variance():
+    query, candidate, _, _ = sides()
+    variance = torch.rand(candidate.shape, generator=torch.Generator().manual_seed(1), dtype=query.dtype) + 0.1
+
+    def loop(q, c, own):
+        return -sum((a - b) ** 2 / v for a, b, v in zip(q.tolist(), c.tolist(), own.tolist(), strict=True))
+
+    slow = torch.tensor(
+        [[loop(q, c, own) for c, own in zip(candidate, variance, strict=True)] for q in query], dtype=query.dtype
+    )
+    torch.testing.assert_close(scores.mahalanobis(query, candidate, variance), slow)
+    labels = torch.arange(len(candidate))
+    whole = Embeddings.labelled(query, labels[: len(query)], candidate, labels, variance)
+    torch.testing.assert_close(scores.pairs(whole, metric="mahalanobis").scores, slow)
+    assert whole.to(dtype=torch.float32).candidate_variance.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("variance", "sentence"),
+    [
+        (torch.ones(2, 2), "candidate_variance: shape (2, 2) and smallest value 1, expected values above 0 in the"),
+        (torch.zeros(3, 2), "smallest value 0, expected values above 0"),
+    ],
+)
+def test_a_bad_variance_gets_a_sentence(variance, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Embeddings.labelled(torch.ones(4, 2), torch.arange(4) % 3, torch.ones(3, 2), proxy_variance=variance)
+    with pytest.raises(InputError, match="a variance belongs to a proxy"):
+        Embeddings.labelled(torch.ones(4, 2), torch.arange(4) % 3, proxy_variance=torch.ones(4, 2))
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e30])
