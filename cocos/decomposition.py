@@ -9,11 +9,11 @@ from cocos.scores import UNIT, Pairs, euclidean
 
 __all__ = [
     "candidate_gradient",
-    "candidate_radial",
     "force",
     "force_share",
     "gradient",
     "length",
+    "norm_slope",
     "per_query",
     "sides",
 ]
@@ -69,8 +69,7 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
     """∂ score / ∂ query of a distance in parts of candidate - query, (Q, C); the variance of a candidate aside."""
     if metric != "euclidean":
         return torch.full_like(pairs.scores, 2)
-    away = pairs.scores < 0
-    return torch.where(away, -1 / torch.where(away, pairs.scores, -1), 0)
+    return 1 / torch.where(pairs.scores < 0, -pairs.scores, 1)  # at distance 0 the difference is 0 too
 
 
 def _drawn(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
@@ -117,7 +116,8 @@ def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tens
     r"""∂ Σ loss / ∂ raw query, candidates held, (Q, D).
 
     For the metrics that read directions it is :math:`(g - (g \cdot \hat q) \hat q) / |x|` with g the sum of pull and
-    push; for the others g itself.
+    push; for the others g itself. Where all candidates with a weight are near duplicates of a unit query, this
+    difference has the digits that autograd has; `force` keeps them all.
 
     Args:
         pull: (Q, D), of `sides`, like `push`.
@@ -139,7 +139,7 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored.
         metric: what was scored.
-        radial: (C,), of `candidate_radial`, for losses that read norms.
+        radial: (C,), of `norm_slope`, for losses that read norms.
 
     Raises:
         TypeError: the pairs hold no embeddings.
@@ -155,11 +155,17 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
     return _raw(total, pairs.embeddings.candidate, pairs.candidate_norm, normalised, radial)
 
 
-def candidate_radial(loss, pairs: Pairs) -> Tensor:
-    """∂ Σ loss / ∂ norm of each candidate, the scores held, by autograd, (C,); 0 for losses that do not read it."""
-    norm = pairs.candidate_norm.detach().requires_grad_()
+def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
+    """∂ Σ loss / ∂ norm of each row of a side, the scores held, by autograd, (rows,); 0 for losses that read no norm.
+
+    Args:
+        loss: a loss.
+        pairs: with the norms.
+        side: `query` or `candidate`.
+    """
+    norm = getattr(pairs, f"{side}_norm").detach().requires_grad_()
     with torch.enable_grad():
-        total = loss(replace(pairs, candidate_norm=norm)).sum()
+        total = loss(replace(pairs, **{f"{side}_norm": norm})).sum()
     if not total.requires_grad:
         return torch.zeros_like(norm)
     return torch.autograd.grad(total, norm, materialize_grads=True)[0]
@@ -263,8 +269,9 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
 
     - `pull_norm`, `push_norm`, `net_norm`: lengths of pull, push and g, before the Jacobian of the normalisation;
       `tangential_norm`: of what it leaves of g; `gradient_norm`: of ∂ loss / ∂ x.
-    - `mass_ratio`: :math:`\sum_N w / |\sum_P w|`, 1 for a balanced loss. `pull_push_cosine`: of the angle between pull
-      and push. `cancellation`: :math:`1 - |g| / (|pull| + |push|)`, 0 where nothing cancels.
+    - `mass_ratio`: :math:`\sum_N w / |\sum_P w|`, 1 where a balanced loss pushes its negatives.
+    - `pull_push_cosine`: of the angle between pull and push. `cancellation`: :math:`1 - |g| / (|pull| + |push|)`, 0
+      where nothing cancels.
     - `radial_fraction`: :math:`|g \cdot \hat q| / |g|`, which the normalisation removes, and that of pull and of push;
       not defined for metrics that read raw queries. `radial`: the loss's own ∂ loss / ∂ |x|, where it is given.
     - `hardest_share`, `hardest_rank`: of the negative with the largest weight, its part of the weight of all negatives,

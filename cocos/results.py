@@ -1,9 +1,10 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
 import json
+import math
 import os
 import tempfile
-from dataclasses import asdict
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,24 @@ import torch
 import xarray as xr
 
 import cocos
+from cocos import losses
 from cocos.errors import InputError
 from cocos.writing import replacing
 
-__all__ = ["BATCH", "count", "eps_curve", "open_dataset", "provenance", "save", "summary", "writable"]
+__all__ = [
+    "BATCH",
+    "DECOMPOSITION",
+    "about_weights",
+    "count",
+    "decomposed",
+    "decomposition",
+    "eps_curve",
+    "open_dataset",
+    "provenance",
+    "save",
+    "summary",
+    "writable",
+]
 
 QUERY = {
     "contributing": ("contributing negatives", "candidates"),
@@ -77,7 +92,29 @@ DECOMPOSITION = {
     "pulled_negatives": ("negatives that are pulled", "candidates"),
     "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
 }
+WEIGHTS = {
+    "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
+    "pseudo": "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss",
+    "autograd": "by autograd: no closed form",
+    "influence": "influence matrix: how far each candidate moves each query's loss, without a sign; no weights of scores",
+}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
+
+
+def _plain(value):
+    """A parameter as JSON has it; what JSON does not have, infinity too, as text."""
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, bool | str) else str(value)
+
+
+def about_weights(attrs: dict) -> str:
+    """One sentence on what the weights of a Dataset are; empty where they are the derivative, by a closed form."""
+    return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
 
 
 def provenance(loss, **more) -> dict:
@@ -88,10 +125,11 @@ def provenance(loss, **more) -> dict:
     attrs = {
         "cocos": cocos.__version__,
         "torch": torch.__version__.split("+")[0],
-        "loss": type(loss).__module__.rsplit(".", 1)[-1],
-        "loss_parameters": json.dumps(asdict(loss), default=float),
+        "loss": losses.name_of(loss),
+        "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
+        "weights": getattr(loss, "weights", "score"),
         "metric": loss.metric,
     }
     return attrs | {key: value for key, value in more.items() if value is not None}
@@ -197,6 +235,8 @@ def summary(data: xr.Dataset) -> dict:
         "cocos": attrs["cocos"],
         "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
         "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "gradient": attrs["gradient"],
+        "weights": attrs["weights"],
         "eps": float(attrs["eps"]),
         "convention": attrs["convention"],
         "batches": int(data.sizes["batch"]),

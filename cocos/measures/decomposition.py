@@ -1,4 +1,4 @@
-"""What pulls and pushes each query, how much of it cancels, and what the normalisation removes?"""
+"""What pulls and pushes each query, how much of it cancels, and what does the normalisation remove?"""
 
 from collections.abc import Sequence
 from numbers import Real
@@ -7,10 +7,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, statistics, weights
+from cocos import results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
-from cocos.decomposition import candidate_gradient, candidate_radial, force_share, gradient, length, per_query, sides
+from cocos.decomposition import candidate_gradient, force_share, gradient, length, norm_slope, per_query, sides
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures._weighing import Progress, Run, prepare
@@ -23,7 +23,8 @@ def _radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
     if callable(getattr(loss, "radial", None)):
         return loss.radial(pairs)
-    return None if callable(getattr(loss, "weight", None)) else weights.autograd_radial(loss, pairs)
+    closed = loss.gradient != "autograd" and callable(getattr(loss, "weight", None))
+    return None if closed else norm_slope(loss, pairs, "query")
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dict[str, Tensor]:
@@ -46,7 +47,7 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dic
         if both_roles:
             pull, push = sides(weight, pairs, run.loss.metric)
             as_query.append(gradient(pull, push, pairs, run.loss.metric, radial))
-            across = None if radial is None else candidate_radial(run.loss, pairs)
+            across = None if radial is None else norm_slope(run.loss, pairs, "candidate")
             as_candidate = as_candidate + candidate_gradient(weight, pairs, run.loss.metric, across)
     found = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     if both_roles:
@@ -98,14 +99,10 @@ def decomposition(
         `both_roles_norm`, that of its whole gradient.
 
     Raises:
-        InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores.
+        InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores of a metric.
     """
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    if isinstance(loss, str):
-        loss = embeddings.loss(loss)[0] if isinstance(embeddings, Checkpoint) else losses.load(loss)
-    if getattr(loss, "weights", None) == "influence" or getattr(loss, "metric", None) is None:
-        raise InputError(f"{loss!r}: it weighs no scores, and the influence of a sample has no direction to take apart")
     run = prepare(
         embeddings,
         loss,
@@ -120,6 +117,8 @@ def decomposition(
         device=device,
         progress=progress,
     )
+    if getattr(run.loss, "weights", "score") == "influence" or getattr(run.loss, "own_scores", False):
+        raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     report = progress("decomposing") if progress else None
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
