@@ -5,14 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cocos.scores import UNIT, Pairs, euclidean
+from cocos.scores import UNIT, Pairs, euclidean, length
 
 __all__ = [
     "candidate_gradient",
     "force",
     "force_share",
     "gradient",
-    "length",
     "norm_slope",
     "per_query",
     "sides",
@@ -21,12 +20,6 @@ __all__ = [
 BLOCK = 2**20  # entries of the differences that are held at once: 8 MiB in float64
 NEAR = 0.1  # sines below it have lost two digits of 1 - cosine², and are half of |q - c| |q + c| instead
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
-
-
-def length(rows: Tensor) -> Tensor:
-    """Lengths of vectors, (...,): their squares may leave the range of the dtype."""
-    largest = rows.abs().amax(dim=-1, keepdim=True)
-    return ((rows / torch.where(largest > 0, largest, 1)).norm(dim=-1, keepdim=True) * largest)[..., 0]
 
 
 def _over(rows: Tensor, size: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ __all__ = [
     "decomposed",
     "decomposition",
     "eps_curve",
+    "heading",
     "open_dataset",
     "provenance",
     "save",
@@ -96,7 +97,7 @@ WEIGHTS = {
     "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
     "pseudo": "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss",
     "autograd": "by autograd: no closed form",
-    "influence": "influence matrix: how far each candidate moves each query's loss, without a sign; no weights of scores",
+    "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
 }
 SPREAD = ("effective", "participation", "n90", "hardest_share")
 
@@ -115,6 +116,12 @@ def _plain(value):
 def about_weights(attrs: dict) -> str:
     """One sentence on what the weights of a Dataset are; empty where they are the derivative, by a closed form."""
     return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
+
+
+def heading(data: xr.Dataset) -> str:
+    """Title of a figure: the loss, and what its weights are where they are not the derivative by a closed form."""
+    kind = about_weights(data.attrs).partition(":")[0]
+    return f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
 
 
 def provenance(loss, **more) -> dict:
@@ -361,6 +368,12 @@ def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: 
     return data
 
 
+def _worst_case(values: xr.DataArray) -> str | None:
+    """Name of the case with the largest value; None where all are 0 or none is known."""
+    known = values.dropna("case")
+    return str(known["case"].values[known.values.argmax()]) if len(known) and float(known.max()) > 0 else None
+
+
 def verdict(data: xr.Dataset) -> dict:
     """What `verify` found, as plain data; None where a question does not apply."""
 
@@ -376,6 +389,7 @@ def verdict(data: xr.Dataset) -> dict:
         "notes": data.attrs["notes"].splitlines(),
         "cases": int(data.sizes["case"]),
         **{name: {str(d): number(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
+        "gap_on": _worst_case(data["gap"].sel(dtype="float64")),
         "finite_difference": number(data["finite_difference"].max()),
         "peer": {name: number(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
         "largest": number(data["largest"].max()),

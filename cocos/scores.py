@@ -18,6 +18,7 @@ __all__ = [
     "cosine_dot",
     "dot",
     "euclidean",
+    "length",
     "logsumexp",
     "mahalanobis",
     "pairs",
@@ -191,10 +192,10 @@ def _scale(rows: Tensor) -> Tensor:
     return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
 
 
-def _norm(rows: Tensor) -> Tensor:
-    """Lengths of the rows, (N, 1), right from the smallest to the largest number of the dtype."""
+def length(rows: Tensor) -> Tensor:
+    """Lengths of the rows, (N,), right from the smallest to the largest number of the dtype."""
     scale = _scale(rows)
-    return (rows / scale).norm(dim=1, keepdim=True) * scale
+    return (rows / scale).norm(dim=1) * scale[:, 0]
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -311,7 +312,7 @@ def pairs(
         positive,
         negative,
         candidate_group=part.candidate_group,
-        query_norm=_norm(part.query)[:, 0],
-        candidate_norm=_norm(part.candidate)[:, 0],
+        query_norm=length(part.query),
+        candidate_norm=length(part.candidate),
         embeddings=part,
     )

@@ -85,6 +85,11 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+FATES = {
+    "ignore": "left out of the gradient",
+    "negative": "kept as each other's negatives",
+    "positive": "positives of each other to a loss that is told labels",
+}
 PLUS_MINUS = r"\pm"
 LATEX = {
     "triplet": TRIPLET_COLUMNS,
@@ -148,15 +153,15 @@ def count(data: xr.Dataset) -> Table:
         f"{summary['convention']} convention",
         f"{_drawn(data)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
     ]
-    if data.attrs.get("gradient", "exact") != "exact":
-        head.append(f"the weights are a {data.attrs['gradient'].replace('_', '-')} gradient")
+    if about := results.about_weights(data.attrs):
+        head.append(f"weights {about}" if about.startswith("by") else about)
     notes = _reading(data)
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
     notes += [
         f"batches without any contributing negative: {n} ({name}), left out of C^A" for name, n in without.items() if n
     ]
     if summary["same_group_pairs"]:
-        fate = "left out of the gradient" if summary["same_group"] == "ignore" else "kept as each other's negatives"
+        fate = FATES[summary["same_group"]]
         notes.append(
             f"{summary['same_group_pairs']} pairs of rows in the batches show the same image, {fate} (published: kept)"
         )
@@ -272,35 +277,46 @@ def losses(entries: list[dict], unspecified: dict[str, str]) -> Table:
     return Table(("loss", "parameters", "score", "gradient", "source"), rows, (), notes, left=True)
 
 
-def _part(value: float) -> str:
+def _part(value: float | None) -> str:
     """A difference in parts of the largest weight."""
-    return "" if np.isnan(value) else "0" if value == 0 else f"{value:.1e}"
+    return "" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
 def verify(found: list[xr.Dataset]) -> Table:
     """Verdicts: a row for each loss, its largest differences, and below what is wrong or worth knowing."""
     rows, notes = [], []
-    for data in found:
-        gap, error = (data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error"))
-        slope = float(data["finite_difference"].max())
+    for one in map(results.verdict, found):
+        name, gap, error = one["loss"]["name"], one["gap"], one["error"]
+        numbers = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
+        peer = (one["peer"]["value"], one["peer"]["gradient"])
         rows.append((
-            data.attrs["loss"],
-            data.attrs["verdict"],
-            _part(float(gap.sel(dtype="float64"))),
-            _part(float(gap.sel(dtype="float32"))),
-            *(_part(float(error.sel(dtype=name))) for name in ("float32", "bfloat16", "float16")),
-            _part(slope),
-            *(_part(data.attrs[name]) for name in ("peer_value", "peer_gradient")),
+            name,
+            one["verdict"],
+            _part(gap["float64"]),
+            one["gap_on"] or "",
+            *(_part(number) for number in (*numbers, *peer)),
         ))
-        for kind, mark in (("faults", "WRONG"), ("notes", "note")):
-            notes += [f"{mark}: {data.attrs['loss']}: {line}" for line in data.attrs[kind].splitlines()]
+        for kind, mark in (("faults", "FAULT"), ("notes", "note")):
+            notes += [f"{mark}: {name}: {line}" for line in one[kind]]
     head = (
         "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same",
         "rounded input; slope: against finite differences in float64; pml: value and gradient against",
         "pytorch-metric-learning, where it has the loss.",
         "Each the largest over all inputs, in parts of the largest weight of the input.",
     )
-    columns = ("loss", "verdict", "gap 64", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad")
+    columns = (
+        "loss",
+        "verdict",
+        "gap 64",
+        "on",
+        "gap 32",
+        "error 32",
+        "error bf16",
+        "error 16",
+        "slope",
+        "pml",
+        "pml grad",
+    )
     return Table(columns, tuple(rows), head, tuple(notes))
 
 

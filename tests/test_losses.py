@@ -2,15 +2,19 @@
 
 import dataclasses
 import inspect
+import json
 import re
 
+import numpy
 import pytest
 import torch
 from torch.func import jacrev
+from typer.testing import CliRunner
 
 import cocos
 import oracles
 from cocos import InputError, Pairs, losses, regimes, weights
+from cocos.cli import app
 
 SEEDS = range(4)
 NAMES = losses.names()
@@ -290,3 +294,60 @@ def test_extreme_temperatures_stay_finite_and_keep_the_hardest():
     pairs = Pairs(torch.tensor([[0.1, 0.9, -0.5]], dtype=torch.float32), torch.tensor([[True, False, False]]))
     weight = losses.load("ntxent", {"temperature": 0.005}).weight(pairs)
     assert torch.allclose(weight, torch.tensor([[-200.0, 200.0, 0.0]]))
+
+
+NEW = '''"""A newcomer's loss."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from cocos.scores import Pairs
+
+__all__ = ["Twice"]
+
+
+@dataclass(frozen=True)
+class Twice:
+    r"""Twice the softmax cross-entropy.
+
+    .. math:: \\ell = -2 \\log \\pi
+
+    Counts: negatives that hold more than eps of the softmax; unit 2.
+    Net: push equals pull for every query.
+    Source: this test, https://example.org.
+    """
+
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        return 2 * pairs.cross_entropy(pairs.scores)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        return 2 * pairs.residual(pairs.scores)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        return pairs.scores.new_tensor(2.0)
+'''
+
+
+def test_a_new_loss_is_one_file(tmp_path, monkeypatch):
+    """It is found by its name everywhere, with no edit of any other file."""
+    (tmp_path / "newcomer.py").write_text(NEW)
+    monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
+    assert "newcomer" in losses.names()
+    call = CliRunner().invoke
+    assert "newcomer" in call(app, ["losses"]).stdout
+    assert "push equals pull" in call(app, ["losses", "newcomer"]).stdout
+    checked = json.loads(call(app, ["verify", "newcomer", "--json", "-q"]).stdout)[0]
+    assert checked["verdict"] == "exact" and checked["gap"]["float64"] < 1e-12
+    rows = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    numpy.savez(tmp_path / "e.npz", query=rows, candidate=rows + 0.1)
+    counted = json.loads(call(app, ["count", str(tmp_path / "e.npz"), "--loss", "newcomer", "--json", "-q"]).stdout)
+    assert counted["loss"] == {"name": "newcomer", "parameters": {}}
+    assert counted["directions"]["i2t"]["contributing_all"]["mean"] > 1

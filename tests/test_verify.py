@@ -140,7 +140,7 @@ def test_a_wrong_closed_form_is_found_and_placed():
 
 def test_the_exit_code_is_one_where_something_is_wrong(wild):
     done = call("verify", "--loss", f"{wild}:arcface", "--quiet")
-    assert done.exit_code == 1 and "WRONG" in done.stdout
+    assert done.exit_code == 1 and "FAULT" in done.stdout
     assert call("verify", "triplet", "-q").exit_code == 0
     one = json.loads(call("verify", "--loss", "circle", "--json", "-q").stdout)
     assert one[0]["verdict"] == "stop-gradient" and one[0]["gap"]["float64"] < 1e-9

@@ -3,7 +3,6 @@
 `open` decides by content, never by the suffix, and nothing in a file is ever executed.
 """
 
-import dataclasses
 import importlib
 import os
 import pkgutil
@@ -64,8 +63,9 @@ class Checkpoint:
         """A loss with the parameters that the checkpoint recorded for it, and a sentence on where they come from.
 
         Args:
-            name: None is the loss that the checkpoint was trained with, NT-Xent where it does not say.
-            parameters: take precedence over what is recorded.
+            name: whatever `cocos.losses.load` takes; None is the loss of the shelf that the checkpoint was trained
+                with, NT-Xent where it does not say.
+            parameters: take precedence over what is recorded. In a sum each term has what is recorded for it.
 
         Returns:
             The loss, and the sentence.
@@ -73,13 +73,17 @@ class Checkpoint:
         Raises:
             InputError: an unknown loss or parameter.
         """
-        name = losses.module_name(name or self.trained_with or "ntxent")
-        given, recorded = dict(parameters or {}), self.recorded.get(name, {})
+        # What a file names is of the shelf: only the user can name code.
+        name = losses.module_name(self.trained_with or "ntxent") if name is None else losses.canonical(name)
+        usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))
+        recorded = dict(self.recorded.get(name, {}))
+        for term, own in self.recorded.items():
+            recorded |= {f"{term}.{key}": value for key, value in own.items() if f"{term}.{key}" in usable}
         loss = losses.load(name, recorded | given)
         origin = []
-        for f in dataclasses.fields(loss):
-            where = "given" if f.name in given else "recorded in the checkpoint" if f.name in recorded else "default"
-            origin.append(f"{f.name} {getattr(loss, f.name)} ({where})")
+        for key, value in losses.parameters(loss).items():
+            where = "given" if key in given else "recorded in the checkpoint" if key in recorded else "default"
+            origin.append(f"{key} {value} ({where})")
         return loss, ", ".join(origin)
 
     def identity(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ def read(file: File, data=None) -> Checkpoint:
         model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"])
     model = encoders.freeze(model, file.content["state"])
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
-    losses.load(name, parameters)
+    losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
 
     def embedder(split, device, progress):
         try:

@@ -9,7 +9,20 @@ from typing import Protocol
 
 from cocos.errors import InputError, nearest
 
-__all__ = ["UNSPECIFIED", "Loss", "load", "module_name", "name_of", "names", "parameters", "source"]
+__all__ = [
+    "UNSPECIFIED",
+    "Loss",
+    "canonical",
+    "known",
+    "load",
+    "module_name",
+    "name_of",
+    "names",
+    "of",
+    "parameters",
+    "qualified",
+    "source",
+]
 
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
@@ -65,14 +78,77 @@ def _class(name: str) -> type:
     return getattr(module, module.__all__[0])
 
 
+def _place(name: str):
+    """The private file that reads this spelling, and what it reads; None for the shelf.
+
+    Raises:
+        InputError: a sum that is not one.
+    """
+    from_sum = importlib.import_module(f"{__name__}._sum") if set(name) & set("+*") else None
+    terms = from_sum.terms_of(name) if from_sum else None
+    if terms:
+        return from_sum, (terms,)
+    if name.lower().startswith("pml:"):
+        return importlib.import_module(f"{__name__}._pml"), (name,)
+    return (importlib.import_module(f"{__name__}._own"), (name,)) if ":" in name else None
+
+
+def canonical(name: str) -> str:
+    """The one spelling of a loss: what `name_of` says of it.
+
+    Raises:
+        InputError: no such loss on the shelf or in pytorch-metric-learning, or a sum that is not one.
+    """
+    name = name.strip()
+    place = _place(name)
+    if place is None:
+        return module_name(name)
+    return place[0].canonical(*place[1]) if hasattr(place[0], "canonical") else name
+
+
+def known(name: str) -> set[str] | None:
+    """Names of the parameters of a loss, those of a sum with the name of the term before each; None: any.
+
+    Raises:
+        InputError: there is no such loss.
+    """
+    place = _place(name.strip())
+    if place is None:
+        return {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}
+    return place[0].known(*place[1])
+
+
+def qualified(name: str, parameters: dict) -> dict:
+    """Parameters as `parameters(load(name))` names them: in a sum with the name of the term before each.
+
+    Raises:
+        InputError: no term has it, or more than one.
+    """
+    place = _place(name.strip())
+    if place is None or not hasattr(place[0], "qualified"):
+        return parameters
+    return place[0].qualified(name.strip(), *place[1], parameters)
+
+
 def name_of(loss) -> str:
-    """What a loss is called: its file on the shelf."""
-    return type(loss).__module__.rsplit(".", 1)[-1]
+    """What a loss is called: what `load` takes for it; the class of one that was never loaded."""
+    module, name = type(loss).__module__, getattr(loss, "spelling", None)
+    if isinstance(name, str):
+        return name
+    return module.removeprefix(f"{__name__}.") if module.startswith(f"{__name__}.") else type(loss).__name__
 
 
 def parameters(loss) -> dict:
-    """The parameters of a loss by their names in the literature (a field `weight_` is the parameter `weight`)."""
-    return {name.rstrip("_"): value for name, value in dataclasses.asdict(loss).items()}
+    """The parameters of a loss by their names in the literature (a field `weight_` is the parameter `weight`).
+
+    Those of a sum have the name of their term before them; of a loss of yours, only those that were given are known.
+    """
+    given = getattr(loss, "given", None)
+    if isinstance(given, dict):
+        return dict(given)
+    if not dataclasses.is_dataclass(loss):
+        return {}
+    return {f.name.rstrip("_"): getattr(loss, f.name) for f in dataclasses.fields(loss)}
 
 
 def source(name: str) -> str:
@@ -103,20 +179,15 @@ def _value(parameter: str, text, kind):
         raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
 
 
-def load(name: str, parameters: dict | None = None):
-    """Build a loss from its name and parameters.
-
-    Args:
-        name: a file of the shelf, e.g. `ntxent`.
-        parameters: its fields, as numbers or as text; those left out have the paper's value.
+def _build(name: str, cls: type, parameters: dict):
+    """A frozen dataclass from its parameters.
 
     Raises:
-        InputError: an unknown loss or parameter (the nearest one is named), or a value out of range.
+        InputError: an unknown parameter, or a value out of range.
     """
-    cls = _class(name)
     fields = {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
     chosen = {}
-    for key, value in (parameters or {}).items():
+    for key, value in parameters.items():
         if key not in fields:
             raise InputError(nearest(f"parameter of {name}", key, fields))
         chosen[fields[key].name] = _value(key, value, fields[key].type)
@@ -124,6 +195,41 @@ def load(name: str, parameters: dict | None = None):
         return cls(**chosen)
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
+
+
+def load(name: str, parameters: dict | None = None):
+    """Build a loss from its name and parameters.
+
+    Args:
+        name: a file of the shelf, e.g. `ntxent`; a loss of yours, `package.module:attribute` or `file.py:attribute`;
+            one of pytorch-metric-learning, `pml:CircleLoss`; or a sum of such, `triplet+0.5*contrastive_cosine`.
+        parameters: its fields or arguments, as numbers or as text; those left out have the paper's value. In a sum
+            `triplet.margin` is that of the term triplet, and `margin` that of the one term that has it.
+
+    Raises:
+        InputError: an unknown loss or parameter (the nearest one is named), a value out of range, or a loss of yours
+            that cannot be read.
+    """
+    name, parameters = name.strip(), dict(parameters or {})
+    place = _place(name)
+    if place is None:
+        return _build(name, _class(name), parameters)
+    file, (what,) = place
+    if file.__name__.endswith("._sum"):
+        return file.load(name, what, parameters)
+    return file.load(what, parameters)
+
+
+def of(loss):
+    """A loss as the measures need it: itself, or a function, class or module of yours made into one.
+
+    Raises:
+        InputError: it cannot be a loss.
+    """
+    if all(hasattr(loss, name) for name in ("metric", "couples", "gradient", "unit")) and not isinstance(loss, type):
+        return loss
+    named = loss if hasattr(loss, "__qualname__") else type(loss)
+    return importlib.import_module(f"{__name__}._own").of(loss, f"{named.__module__}:{named.__qualname__}", {})
 
 
 def __getattr__(name: str):

@@ -99,4 +99,4 @@ class FastAP:
 
     def peer(self) -> tuple[str, dict, str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "FastAPLoss", {"num_bins": self.bins}, "labelled"
+        return "FastAPLoss", {"num_bins": self.bins, "distance.normalize_embeddings": True}, "labelled"

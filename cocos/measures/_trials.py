@@ -16,9 +16,12 @@ __all__ = [
     "cast",
     "directional",
     "embedding_gradient",
+    "fits",
+    "hardest",
     "permuted",
     "reads_embeddings",
     "slopes",
+    "square",
     "synthetic",
 ]
 
@@ -48,15 +51,19 @@ class Trial:
     pairs: Pairs
     smooth: bool = True
 
-    @property
-    def readable(self) -> bool:
-        """A loss that reads embeddings and labels can be tried on it: masks say nothing that labels do not."""
-        return self.pairs.embeddings is not None and not self.name.startswith("empty rows")
-
 
 def reads_embeddings(loss) -> bool:
     """The loss looks at embeddings and labels, not at scores."""
     return getattr(loss, "reads", "scores") == "embeddings"
+
+
+def fits(loss, trial: Trial) -> bool:
+    """Whether a loss can be tried on it: one that reads embeddings needs scores and masks that are those of them."""
+    if not reads_embeddings(loss):
+        return True
+    if getattr(loss, "matching", "labels") == "rows":  # it is told no labels: row i matches row i
+        return trial.name.startswith("square")
+    return trial.pairs.embeddings is not None and not trial.name.startswith(("empty rows", "large norms"))
 
 
 def square(seed: int, metric: str) -> Pairs:
@@ -79,6 +86,14 @@ def synthetic(loss) -> Iterator[Trial]:
         yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
 
 
+def hardest(metric: str) -> Pairs:
+    """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
+    query = regimes.embeddings("random", 3).query
+    group = torch.arange(2 * len(query))
+    given = Embeddings(query, torch.cat([-query, query]), group[: len(query)], group, directions=("s2p",))
+    return scores.pairs(given, metric=metric)
+
+
 def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
     """The same pairs, rounded to another dtype."""
     part = pairs.embeddings
@@ -98,7 +113,8 @@ def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
     other.__dict__.update(part.__dict__, query=query, candidate=candidate)
     variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
     result = pairs.with_scores(scores.METRICS[metric](query, candidate, *variance))
-    result.__dict__["embeddings"] = other
+    norms = {"query_norm": scores.length(query), "candidate_norm": scores.length(candidate)}
+    result.__dict__.update(norms, embeddings=other)
     return result
 
 

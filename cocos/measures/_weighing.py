@@ -1,7 +1,7 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 
@@ -31,8 +31,13 @@ class Run:
     embeddings: Embeddings
     loss: object
     plan: Plan
-    same_group: str
+    same_group: str  # what two rows of one group are to each other: ignored, negatives, or positives of a labelled loss
     checkpoint: Checkpoint | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of the batches and of the loss."""
+        return (*self.plan.notes, *getattr(self.loss, "notes", ()))
 
     @cached_property
     def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
@@ -40,20 +45,26 @@ class Run:
         seen = (self.embeddings, self.embeddings.flip())
         return tuple((name, seen[i], i == 1) for i, name in enumerate(self.embeddings.directions))
 
-    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
-        """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
+    def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
+        """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
+        if self.same_group == "positive":
+            batch = replace(batch, paired=False)
         number = len(batch.query_index)
         rows = max(1, BLOCK // len(batch.candidate_index))
         if whole or self.loss.couples != "query":
             rows = number
         for start in range(0, number, rows):
-            pairs = scores.pairs(
+            yield scores.pairs(
                 embeddings,
                 batch,
                 metric=self.loss.metric,
-                same_group=self.same_group,
+                same_group="negative" if self.same_group == "negative" else "ignore",
                 block=slice(start, start + rows),
             )
+
+    def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
+        """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
+        for pairs in self.pairs(embeddings, batch, whole=whole):
             yield pairs, *self._weights(pairs)
 
     def _weights(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
@@ -63,13 +74,24 @@ class Run:
             InputError: the loss leaves the range of the dtype.
         """
         found = weights.of(self.loss, pairs)
-        unit = self.loss.unit(pairs)
+        unit = self.loss.unit_of(found, pairs) if hasattr(self.loss, "unit_of") else self.loss.unit(pairs)
         if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
             raise InputError(
                 f"{self.loss!r}: its weights leave the range of {str(found.dtype).removeprefix('torch.')}; "
                 "take parameters nearer to 1"
             )
         return found, unit
+
+    def bound(self) -> "Run":
+        """The same run with a loss that has seen the first batch, where it must: the code of others.
+
+        Raises:
+            InputError: the loss cannot read these embeddings.
+        """
+        if not hasattr(self.loss, "bind"):
+            return self
+        _, side, _ = self.sides[0]
+        return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
 
     def same_group_pairs(self, batch: Batch) -> int:
         """Unordered pairs of rows in a batch of pairs that show the same image."""
@@ -115,6 +137,9 @@ def prepare(
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if checkpoint:
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
+    loss = losses.of(loss)
+    matching = getattr(loss, "matching", None)
+    same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
     embeddings = embeddings.to(device=None if device is None else device_of(device), dtype=DTYPES[dtype])
     scores.check(embeddings, loss.metric)
     if drawn:
@@ -130,4 +155,4 @@ def prepare(
     else:
         given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
-    return Run(embeddings, loss, plan, same_group, checkpoint)
+    return Run(embeddings, loss, plan, same_group, checkpoint).bound()

@@ -6,7 +6,7 @@ from numbers import Real
 import torch
 import xarray as xr
 
-from cocos import conventions, results, statistics
+from cocos import conventions, losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -109,16 +109,16 @@ def count(
             report(done + 1, len(run.plan.batches))
     attrs = results.provenance(
         run.loss,
-        title=f"Contributing negatives, {type(run.loss).__name__}",
+        title=f"Contributing negatives, {losses.name_of(run.loss)}",
         eps=eps,
         convention=convention,
         batch_size=run.plan.batch_size,
         sample=run.plan.sample,
-        same_group=same_group,
+        same_group=run.same_group,
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join([*run.plan.notes, *([UNCERTAIN] if dtype == "float32" else [])]),
+        notes="\n".join([*run.notes, *([UNCERTAIN] if dtype == "float32" else [])]),
         footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )

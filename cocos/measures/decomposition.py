@@ -10,11 +10,11 @@ from torch import Tensor
 from cocos import results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
-from cocos.decomposition import candidate_gradient, force_share, gradient, length, norm_slope, per_query, sides
+from cocos.decomposition import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures._weighing import Progress, Run, prepare
-from cocos.scores import Pairs
+from cocos.scores import Pairs, length
 
 __all__ = ["decomposition"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import results
+from cocos import losses, results
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -90,11 +90,11 @@ def eps_curve(
             report(done + 1, len(run.plan.batches))
     attrs = results.provenance(
         run.loss,
-        title=f"COCOS against eps, {type(run.loss).__name__}",
+        title=f"COCOS against eps, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
         batch_size=run.plan.batch_size,
         sample=run.plan.sample,
-        same_group=same_group,
+        same_group=run.same_group,
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,

@@ -9,13 +9,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, regimes, results, weights
+from cocos import losses, results, weights
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures import _trials
+from cocos.measures._peers import parity
 from cocos.measures._trials import DTYPES, Trial
-from cocos.measures._weighing import Progress, prepare
+from cocos.measures._weighing import Progress, Run, prepare
 
 __all__ = ["verify"]
 
@@ -59,7 +60,7 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
 
 def _dtypes(loss, pairs, size: float, found: _Found) -> None:
     """Gap and error in every dtype that the loss can be computed in."""
-    closed = callable(getattr(loss, "weight", None))
+    closed = loss.gradient != "autograd" and callable(getattr(loss, "weight", None))
     for name, dtype in DTYPES.items():
         try:
             rounded = _trials.cast(pairs, dtype)
@@ -133,7 +134,7 @@ def _colder(loss) -> Iterator[tuple[str, float, object]]:
 def _saturation(loss, other) -> dict[str, str]:
     """Dtypes in which some query's gradient dies, and from which temperature; in the words of a sentence."""
     sentences = {}
-    pairs = regimes.build("anti-aligned", loss.metric, 3)
+    pairs = _trials.hardest(loss.metric)
     for name, value, variant in _colder(loss):
         judge = variant
         if other is not None and name in losses.parameters(other):
@@ -170,7 +171,15 @@ def _shape_of(wrong: list[_Found], right: list[_Found]) -> str:
     return ""
 
 
-def _faults(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list[str]:
+def _as_intended(other, whole: list[_Found]) -> bool:
+    """The loss equals another one that stops a gradient by design."""
+    compared = [f.against for f in whole if not math.isnan(f.against)]
+    return other is not None and other.gradient == "stop_gradient" and bool(compared) and max(compared) <= SAME
+
+
+def _faults(
+    loss, other, founds: list[_Found], saturated: dict[str, str], compared: tuple[float, float, str] | None
+) -> list[str]:
     """What is wrong, one sentence each, the worst case first."""
     faults = []
     broken = [f for f in founds if f.broken]
@@ -187,7 +196,7 @@ def _faults(loss, other, founds: list[_Found], saturated: dict[str, str]) -> lis
             f"{_where(worst, worst.gap_at)}"
         )
     bent = [f for f in whole if f.slope > SLOPE]
-    if bent and loss.gradient in {"exact", "autograd"}:
+    if bent and loss.gradient in {"exact", "autograd"} and not _as_intended(other, whole):
         worst = max(bent, key=lambda f: f.slope)
         faults.append(
             f"its gradient is not the derivative of its value: off by {worst.slope:.2g} of the largest weight on "
@@ -210,6 +219,8 @@ def _faults(loss, other, founds: list[_Found], saturated: dict[str, str]) -> lis
     over = [f for f in whole if math.isinf(f.error.get("float32", 0.0))]
     if over:
         faults.append(f"float32: NaN or infinite on {_where(over[0], None)}, where float64 is finite")
+    if compared and max(compared[:2]) > SAME:
+        faults.append(f"differs from {compared[2]} by {max(compared[:2]):.2g} of the largest gradient")
     faults += [f"saturated: {saturated[dtype]}" for dtype in ("float64", "float32") if dtype in saturated]
     return faults
 
@@ -219,7 +230,7 @@ def _notes(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list
     notes = []
     whole = [f for f in founds if not f.broken]
     bent = max((f.slope for f in whole if not math.isnan(f.slope)), default=0.0)
-    if loss.gradient == "stop_gradient":
+    if loss.gradient == "stop_gradient" or _as_intended(other, whole):
         notes.append(
             f"finite differences are off by {bent:.2g} of the largest weight, by design: a factor is held fixed"
         )
@@ -244,27 +255,8 @@ def _notes(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list
     return notes
 
 
-def _trials_of(loss, embeddings, batches, batch_size, sample, per_group, seed, split, device, progress):
-    """Synthetic trials, or those of real batches."""
-    if embeddings is None:
-        for trial in _trials.synthetic(loss):
-            if not _trials.reads_embeddings(loss) or trial.readable:
-                yield trial
-        return
-    run = prepare(
-        embeddings,
-        loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group="ignore",
-        seed=seed,
-        dtype="float64",
-        split=split,
-        device=device,
-        progress=progress,
-    )
+def _real(run: Run) -> Iterator[Trial]:
+    """The batches of a run, every direction of each."""
     for number, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:
             for pairs in run.pairs(side, batch.flip() if second else batch, whole=True):
@@ -320,12 +312,32 @@ def verify(
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
+    if embeddings is not None:
+        run = prepare(
+            embeddings,
+            loss,
+            batch_size=batch_size,
+            batch_count=batches,
+            sample=sample,
+            per_group=per_group,
+            same_group="ignore",
+            seed=seed,
+            dtype="float64",
+            split=split,
+            device=device,
+            progress=progress,
+        )
+        loss, trials = run.loss, list(_real(run))
+    else:
+        loss = losses.of(loss)
+        if hasattr(loss, "bind"):  # where the code of others keeps its scores shows with the first batch
+            loss = loss.bind(_trials.square(0, loss.metric))
+        trials = [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
     if other is not None and other.metric != loss.metric:
         raise InputError(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
             f"{loss.metric}, so their weights cannot be compared"
         )
-    trials = list(_trials_of(loss, embeddings, batches, batch_size, sample, per_group, seed, split, device, progress))
     report = progress(f"verifying {losses.name_of(loss)}") if progress else None
     founds = []
     for done, trial in enumerate(trials):
@@ -333,8 +345,10 @@ def verify(
         if report:
             report(done + 1, len(trials))
     saturated = _saturation(loss, other)
-    faults = _faults(loss, other, founds, saturated)
-    verdict = WORDS[loss.gradient] if not faults else "wrong"
+    compared = parity(loss)
+    faults = _faults(loss, other, founds, saturated, compared)
+    whole = [f for f in founds if not f.broken]
+    verdict = WORDS["stop_gradient" if _as_intended(other, whole) else loss.gradient] if not faults else "wrong"
     if faults and all(fault.startswith("saturated") for fault in faults):
         verdict = "saturated"
     elif faults and all("straight-through" in fault for fault in faults):
@@ -345,6 +359,9 @@ def verify(
         against=losses.name_of(other) if other is not None else None,
         verdict=verdict,
         saturated="; ".join(saturated.values()),
+        peer=compared[2] if compared else "",
+        peer_value=compared[0] if compared else math.nan,
+        peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(faults),
         notes="\n".join(_notes(loss, other, founds, saturated)),
         **(checkpoint.identity() | {"split": split} if checkpoint else {}),

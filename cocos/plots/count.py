@@ -7,6 +7,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from cocos import results
+
 __all__ = ["count"]
 
 SHOWN = 0.995  # a few queries with very many negatives would squeeze all others against the axis
@@ -40,7 +42,7 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set(
         xlabel="contributing negatives per query",
         ylabel="queries (%)",
-        title=dataset.attrs["loss_repr"],
+        title=results.heading(dataset),
         xlim=(-0.5, min(edges[-1], shown + 0.5)),
         ylim=(0, None),
     )

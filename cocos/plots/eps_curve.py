@@ -5,6 +5,8 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
+from cocos import results
+
 __all__ = ["eps_curve"]
 
 
@@ -28,7 +30,7 @@ def eps_curve(dataset: xr.Dataset, *, mark: float = 0.01, ax: Axes | None = None
         xscale="log",
         xlabel="eps: smallest share that contributes",
         ylabel="contributing negatives per query",
-        title=dataset.attrs["loss_repr"],
+        title=results.heading(dataset),
         ylim=(0, None),
     )
     ax.legend(frameon=False)

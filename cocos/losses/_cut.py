@@ -1,0 +1,313 @@
+"""Where a loss of embeddings keeps its scores: found by what its matrices hang on, not by how it computes them."""
+
+import random
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from cocos.errors import InputError
+from cocos.scores import METRICS
+
+__all__ = ["Cut", "See", "Watch", "find", "seeded"]
+
+See = Callable[[Tensor], Tensor]
+Call = Callable[[Tensor, Tensor, See], Tensor]  # queries, candidates (the same object in a labelled set) -> loss
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+COARSE = 2e-2  # float16 and bfloat16
+KNOWN = ("cosine", "dot", "euclidean", "squared_euclidean", "cosine_dot")
+
+
+@contextmanager
+def seeded(device: torch.device) -> Generator[None]:
+    """Random choices of a loss, of whichever of three kinds, are the same in every call and change no others."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        torch.random.default_generator.manual_seed(0)
+        for each in cuda:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(0)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+class Watch(TorchFunctionMode):
+    """Shows every matrix of queries and candidates that PyTorch computes, and puts what it is given in its place.
+
+    Args:
+        shape: (Q, C).
+        see: called with each matrix of that shape or its transpose; what it returns takes the place of the matrix.
+    """
+
+    def __init__(self, shape: tuple[int, int], see: See):
+        super().__init__()
+        self.shapes, self.see = {tuple(shape), tuple(shape)[::-1]}, see
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: PLW3201
+        """Run a function of PyTorch and look at its result."""
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(result, Tensor) or not result.is_floating_point() or tuple(result.shape) not in self.shapes:
+            return result
+        seen = self.see(result)
+        name = getattr(func, "__name__", "")
+        if seen is not result and name.endswith("_") and not name.endswith("__"):
+            return result.copy_(seen)  # the caller may go on with the tensor that was changed in place
+        return seen
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The one matrix of scores that a loss of embeddings reads.
+
+    Args:
+        places: which of the matrices it is, counted in the order of their making, and whether candidates are its rows.
+            A loss may make it several times.
+        sign: -1 where it holds distances.
+        metric: of `cocos.scores.METRICS`, where `sign * matrix` is `factor * metric + offset`; None: none of them.
+        factor: above 0; 1 where the metric is none of them.
+        offset: see `metric`.
+        whole: the loss reads its embeddings in no other way.
+    """
+
+    places: tuple[tuple[int, bool], ...]
+    sign: int
+    metric: str | None
+    factor: float
+    offset: float
+    whole: bool
+
+    def moved(self, change: Tensor, scores: Tensor, name: str) -> See:
+        """A function that adds a change of the scores to the matrix, in units of the metric.
+
+        Args:
+            change: (Q, C).
+            scores: (Q, C) of the metric, before the change.
+            name: of the loss.
+
+        Raises:
+            InputError: when it is called: the matrix is not where it was.
+        """
+        turned, place = dict(self.places), -1
+
+        def see(matrix: Tensor) -> Tensor:
+            nonlocal place
+            place += 1
+            if place not in turned:
+                return matrix
+            own = matrix.T if turned[place] else matrix
+            if self.metric and not _close(self.sign * own, self.factor * scores + self.offset, COARSE):
+                raise InputError(f"{name}: it computes its scores in this batch in another way than in the first one")
+            own = own + self.sign * self.factor * change
+            return own.T if turned[place] else own
+
+        return see
+
+
+def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    """Equal up to a part of the largest finite number; the diagonal and what is masked may be infinite."""
+    finite = torch.where(b.isfinite(), b, 0).detach().abs()
+    return torch.allclose(a, b, rtol=tolerance, atol=tolerance * max(finite.max().item(), 1e-30), equal_nan=True)
+
+
+class _Trial:
+    """A loss on random embeddings as long as the given ones: no hinge of it is likely to sleep there.
+
+    Args:
+        call: the loss.
+        query: (Q, D).
+        candidate: (C, D).
+        near: on the given embeddings and others near them, for a loss that fails on random ones.
+    """
+
+    def __init__(self, call: Call, query: Tensor, candidate: Tensor, *, near: bool):
+        self.call, self.query, self.candidate, self.near = call, query, candidate, near
+        self.shared, self.shape = candidate is query, (len(query), len(candidate))
+        self.generator = torch.Generator().manual_seed(0)
+        self.tolerance = TOLERANCE.get(query.dtype, COARSE)
+        self.base = self.fresh()
+        self.kept: list[Tensor] = []
+        self.value = self.run(self.base, self._keep).detach()
+
+    def _keep(self, matrix: Tensor) -> Tensor:
+        self.kept.append(matrix.detach().clone())
+        return matrix
+
+    def run(self, rows: tuple[Tensor, Tensor], see: See) -> Tensor:
+        with torch.no_grad(), seeded(self.query.device):
+            return self.call(*rows, see)
+
+    def fresh(self, turn: int = 0) -> tuple[Tensor, Tensor]:
+        """Other embeddings; their norms change places by so many rows."""
+
+        def like(rows: Tensor) -> Tensor:
+            ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
+            if self.near:
+                return rows * (1 + 0.05 * ways)
+            return ways / ways.norm(dim=1, keepdim=True) * rows.norm(dim=1, keepdim=True).roll(turn, 0)
+
+        query = like(self.query)
+        return (query, query) if self.shared else (query, like(self.candidate))
+
+    def with_row(self, side: int, index: int, row: Tensor) -> tuple[Tensor, Tensor]:
+        """The embeddings with one query (side 0) or candidate (side 1) replaced."""
+        changed = self.base[side].clone()
+        changed[index] = row
+        if self.shared:
+            return changed, changed
+        return (changed, self.base[1]) if side == 0 else (self.base[0], changed)
+
+    def changes(self, rows: tuple[Tensor, Tensor], see: See | None = None) -> list[Tensor | None]:
+        """Where each matrix is another one with these embeddings, or under `see`; None where it is not made."""
+        found: list[Tensor | None] = []
+
+        def look(matrix: Tensor) -> Tensor:
+            place = len(found)
+            if place < len(self.kept) and self.kept[place].shape == matrix.shape:
+                old = self.kept[place]
+                size = torch.where(old.isfinite(), old, 0).abs().max().item()
+                same = torch.isclose(matrix, old, rtol=self.tolerance, atol=self.tolerance * size, equal_nan=True)
+                found.append(~same)
+            else:
+                found.append(None)
+            return see(matrix) if see else matrix
+
+        self.run(rows, look)
+        return found + [None] * (len(self.kept) - len(found))
+
+    def own(self, place: int, turned: bool) -> Tensor:
+        return self.kept[place].T if turned else self.kept[place]
+
+    def candidates(self) -> list[tuple[int, bool]]:
+        """Matrices of which each entry hangs on its own query and its own candidate, and on nothing else."""
+        i, j = 0, self.shape[1] - 1
+        other = self.fresh()
+        by_query = self.changes(self.with_row(0, i, other[0][i]))
+        by_candidate = self.changes(self.with_row(1, j, other[1][j]))
+        row = torch.zeros(self.shape, dtype=torch.bool, device=self.query.device)
+        column = row.clone()
+        row[i], column[:, j] = True, True
+        if self.shared:
+            row[:, i], column[j] = True, True
+        found = []
+        for place, (a, b) in enumerate(zip(by_query, by_candidate, strict=False)):
+            for turned in (False,) if self.shared else (False, True):
+                if a is None or b is None or tuple(a.shape) != (self.shape[::-1] if turned else self.shape):
+                    continue
+                first, second = (a.T, b.T) if turned else (a, b)
+                inside = not (first & ~row).any() and not (second & ~column).any()
+                if inside and first[i, j] and second[i, j]:
+                    found.append((place, turned))
+                    break
+        return found
+
+    def held(self, group: list[tuple[int, bool]]) -> bool:
+        """The loss stays what it is under other embeddings where these matrices are held."""
+        places, place = {p for p, _ in group}, -1
+
+        def see(matrix: Tensor) -> Tensor:
+            nonlocal place
+            place += 1
+            hold = place in places and self.kept[place].shape == matrix.shape
+            return self.kept[place].clone() if hold else matrix
+
+        value = self.run(self.fresh(turn=1), see)
+        return value.shape == self.value.shape and _close(value, self.value, 1e3 * self.tolerance)
+
+    def moved_by(self, group: list[tuple[int, bool]]) -> list[bool]:
+        """Which matrices are made from these."""
+        turned, place = dict(group), -1
+        bump = torch.rand(self.shape, generator=self.generator, dtype=torch.float64).to(self.query)
+        bump = bump * max(1e-4, 30 * self.tolerance)  # small: what the loss does with its scores may have bounds
+
+        def see(matrix: Tensor) -> Tensor:
+            nonlocal place
+            place += 1
+            return matrix + (bump.T if turned[place] else bump) if place in turned else matrix
+
+        return [change is None or bool(change.any()) for change in self.changes(self.base, see)]
+
+    def sign(self, place: tuple[int, bool]) -> int:
+        """-1 where a query that comes close to the longest candidate has the lowest entry of its row there."""
+        j = int(self.base[1].norm(dim=1).argmax())
+        i = 0 if j or not self.shared else 1
+        close = 0.99 * self.base[1][j] + 0.01 * self.base[0][i]
+        found: list[Tensor] = []
+        self.run(self.with_row(0, i, close), lambda matrix: found.append(matrix.detach().clone()) or matrix)
+        row = (found[place[0]].T if place[1] else found[place[0]])[i]
+        others = torch.arange(len(row), device=row.device) != j
+        if self.shared:
+            others[i] = False
+        return -1 if (row[j] < row[others]).all() else 1
+
+    def named(self, own: Tensor) -> tuple[str | None, float, float]:
+        """The metric that these scores are, and the factor and the offset of it."""
+        off = ~torch.eye(len(own), dtype=torch.bool, device=own.device) if self.shared else torch.ones_like(own) > 0
+        values = own[off]
+        for name in KNOWN:
+            metric = METRICS[name](*self.base)[off]
+            centred = metric - metric.mean()
+            factor = ((values - values.mean()) * centred).sum() / centred.square().sum()
+            factor = 1.0 if abs(factor.item() - 1) < self.tolerance else factor.item()
+            offset = (values - factor * metric).mean().item()
+            offset = 0.0 if abs(offset) < self.tolerance * metric.abs().max().item() else offset
+            if factor > 0 and _close(factor * metric + offset, values, 10 * self.tolerance):
+                return name, factor, offset
+        return None, 1.0, 0.0
+
+
+def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
+    """The matrix of scores through which a loss reads its embeddings; None where there is none, or several.
+
+    The loss is run on random embeddings. A matrix of scores is one of which an entry changes with its own query and its
+    own candidate and with no other; and the loss must not change when all embeddings do, but the matrix is held. So it
+    does not matter by which functions the scores are computed, and gradients are not needed.
+
+    Args:
+        call: the loss as a function of queries, candidates and `see`, which it calls with its matrices.
+        query: (Q, D).
+        candidate: (C, D), the same object in a labelled set.
+    """
+    if len(candidate) < 2:
+        return None
+    try:
+        return _cut(_Trial(call, query, candidate, near=False))
+    except InputError:
+        return _cut(_Trial(call, query, candidate, near=True))
+
+
+def _cut(trial: _Trial) -> Cut | None:
+    groups: list[list[tuple[int, bool]]] = []
+    for each in trial.candidates():
+        same = (g for g in groups if _close(trial.own(*each), trial.own(*g[0]), trial.tolerance))
+        equal = next(same, None)
+        if equal is None:
+            groups.append([each])
+        else:
+            equal.append(each)
+    if not groups or trial.held([]):
+        return None
+    whole = next((group for group in groups if trial.held(group)), None)
+    chosen = whole or groups[0]
+    places = [chosen[0]]  # copies of a matrix follow it; those that are computed anew do not
+    while True:
+        follows = trial.moved_by(places)
+        apart = [each for each in chosen if each not in places and not follows[each[0]]]
+        if not apart:
+            break
+        places.append(apart[0])
+    if whole is None and any(not follows[group[0][0]] for group in groups if group is not chosen):
+        return None
+    sign = trial.sign(chosen[0])
+    metric, factor, offset = trial.named(sign * trial.own(*chosen[0]))
+    return Cut(tuple(places), sign, metric, factor, offset, whole is not None)

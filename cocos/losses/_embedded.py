@@ -1,0 +1,254 @@
+"""A loss of embeddings: its scores are found and weighed as those of any loss, or else its candidates' influence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.losses._cut import Cut, See, find, seeded
+from cocos.losses._foreign import UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
+from cocos.scores import METRICS, Pairs
+
+__all__ = ["Embedded"]
+
+Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
+
+INFLUENCE = (
+    "influence matrix: the length of the derivative of each query's loss with respect to each candidate, since it "
+    "reads no single matrix of scores; it has no sign, so all of it is push and there is no pull"
+)
+
+
+def _unseen(matrix: Tensor) -> Tensor:
+    return matrix
+
+
+def _with(part: Embeddings, query: Tensor, candidate: Tensor) -> Embeddings:
+    """The same rows with other vectors; not checked, for autograd and torch.func."""
+    other = object.__new__(Embeddings)
+    other.__dict__.update(part.__dict__, query=query, candidate=candidate)
+    return other
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    r"""A loss of embeddings that is somebody else's.
+
+    Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
+    (`cocos.losses._cut`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j on the
+    loss of query i. Which of them it is shows with the first batch: see `bind`.
+
+    Args:
+        spelling: what `cocos.losses.load` takes.
+        given: the parameters that were given.
+        calls: (rows, queries, candidates, see) -> (Q,) or (): ways to run it and to look at its matrices, the first of
+            which that finds the scores is taken.
+        matching: "labels" where it is told the groups, "rows" where row i matches row i.
+        needs: "one set" where it has no place for other candidates, "proxies" where they must be class proxies.
+        sample: `pairs` or `groups`.
+        reduction: "mean" where one number that it returns is known to be a mean over the queries.
+        sorted_by_group: it is handed the samples, or the proxies, in the order of their groups.
+        unit_: natural size of one weight; None: the largest weight of a negative in the batch.
+        metric: of the scores in its Pairs.
+        cut: where its scores are.
+        weights: "score" or "influence".
+        notes: what the user should know, a sentence each.
+        bound: the fields above are settled.
+    """
+
+    spelling: str
+    given: dict
+    calls: tuple[Call, ...]
+    matching: str
+    sample: str
+    needs: str | None = None
+    reduction: str | None = None
+    sorted_by_group: bool = False
+    unit_: float | None = None
+    metric: str = "cosine"
+    cut: Cut | None = None
+    weights: str = "score"
+    notes: tuple[str, ...] = ()
+    bound: bool = False
+    reads: ClassVar[str] = "embeddings"
+    couples: ClassVar[str] = "batch"
+    gradient: ClassVar[str] = "autograd"
+    balanced: ClassVar[bool] = False
+
+    def __repr__(self):
+        return shown(self.spelling, self.given)
+
+    @property
+    def own_scores(self) -> bool:
+        """Its weights are of scores that are no metric of cocos: weights of other losses cannot be added to them."""
+        return self.bound and (self.cut is None or self.cut.metric is None)
+
+    def _rows(self, pairs: Pairs) -> Embeddings:
+        """The rows of a batch.
+
+        Raises:
+            InputError: there are none, or they do not match row by row where they must.
+        """
+        part = pairs.embeddings
+        if part is None:
+            raise InputError(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
+        queries, candidates = pairs.positive.shape
+        own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
+        if self.matching == "rows" and not own:
+            raise InputError(
+                f"{self.spelling}: it is told no labels, so query i must match candidate i, which is not so here; draw "
+                "pairs of two sides (--sample pairs)"
+            )
+        if self.needs == "one set" and not part.shared:
+            raise InputError(
+                f"{self.spelling}: it reads one labelled set, and there are two, queries and candidates; give a file "
+                "with embeddings and labels, or a loss of (query, candidate)"
+            )
+        if self.needs == "proxies" and not part.proxies:
+            raise InputError(
+                f"{self.spelling}: it compares samples with class proxies, and these embeddings have none; add the "
+                "arrays proxies and proxy_labels to the file"
+            )
+        return part
+
+    def fits(self, pairs: Pairs) -> bool:
+        """It can be told these rows: of a labelled set, of class proxies, or in pairs, where it needs that."""
+        try:
+            return self._rows(pairs) is not None
+        except InputError:
+            return False
+
+    def _order(self, part: Embeddings) -> tuple[Tensor, Tensor]:
+        """Row numbers of queries and candidates in the order in which the loss is handed them."""
+        rows = torch.arange(len(part.query), device=part.query.device)
+        columns = torch.arange(len(part.candidate), device=part.query.device)
+        if self.sorted_by_group and part.shared:
+            rows = columns = part.query_group.argsort(stable=True)
+        elif self.sorted_by_group and part.proxies:
+            columns = part.candidate_group.argsort(stable=True)
+        return rows, columns
+
+    def _ordered(self, part: Embeddings, rows: Tensor, columns: Tensor) -> Embeddings:
+        """The rows in that order; a labelled set is one matrix, two sides are never the same object."""
+        ordered = part.rows(rows, columns)
+        return _with(ordered, ordered.query, ordered.query if part.shared else ordered.candidate.clone())
+
+    def _run(self, call: Call, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
+        """The loss of ordered rows, (Q,) or (), a known mean as a sum."""
+        with guarded(self.spelling), seeded(query.device):
+            value = call(part, query, candidate, see)
+        value = checked(self.spelling, value, len(query))
+        return value * len(query) if self.reduction == "mean" and not value.ndim else value
+
+    def _value(self, part: Embeddings, change: Tensor | None = None) -> Tensor:
+        """The loss, (Q,) or (), with a change of its scores, (Q, C)."""
+        rows, columns = self._order(part)
+        ordered = self._ordered(part, rows, columns)
+        see = _unseen
+        if self.cut and change is not None:
+            scores = METRICS[self.metric](ordered.query, ordered.candidate)
+            see = self.cut.moved(change[rows][:, columns], scores, self.spelling)
+        value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, see)
+        return value[rows.argsort()] if value.ndim else value
+
+    def bind(self, pairs: Pairs) -> "Embedded":
+        """The same loss, where it is settled from one batch what its weights are.
+
+        Raises:
+            InputError: it returns one number, and its scores are not to be found; or it cannot read these embeddings.
+        """
+        if self.bound:
+            return self
+        part = self._rows(pairs)
+        ordered = self._ordered(part, *self._order(part))
+        value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, _unseen)
+        found = []
+        for call in self.calls:
+
+            def run(query: Tensor, candidate: Tensor, see: See, call: Call = call) -> Tensor:
+                return self._run(call, ordered, query, candidate, see)
+
+            cut = find(run, ordered.query, ordered.candidate)
+            if cut and cut.whole:
+                return self._settled(call, cut, value)
+            found += [(call, cut)] if cut else []
+        if value.ndim:
+            notes = (INFLUENCE, *(() if self.unit_ else (UNIT,)))
+            return replace(self, calls=self.calls[:1], weights="influence", notes=notes, bound=True)
+        if found:
+            return self._settled(*found[0], value)
+        raise InputError(
+            f"{self.spelling}: it returns one number and no single matrix of scores was seen in it, so the parts of "
+            'the queries cannot be told; let it return one loss per query (reduction="none"), or take scores'
+        )
+
+    def _settled(self, call: Call, cut: Cut, value: Tensor) -> "Embedded":
+        """Bound to the scores that were found."""
+        if cut.metric is None:
+            what = "minus the distances that it computes" if cut.sign < 0 else "the scores that it computes"
+            notes = [f"its weights are of {what}, which are no metric of cocos, by autograd"]
+        else:
+            scaled = "" if cut.factor == 1 else f" (it multiplies them by {cut.factor:.6g})"
+            notes = [f"its weights are of {cut.metric.replace('_', ' ')} scores{scaled}, by autograd"]
+        if not cut.whole:
+            notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
+        notes += reduced(value, self.reduction)
+        if self.unit_ is None:
+            notes.append(UNIT)
+        metric = cut.metric or self.metric
+        return replace(self, calls=(call,), cut=cut, metric=metric, notes=tuple(notes), bound=True)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,); an equal part of it for each where it returns one number.
+
+        It follows `pairs.scores` where its scores were found: what they are away from those of the embeddings is added.
+
+        Raises:
+            InputError: its gradient in the scores is asked for, and it weighs none.
+        """
+        loss = self.bind(pairs)
+        part = loss._rows(pairs)
+        if loss.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
+            raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")
+        change = None
+        if loss.cut:
+            change = pairs.scores - METRICS[self.metric](part.query, part.candidate)
+        value = loss._value(part, change)
+        return value if value.ndim else (value / len(pairs.scores)).expand(len(pairs.scores))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask.
+
+        Raises:
+            InputError: the loss is NaN or infinite, or its scores are computed in another way than in the first batch.
+        """
+        loss = self.bind(pairs)
+        part = loss._rows(pairs)
+        with torch.enable_grad():
+            if loss.weights == "influence":
+                found = loss._influence(part)
+            else:
+                change = torch.zeros_like(pairs.scores).requires_grad_()
+                value = loss._value(part, change)
+                finite(self.spelling, value)
+                found = gradient(value, change)
+        return torch.where(pairs.positive | pairs.negative, found, 0)
+
+    def _influence(self, part: Embeddings) -> Tensor:
+        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
+        leaf = part.candidate.detach().clone().requires_grad_()
+        value = self._value(_with(part, leaf if part.shared else part.query, leaf))
+        finite(self.spelling, value)
+        return torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """The unit of weights that are known already, ()."""
+        return heaviest(weights, pairs) if self.unit_ is None else weights.new_tensor(self.unit_)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """The unit that was given, or the largest weight of a negative in the batch, ()."""
+        return pairs.scores.new_tensor(self.unit_) if self.unit_ else self.unit_of(self.weight(pairs), pairs)

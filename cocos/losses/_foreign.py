@@ -1,0 +1,107 @@
+"""What all code of others shares here: its exceptions become sentences, its results are checked."""
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos.errors import InputError, rows
+from cocos.scores import Pairs
+
+__all__ = ["UNIT", "checked", "finite", "gradient", "guarded", "heaviest", "reduced", "shown"]
+
+UNIT = (
+    "a share is a part of the largest weight of a negative in the batch, since its natural unit is not known (-p unit=)"
+)
+LIBRARIES = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the innermost frame that is neither of PyTorch nor of cocos."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, "<"))]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+
+
+def shown(spelling: str, given: dict) -> str:
+    """A loss and its parameters on one short line, of a file only its name."""
+    return f"{spelling.rpartition('/')[-1]}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
+@contextmanager
+def guarded(name: str, *, while_: str = "") -> Generator[None]:
+    """An exception of code that is not ours is one sentence, and what it prints goes to stderr.
+
+    Raises:
+        InputError: naming the loss, the exception and where it was raised.
+    """
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SyntaxError):
+            where = f" ({error.filename}:{error.lineno})"
+            text = error.msg
+        else:
+            where, text = _place(error), " ".join(str(error).split())[:300]
+        hint = "; with --dtype float32 it sees the dtype of training" if "Double" in text or "Float" in text else ""
+        raise InputError(f"{name}{while_}: {type(error).__name__}: {text}{where}{hint}") from error
+
+
+def checked(name: str, value, queries: int) -> Tensor:
+    """What a loss returned, (Q,) or ().
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"{name}: returned a {type(value).__name__}, expected one loss per query, ({queries},), or one number"
+        )
+    if tuple(value.shape) not in {(), (queries,)}:
+        raise InputError(
+            f"{name}: returned shape {tuple(value.shape)}, expected one loss per query, ({queries},), or one number"
+        )
+    return value
+
+
+def finite(name: str, value: Tensor) -> None:
+    """Refuse a loss that is not a number.
+
+    Raises:
+        InputError: naming the queries.
+    """
+    bad = (~value.isfinite()).reshape(-1).nonzero().flatten().tolist()
+    if bad:
+        where = f" for {rows(bad).replace('row', 'query', 1).replace('querys', 'queries')}" if value.ndim else ""
+        raise InputError(f"{name}: returned NaN or infinity{where} of the batch")
+
+
+def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
+    """∂ Σ value / ∂ leaf, zero where the value does not hang on it; torch.func would refuse some code of others."""
+    if not value.requires_grad:
+        return torch.zeros_like(leaf)
+    (found,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
+    return torch.zeros_like(leaf) if found is None else found
+
+
+def heaviest(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Largest weight of a negative in the batch, (), the unit of losses that have no natural one; 1 where all are 0."""
+    largest = torch.where(pairs.negative, weights.abs(), 0).max()
+    return torch.where(largest > 0, largest, 1)
+
+
+def reduced(value: Tensor, reduction: str | None) -> list[str]:
+    """A sentence on a loss that returns one number."""
+    if value.ndim:
+        return []
+    if reduction == "mean":
+        return ["it returns a mean over the queries, counted as a sum"]
+    return [] if reduction == "sum" else ["it returns one number: its weights are of the loss as reduced by it"]

@@ -1,0 +1,314 @@
+"""Any loss of pytorch-metric-learning, as it is: `pml:CircleLoss`."""
+
+import contextlib
+import importlib
+import inspect
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+from cocos.losses._cut import See, Watch
+from cocos.losses._embedded import Embedded
+from cocos.losses._foreign import guarded
+from cocos.losses._signature import literal, parameters_of
+
+__all__ = ["PREFIX", "canonical", "known", "load"]
+
+PREFIX = "pml:"
+LIBRARY = "pytorch_metric_learning"
+OBJECTS = {  # arguments that are objects of the library, by their classes' names
+    "distance": "distances",
+    "reducer": "reducers",
+    "miner": "miners",
+    "embedding_regularizer": "regularizers",
+    "weight_regularizer": "regularizers",
+}
+SIZES = {"num_classes": "classes", "embedding_size": "width", "descriptors_dim": "width"}
+PER_CLASS = ("centers_per_class", "sub_centers")
+OWN_REDUCER = ("ProxyAnchorLoss",)  # its elements are proxies, not queries
+CLASSES, WIDTH = 5, 3  # of the trial that shows which way its proxies lie
+UNUSABLE = {
+    "BaseLossWrapper": "it is a base class",
+    "BaseMetricLossFunction": "it is a base class",
+    "GenericPairLoss": "it is a base class",
+    "EmbeddingRegularizerMixin": "it is a part of a class",
+    "WeightRegularizerMixin": "it is a part of a class",
+    "CrossBatchMemory": "it keeps embeddings of earlier batches, which a frozen model does not have; name the loss in "
+    "it and take a larger batch",
+    "SelfSupervisedLoss": "it only makes labels for another loss; name that loss, with its groups in the file",
+    "MultipleLosses": "it only adds losses; write the sum, like pml:TripletMarginLoss+0.5*pml:ContrastiveLoss",
+    "ManifoldLoss": "it draws its classes at random, so it has no positives and negatives of the batch to count",
+    "VICRegLoss": "it compares the dimensions of embeddings, so it has no negatives to count",
+}
+
+
+def _library(part: str):
+    """A module of the library.
+
+    Raises:
+        InputError: it is not installed.
+        ModuleNotFoundError: it is, and a package that it needs is not.
+    """
+    try:
+        return importlib.import_module(f"{LIBRARY}.{part}")
+    except ModuleNotFoundError as error:
+        if error.name != LIBRARY:
+            raise
+        raise InputError(
+            "a loss with pml: needs pytorch-metric-learning; pip install pytorch-metric-learning"
+        ) from None
+
+
+def _classes(part: str) -> dict[str, type]:
+    return {name: value for name, value in vars(_library(part)).items() if isinstance(value, type)}
+
+
+def _class(spelling: str) -> type:
+    """The class that is named; capitals do not matter, nor does the ending `Loss`.
+
+    Raises:
+        InputError: there is none, or it cannot be counted.
+    """
+    name, classes = spelling[len(PREFIX) :].strip(), _classes("losses")
+    for each in classes:
+        if name.lower() in {each.lower(), each.lower().removesuffix("loss")}:
+            if each in UNUSABLE:
+                raise InputError(f"loss {PREFIX}{each}: {UNUSABLE[each]}")
+            return classes[each]
+    raise InputError(nearest("loss of pytorch-metric-learning", name, classes.keys() - UNUSABLE.keys()))
+
+
+def canonical(spelling: str) -> str:
+    """The name as the library writes it."""
+    return f"{PREFIX}{_class(spelling).__name__}"
+
+
+def _arguments(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters of the constructor, those that it hands on to its base classes too."""
+    found = {}
+    for base in cls.__mro__:
+        if base is nn.Module:
+            break
+        for name, parameter in inspect.signature(base.__init__).parameters.items():
+            if parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD} and name != "self":
+                found.setdefault(name, parameter)
+    return found
+
+
+def known(spelling: str) -> set[str]:
+    """Names of the parameters that it takes."""
+    return _arguments(_class(spelling)).keys() - SIZES.keys() | {"miner", "unit"}
+
+
+def _object(spelling: str, name: str, chosen: str, arguments: dict):
+    """An object of the library by the name of its class.
+
+    Raises:
+        InputError: no such class, or an argument that it does not take.
+    """
+    classes = _classes(OBJECTS[name])
+    if chosen not in classes:
+        raise InputError(nearest(f"{name} of {spelling}", str(chosen), classes))
+    takes = _arguments(classes[chosen])
+    for each in arguments:
+        if each not in takes:
+            raise InputError(nearest(f"parameter of {name} {chosen}", each, takes))
+    with guarded(f"{spelling}, {name} {chosen}"):
+        return classes[chosen](**arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class _Library:
+    """A loss of the library, built anew for every batch: some remember what they have seen.
+
+    Args:
+        spelling: its name.
+        cls: its class.
+        given: plain arguments.
+        objects: name -> (class, its arguments).
+        proxies: the parameter that holds its proxies, and whether a proxy is a row of it; None without proxies.
+        watched: look at all matrices that PyTorch computes, not only at those of its distance.
+    """
+
+    spelling: str
+    cls: type
+    given: dict
+    objects: dict[str, tuple[str, dict]]
+    proxies: tuple[str, bool] | None = None
+    watched: bool = False
+
+    def build(self, classes: int, width: int, per_class: int = 1) -> nn.Module:
+        """The module, for so many classes; its parts add up over the batch unless a reducer was chosen."""
+        takes = _arguments(self.cls)
+        sizes = {"classes": classes, "width": width}
+        own = {name: sizes[size] for name, size in SIZES.items() if name in takes}
+        own |= {name: per_class for name in PER_CLASS if name in takes}
+        parts = {
+            name: _object(self.spelling, name, *self.objects[name])
+            for name in OBJECTS
+            if name in self.objects and name in takes
+        }
+        with guarded(self.spelling), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = self.cls(**own | self.given, **parts)
+            if "reducer" not in parts and self.cls.__name__ not in OWN_REDUCER:
+                module.reducer = _library("reducers").DoNothingReducer()
+        return module
+
+    def __call__(self, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Tensor:
+        """The loss of each query, (Q,), where it has one, else of the batch, ().
+
+        Samples, and proxies, come in the order of their classes.
+
+        Raises:
+            InputError: the classes do not have as many proxies as it wants, or it has no place for other candidates.
+            ValueError: of the library itself.
+        """
+        (labels, reference), arguments, state = self._labels(part), {}, {}
+        per_class = 1
+        if self.proxies:
+            labels, per_class = self._of_proxies(part)
+            state = {self.proxies[0]: candidate if self.proxies[1] else candidate.T}
+        elif not part.shared:  # other tensors than the queries': the library takes the same object for the same samples
+            arguments = {"ref_emb": candidate, "ref_labels": reference}
+        module = self.build(len(part.candidate) // per_class, query.shape[1], per_class).to(query.device)
+        if "miner" in self.objects:
+            miner = _object(self.spelling, "miner", *self.objects["miner"])
+            others = () if part.shared or self.proxies else (part.candidate.detach(), reference)
+            arguments["indices_tuple"] = miner(part.query.detach(), labels, *others)  # what it chooses has no gradient
+        shape = (len(query), len(candidate))
+        watch = Watch(shape, see) if self.watched else contextlib.nullcontext()
+        if not self.watched:
+            module.distance.register_forward_hook(
+                lambda _, given, matrix: see(matrix) if matrix.shape == shape else matrix
+            )
+        try:
+            with watch, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = torch.func.functional_call(module, state, (query, labels), arguments)
+        except ValueError as error:
+            if "ref_emb is not supported" not in str(error):
+                raise
+            raise InputError(
+                f"{self.spelling}: it reads one labelled set, and there are queries and other candidates; give a file "
+                "with embeddings and labels"
+            ) from None
+        return _summed(result, query) if isinstance(result, dict) else result
+
+    def _labels(self, part: Embeddings) -> tuple[Tensor, Tensor]:
+        """Small numbers for the groups of both sides."""
+        groups = torch.cat([part.query_group, part.candidate_group]).unique(return_inverse=True)[1]
+        return groups[: len(part.query_group)].clone(), groups[len(part.query_group) :].clone()
+
+    def _of_proxies(self, part: Embeddings) -> tuple[Tensor, int]:
+        """The class of each query as a number of its proxies, and how many proxies a class has.
+
+        Raises:
+            InputError: a class has more proxies than the loss can have, or none.
+        """
+        classes, sizes = part.candidate_group.unique(return_counts=True)
+        per_class = int(sizes[0])
+        if (sizes != per_class).any():
+            raise InputError(
+                f"{self.spelling}: classes with {int(sizes.min())} to {int(sizes.max())} proxies, expected one number"
+            )
+        if per_class > 1 and not set(PER_CLASS) & _arguments(self.cls).keys():
+            raise InputError(f"{self.spelling}: {per_class} proxies a class, and it has one")
+        labels = torch.searchsorted(classes, part.query_group)
+        found = torch.isin(part.query_group, classes)
+        if not found.all():
+            raise InputError(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
+        return labels, per_class
+
+
+def _summed(parts: dict, query: Tensor) -> Tensor:
+    """What a loss that was not reduced holds for each query, (Q,); its sum, (), where a part of it belongs to none."""
+    totals, of_batch = query.new_zeros(len(query)), None
+    for part in parts.values():
+        values, indices = part["losses"], part["indices"]
+        if not isinstance(values, Tensor):
+            continue
+        if part["reduction_type"] == "already_reduced":
+            of_batch = values.sum() + (0 if of_batch is None else of_batch)
+            continue
+        anchors = indices if isinstance(indices, Tensor) else indices[0]
+        totals = totals.index_add(0, anchors, values.reshape(-1).to(totals.dtype))
+    return totals if of_batch is None else totals.sum() + of_batch
+
+
+def _proxies(loss: _Library) -> tuple[str, bool] | None:
+    """The parameter that holds one proxy a class, by its shape in a trial."""
+    for name, parameter in loss.build(CLASSES, WIDTH).named_parameters():
+        if tuple(parameter.shape) in {(CLASSES, WIDTH), (WIDTH, CLASSES)}:
+            return name, parameter.shape[0] == CLASSES
+    return None
+
+
+def _default_distance(cls: type, arguments: dict) -> tuple[str, dict]:
+    """The distance that a loss has by itself, with some arguments changed."""
+    default = cls.get_default_distance(None)
+    plain = type(default)()
+    kept = {name: getattr(default, name) for name in _arguments(type(default)) if hasattr(default, name)}
+    return type(default).__name__, {n: v for n, v in kept.items() if v != getattr(plain, n)} | arguments
+
+
+def load(spelling: str, given: dict) -> Embedded:
+    """A loss of the library with its own arguments.
+
+    Its distance and its miner are the library's defaults, or the classes that are named (`distance=CosineSimilarity`,
+    `distance.power=2`, `miner=MultiSimilarityMiner`). Its parts add up over the queries, as everywhere here, unless a
+    reducer is named; ProxyAnchorLoss keeps its own.
+
+    Raises:
+        InputError: the library is not installed, or it knows no such loss or argument.
+    """
+    cls = _class(spelling)
+    spelling = f"{PREFIX}{cls.__name__}"
+    takes = known(spelling)
+    own, reserved = parameters_of(spelling, given, takes - {"unit"})
+    for name in reserved.keys() - {"unit"}:
+        raise InputError(nearest(f"parameter of {spelling}", name, takes))
+    plain, objects = {}, {}
+    for name, value in own.items():
+        head, dot, tail = name.partition(".")
+        if head not in takes or (dot and head not in OBJECTS):
+            raise InputError(nearest(f"parameter of {spelling}", name, takes))
+        if head not in OBJECTS:
+            plain[name] = literal(value)
+        elif not dot:
+            objects[head] = (str(value), objects.get(head, (None, {}))[1])
+        else:
+            objects[head] = (
+                objects.get(head, (None, {}))[0],
+                {**objects.get(head, (None, {}))[1], tail: literal(value)},
+            )
+    if objects.get("distance", ("",))[0] is None:
+        objects["distance"] = _default_distance(cls, objects["distance"][1])
+    for head, (name, _) in objects.items():
+        if name is None:
+            raise InputError(f"{spelling}: a parameter of its {head} is given; name the {head} too, {head}=...")
+    needed = [
+        name
+        for name, p in _arguments(cls).items()
+        if p.default is p.empty and name not in plain.keys() | SIZES.keys() | {"mat_based_loss"}
+    ]
+    if needed:
+        raise InputError(f"{spelling}: it needs {' and '.join(needed)}: -p {needed[0]}=...")
+    loss = _Library(spelling, cls, plain, objects)
+    loss = replace(loss, proxies=_proxies(loss))
+    if "miner" in objects:
+        _object(spelling, "miner", *objects["miner"])
+    return Embedded(
+        spelling,
+        {name: literal(value) for name, value in given.items()},
+        (loss, replace(loss, watched=True)),
+        matching="labels",
+        sample="groups",
+        needs="proxies" if loss.proxies else None,
+        sorted_by_group=True,
+        unit_=reserved.get("unit"),
+    )

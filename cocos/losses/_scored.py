@@ -1,0 +1,226 @@
+"""A callable of the user's that reads scores or Pairs, as a loss."""
+
+import contextlib
+import copy
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.errors import InputError
+from cocos.losses._cut import seeded
+from cocos.losses._foreign import UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
+from cocos.losses._signature import named, signature_of
+from cocos.scores import Pairs
+
+__all__ = ["OfScores", "Told"]
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """A callable of the user's, and what it is told.
+
+    Args:
+        spelling: its name.
+        target: the callable.
+        roles: role -> name of the parameter, or its place as a number.
+        given: parameters of its own.
+    """
+
+    spelling: str
+    target: object
+    roles: dict[str, str]
+    given: dict
+
+    def __call__(self, told: dict, like: Tensor):
+        """Its result for these values of the roles, one loss per query where it can be had.
+
+        Args:
+            told: role -> value.
+            like: (Q, ...), of the device and the dtype that a module is moved to.
+        """
+        values = {name: told[role] for role, name in self.roles.items()}
+        positional = [values[str(i)] for i in range(len(values)) if str(i) in values]
+        keywords = {name: value for name, value in values.items() if not name.isdigit()} | self.given
+        if self.reduction:
+            none = {} if isinstance(self.target, torch.nn.Module) else {"reduction": "none"}
+            with contextlib.suppress(Exception):  # what is wrong shows below, where it is called as it was given
+                result = self._fresh(like, reduction="none")(*positional, **keywords, **none)
+                if isinstance(result, Tensor) and tuple(result.shape) == (len(like),):
+                    return result
+        return self._fresh(like)(*positional, **keywords)
+
+    @property
+    def reduction(self) -> str | None:
+        """What a module or function says of itself, "mean" or "sum"; None where it does not, or the user chose it."""
+        if isinstance(self.target, torch.nn.Module):
+            found = getattr(self.target, "reduction", None)
+        else:
+            parameter = named(signature_of(self.target)).get("reduction")
+            found = None if parameter is None or "reduction" in self.given else parameter.default
+        return found if found in {"mean", "sum"} else None
+
+    def _fresh(self, like: Tensor, reduction: str | None = None):
+        """A copy of a module, since it may remember what it has seen; anything else is itself."""
+        if not isinstance(self.target, torch.nn.Module):
+            return self.target
+        module = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
+        if reduction:
+            module.reduction = reduction
+        return module
+
+
+@dataclass(frozen=True, eq=False)
+class OfScores:
+    """A loss of the user's that reads scores or Pairs.
+
+    Args:
+        spelling: what `cocos.losses.load` takes.
+        given: the parameters that were given.
+        call: the callable and what it is told.
+        target: where `metric`, `couples`, `weight`, `unit` and the like are looked for: an object of the protocol
+            `cocos.losses.Loss` has them, a function may have some.
+        metric_: of the scores; None: what the target says, or cosine.
+        unit_: natural size of one weight; None: what the target says, or the largest weight of a negative in the batch.
+        notes: what the user should know, a sentence each.
+    """
+
+    spelling: str
+    given: dict
+    call: Told
+    target: object
+    metric_: str | None = None
+    unit_: float | None = None
+    notes: tuple[str, ...] = ()
+    weights: ClassVar[str] = "score"
+
+    def __repr__(self):
+        return shown(self.spelling, self.given)
+
+    @property
+    def metric(self) -> str:
+        """Of the scores that it reads."""
+        return self.metric_ or getattr(self.target, "metric", "cosine")
+
+    @property
+    def couples(self) -> str:
+        """Whether queries share terms: as the target says, else they may."""
+        return getattr(self.target, "couples", "batch")
+
+    @property
+    def gradient(self) -> str:
+        """As the target says; "autograd" for one without a closed form."""
+        return getattr(self.target, "gradient", "exact" if self._closed else "autograd")
+
+    @property
+    def balanced(self) -> bool:
+        """As the target says."""
+        return getattr(self.target, "balanced", False)
+
+    @property
+    def sample(self) -> str:
+        """As the target says, else pairs."""
+        return getattr(self.target, "sample", "pairs")
+
+    @property
+    def matching(self) -> str | None:
+        """By rows where it is told no negatives: what is not positive is negative to it."""
+        roles = self.call.roles
+        return "rows" if "scores" in roles and "negative" not in roles else None
+
+    @property
+    def _closed(self) -> bool:
+        return callable(getattr(self.target, "weight", None))
+
+    def bind(self, pairs: Pairs) -> "OfScores":
+        """The same loss, with what a first batch says of it in its notes; a fault of it shows when it is weighed."""
+        notes = []
+        try:
+            value = self._value(pairs)
+        except InputError:
+            return self
+        if self.gradient == "autograd":
+            notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
+        notes += reduced(value, self.call.reduction)
+        if self.unit_ is None and not callable(getattr(self.target, "unit", None)):
+            notes.append(UNIT)
+        return dataclasses.replace(self, notes=tuple(notes))
+
+    def _told(self, pairs: Pairs) -> dict:
+        """What it is told, without the pairs that take no part where it is told no negatives.
+
+        Raises:
+            InputError: row i must match column i and does not, or no matrix is left without those pairs.
+        """
+        roles = self.call.roles
+        if "pairs" in roles:
+            return {"pairs": pairs}
+        if "negative" in roles:
+            return {"scores": pairs.scores, "positive": pairs.positive, "negative": pairs.negative}
+        scores, positive, known = pairs.scores, pairs.positive, pairs.positive | pairs.negative
+        if "positive" not in roles:
+            square = scores.shape[0] == scores.shape[1]
+            if not square or not torch.equal(positive, torch.eye(len(scores), dtype=torch.bool, device=scores.device)):
+                raise InputError(
+                    f"{self.spelling}: it is told scores alone, so query i must match candidate i and no other, which "
+                    "is not so here; draw pairs of two sides (--sample pairs), or let it take (scores, positive)"
+                )
+        counts = known.sum(dim=1)
+        if not (counts == counts[0]).all():
+            raise InputError(
+                f"{self.spelling}: it is told no negatives, and some pairs are neither positive nor negative; "
+                "let it take (scores, positive, negative)"
+            )
+        if not known.all():  # as a sample and itself in a labelled set
+            place = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, : int(counts[0])]
+            scores, positive = scores.gather(1, place), positive.gather(1, place)
+        return {"scores": scores, "positive": positive}
+
+    def _value(self, pairs: Pairs) -> Tensor:
+        """The loss, (Q,) or (), a known mean as a sum."""
+        told, queries = self._told(pairs), len(pairs.scores)
+        with guarded(self.spelling), seeded(pairs.scores.device):
+            value = self.call(told, pairs.scores)
+        value = checked(self.spelling, value, queries)
+        return value * queries if self.call.reduction == "mean" and not value.ndim else value
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,); an equal part of it for each where it returns one number."""
+        value = self._value(pairs)
+        return value if value.ndim else (value / len(pairs.scores)).expand(len(pairs.scores))
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
+
+        Raises:
+            InputError: the loss is NaN or infinite, or the closed form has the wrong shape.
+        """
+        if self._closed:
+            with guarded(self.spelling):
+                found = self.target.weight(pairs)
+            if not isinstance(found, Tensor) or found.shape != pairs.scores.shape:
+                shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+                raise InputError(f"{self.spelling}: its weights are {shape}, expected {tuple(pairs.scores.shape)}")
+            return found
+        with torch.enable_grad():
+            scores = pairs.scores.detach().clone().requires_grad_()
+            value = self._value(pairs.with_scores(scores))
+            finite(self.spelling, value)
+            found = gradient(value, scores)
+        return torch.where(pairs.positive | pairs.negative, found, 0)
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """The unit of weights that are known already."""
+        if self.unit_ is not None:
+            return weights.new_tensor(self.unit_)
+        if callable(getattr(self.target, "unit", None)):
+            with guarded(self.spelling):
+                return torch.as_tensor(self.target.unit(pairs)).to(weights)
+        return heaviest(weights, pairs)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """The unit that was given, the target's own, or the largest weight of a negative in the batch."""
+        own = self.unit_ is not None or callable(getattr(self.target, "unit", None))
+        return self.unit_of(pairs.scores if own else self.weight(pairs), pairs)

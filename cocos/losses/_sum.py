@@ -1,0 +1,223 @@
+"""Losses added with coefficients: `triplet+0.5*contrastive_cosine`."""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos import losses
+from cocos.errors import InputError, nearest
+from cocos.scores import Pairs
+
+__all__ = ["Sum", "known", "load", "qualified", "terms_of"]
+
+CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
+
+
+def _reads_embeddings(loss) -> bool:
+    return getattr(loss, "reads", "scores") == "embeddings"
+
+
+@dataclass(frozen=True)
+class Sum:
+    r"""Weighted sum of losses of the same scores.
+
+    .. math:: \ell = \sum_t c_t \, \ell_t
+
+    Its weights are the weighted sum of the terms' weights, and its unit that of their units.
+
+    Args:
+        terms: coefficients, above 0, and losses.
+
+    Raises:
+        InputError: two terms read different scores, or match queries and candidates in different ways.
+    """
+
+    terms: tuple[tuple[float, object], ...]
+
+    def __post_init__(self):
+        # Which scores a loss of embeddings has is known when it is bound.
+        sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or getattr(loss, "bound", False)]
+        self._agree({loss.metric: losses.name_of(loss) for loss in sure}, "reads {} scores")
+        matching = {getattr(loss, "matching", None): losses.name_of(loss) for _, loss in self.terms}
+        self._agree({how: name for how, name in matching.items() if how}, "matches queries and candidates by {}")
+
+    def _agree(self, kinds: dict[str, str], words: str) -> None:
+        if len(kinds) > 1:
+            said = " and ".join(f"{name} {words.format(kind.replace('_', ' '))}" for kind, name in kinds.items())
+            raise InputError(f"loss {self.spelling}: {said}, so their weights cannot be added")
+
+    @property
+    def spelling(self) -> str:
+        """The terms as they are written."""
+        return "+".join(("" if c == 1 else f"{c:.15g}*") + losses.name_of(loss) for c, loss in self.terms)
+
+    @property
+    def given(self) -> dict:
+        """Parameters of all terms, with the name of the term before each."""
+        return {f"{losses.name_of(loss)}.{k}": v for _, loss in self.terms for k, v in losses.parameters(loss).items()}
+
+    def __repr__(self):
+        return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
+
+    @property
+    def metric(self) -> str:
+        """The one that all terms read."""
+        return next((loss for _, loss in self.terms if not _reads_embeddings(loss)), self.terms[0][1]).metric
+
+    @property
+    def couples(self) -> str:
+        """That of the first term that couples queries, if any does."""
+        return next((loss.couples for _, loss in self.terms if loss.couples != "query"), "query")
+
+    @property
+    def gradient(self) -> str:
+        """That of the weakest term."""
+        return max((loss.gradient for _, loss in self.terms), key=CAUTION.index)
+
+    @property
+    def balanced(self) -> bool:
+        """All terms are."""
+        return all(loss.balanced for _, loss in self.terms)
+
+    @property
+    def sample(self) -> str:
+        """That of the first term."""
+        return self.terms[0][1].sample
+
+    @property
+    def reads(self) -> str:
+        """`embeddings` where a term does, else `scores`."""
+        return "embeddings" if any(_reads_embeddings(loss) for _, loss in self.terms) else "scores"
+
+    @property
+    def matching(self) -> str | None:
+        """That of the terms that have one."""
+        return next((how for _, loss in self.terms if (how := getattr(loss, "matching", None))), None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Those of the terms."""
+        return tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in getattr(loss, "notes", ()))
+
+    def bind(self, pairs: Pairs) -> "Sum":
+        """The same sum of terms that have seen a batch.
+
+        Raises:
+            InputError: the weights of a term are not of the scores that the others read.
+        """
+        terms = tuple((c, loss.bind(pairs) if hasattr(loss, "bind") else loss) for c, loss in self.terms)
+        for _, loss in terms:
+            if len(terms) > 1 and getattr(loss, "own_scores", False):
+                raise InputError(
+                    f"loss {self.spelling}: the weights of {losses.name_of(loss)} are of scores of its own or of none, "
+                    "so those of the other terms cannot be added to them"
+                )
+        return replace(self, terms=terms)
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,)."""
+        return sum(c * loss(pairs) for c, loss in self.terms)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
+        return sum(c * _weight(loss, pairs) for c, loss in self.bind(pairs).terms)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that has one unit of every term, broadcastable to (Q, C)."""
+        return sum(c * loss.unit(pairs) for c, loss in self.terms)
+
+    def radial(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
+        parts = [c * loss.radial(pairs) for c, loss in self.terms if hasattr(loss, "radial")]
+        return sum(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
+
+
+def _weight(loss, pairs: Pairs) -> Tensor:
+    if hasattr(loss, "weight"):
+        return loss.weight(pairs)
+    return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
+
+
+def terms_of(text: str) -> list[tuple[float, str]] | None:
+    """Coefficients and names of a sum; None where the text is no sum.
+
+    Raises:
+        InputError: a coefficient that is not above 0, or a term without a loss.
+    """
+    if Path(text.rpartition(":")[0]).is_file():
+        return None  # a folder may have a plus in its name
+    parts = re.split(r"(?<![\d.][eE])\+", text)
+    if len(parts) == 1 and "*" not in text:
+        return None
+    found = []
+    for part in parts:
+        coefficient, star, name = part.rpartition("*")
+        try:
+            value = float(coefficient) if star else 1.0
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf or not name.strip():
+            raise InputError(
+                f"loss {text!r}: term {part.strip()!r}, expected a loss, or a number above 0 times one, like 0.5*ntxent"
+            )
+        found.append((value, losses.canonical(name)))
+    return found
+
+
+def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> dict:
+    """The parameters with the name of their term before each.
+
+    Raises:
+        InputError: no term has it, or more than one.
+    """
+    names = [name for _, name in terms]
+    owned = [losses.known(name) for name in names]
+    found = {}
+    for key, value in parameters.items():
+        places = [
+            (name, key.removeprefix(f"{name}."))
+            for name, own in zip(names, owned, strict=True)
+            if key.startswith(f"{name}.") or own is None or key.partition(".")[0] in own
+        ]
+        spelled = [place for place in places if key.startswith(f"{place[0]}.")]
+        places = spelled or places
+        if not places:
+            raise InputError(nearest(f"parameter of {text}", key, known(terms) or ()))
+        if len({name for name, _ in places}) > 1:
+            raise InputError(
+                f"parameter {key!r} of {text}: more than one term has it; write "
+                f"{' or '.join(f'{name}.{own}' for name, own in places)}"
+            )
+        if f"{places[0][0]}.{places[0][1]}" in found:
+            raise InputError(f"parameter {places[0][0]}.{places[0][1]} of {text} is given twice")
+        found[f"{places[0][0]}.{places[0][1]}"] = value
+    return found
+
+
+def known(terms: list[tuple[float, str]]) -> set[str] | None:
+    """Names of the parameters of all terms, with the name of the term before each; None: any."""
+    owned = [(name, losses.known(name)) for _, name in terms]
+    if any(own is None for _, own in owned):
+        return None
+    return {f"{name}.{parameter}" for name, own in owned for parameter in own}
+
+
+def load(text: str, terms: list[tuple[float, str]], parameters: dict) -> Sum:
+    """Build a sum from its terms; a parameter is `TERM.NAME`, or `NAME` where one term alone has it.
+
+    Raises:
+        InputError: a term or a parameter that cannot be used, or a loss that stands in the sum twice.
+    """
+    names = [name for _, name in terms]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"loss {text!r}: {name} stands in it twice; add up its coefficients")
+    chosen: dict[str, dict] = {name: {} for name in names}
+    for key, value in qualified(text, terms, parameters).items():
+        name = next(name for name in sorted(names, key=len, reverse=True) if key.startswith(f"{name}."))
+        chosen[name][key.removeprefix(f"{name}.")] = value
+    return Sum(tuple((c, losses.load(name, chosen[name])) for c, name in terms))

@@ -1,0 +1,47 @@
+"""The same loss in pytorch-metric-learning, where it has it and is installed: value and gradient of the embeddings."""
+
+import importlib.util
+
+from cocos import losses, regimes, scores
+from cocos.measures import _trials
+from cocos.scores import Pairs
+
+__all__ = ["parity"]
+
+LIBRARY = "pytorch_metric_learning"
+LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
+DISTANCES = {
+    "cosine": {"distance": "CosineSimilarity"},
+    "dot": {"distance": "DotProductSimilarity", "distance.normalize_embeddings": False},
+    "euclidean": LENGTH,
+    "squared_euclidean": LENGTH | {"distance.power": 2},
+}
+UNIT, ONE = (1, 3), (1, 3)  # seeds that give unit embeddings to a labelled set, and one positive a query to two sides
+
+
+def _inputs(setting: str, metric: str) -> list[Pairs]:
+    if setting == "labelled":
+        return [regimes.labelled(metric, seed) for seed in UNIT]
+    return [scores.pairs(regimes.embeddings("random", seed), metric=metric) for seed in ONE]
+
+
+def parity(loss) -> tuple[float, float, str] | None:
+    """Largest distance from the library's loss, of the value and of the gradient of the embeddings, in float64.
+
+    Returns:
+        Both in parts of their size, and what it was compared with; None where there is nothing to compare with.
+    """
+    peer = loss.peer() if hasattr(loss, "peer") else None
+    if peer is None or importlib.util.find_spec(LIBRARY) is None:
+        return None
+    name, arguments, setting = peer
+    theirs = losses.load(f"pml:{name}", DISTANCES[loss.metric] | arguments)
+    value_gap = gradient_gap = 0.0
+    for pairs in _inputs(setting, loss.metric):
+        (a, ours), (b, other) = (_trials.embedding_gradient(each, pairs) for each in (loss, theirs))
+        if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more
+            ours, other = (g - (g * pairs.embeddings.query).sum(dim=1, keepdim=True) * pairs.embeddings.query
+                           for g in (ours, other))  # fmt: skip
+        value_gap = max(value_gap, ((a - b).abs() / a.abs().clamp(min=1)).item())
+        gradient_gap = max(gradient_gap, ((ours - other).abs().max() / ours.abs().max().clamp(min=1e-12)).item())
+    return value_gap, gradient_gap, repr(theirs)
