@@ -24,6 +24,7 @@ BAR = 1e-9  # closed form against autograd in float64, in parts of the largest w
 SLOPE = 1e-4  # against finite differences, whose own error is about 1e-6
 SAME = 1e-6  # against another loss
 ORDER = 1e-9
+NOTHING = 1e-9  # gradients below it are not compared
 DEAD, HEAVY = 0.01, 0.01  # a weight of more than 1 % of a unit that keeps less than 1 % of its size is gone
 TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
 COLD = ("temperature", "tau")
@@ -82,6 +83,8 @@ def _against(loss, other, pairs) -> tuple[float, float]:
         ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
         ours, theirs = (weights.of(each, pairs) for each in (loss, other))
+    if max(ours.abs().max().item(), theirs.abs().max().item()) < NOTHING:
+        return math.nan, math.nan
     ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
     return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
 
@@ -166,7 +169,8 @@ def _where(found: _Found, at: tuple[int, int] | None) -> str:
 
 def _shape_of(wrong: list[_Found], right: list[_Found]) -> str:
     """Words for faults that only batches of one shape have."""
-    if wrong and right and all(not f.square for f in wrong) and any(f.square for f in right):
+    told = [f for f in right if min(f.trial.pairs.scores.shape) > 1]
+    if wrong and told and not any(f.square for f in wrong) and all(f.square for f in told):
         return "; it is right only for square batches"
     return ""
 
@@ -246,7 +250,7 @@ def _notes(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list
             words = "equal up to a mean over the queries"
         else:
             words = f"equal up to a factor of {min(factors):.4g} to {max(factors):.4g} a batch (its reduction)"
-        notes.append(f"{words} to {losses.name_of(other)} on {len(compared)} of {len(whole)} inputs")
+        notes.append(f"{words} to {losses.name_of(other)} on {len(compared)} inputs")
     notes += [f"saturated: {saturated[dtype]}" for dtype in ("bfloat16", "float16") if dtype in saturated]
     for dtype in ("bfloat16", "float16"):
         over = [f.trial.name for f in whole if math.isinf(f.error.get(dtype, 0.0))]
