@@ -5,18 +5,13 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import losses
+from cocos import losses, results
 from cocos.losses import _about
 
 __all__ = ["card", "chart", "entry", "equal_to"]
 
 WIDTH, HEIGHT, TEXT = 61, 11, 96
-KINDS = {
-    "exact": "exact: the derivative of the loss, by a closed form",
-    "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
-    "pseudo": "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss",
-    "autograd": "by autograd: there is no closed form",
-}
+EXACT = "exact: the derivative of the loss, by a closed form"
 COUPLES = {
     "query": "no: each query's weights hang on its own row of scores",
     "batch": "yes: queries of a batch share a term, and a weight is that of the sum over the batch",
@@ -100,7 +95,7 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset) -> str:
         text = documented.get(parameter) or documented.get(f"{parameter}_", "")
         lines += _entry("parameter", f"{parameter} = {value}: {text}")
     lines += _entry("score", f"{about['metric'].replace('_', ' ')}; batches of {about['sample']}")
-    lines += _entry("gradient", KINDS[about["gradient"]])
+    lines += _entry("gradient", results.WEIGHTS.get(about["gradient"], EXACT))
     lines += _entry("couples", COUPLES[about["couples"]])
     for key in ("counts", "net", "source", "also_called"):
         if about[key]:

@@ -19,16 +19,21 @@ from cocos.writing import replacing
 __all__ = [
     "BATCH",
     "DECOMPOSITION",
+    "WEIGHTS",
     "about_weights",
     "count",
     "decomposed",
     "decomposition",
     "eps_curve",
+    "equivalences",
     "heading",
     "open_dataset",
     "provenance",
     "save",
     "summary",
+    "verdict",
+    "verify",
+    "weight_curve",
     "writable",
 ]
 

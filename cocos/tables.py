@@ -396,6 +396,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
         f"{summary['convention']} convention, {_drawn(data)}",
         f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
+        *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
         *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
         rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
         r"\toprule",

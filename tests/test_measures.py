@@ -262,3 +262,15 @@ def test_a_device_that_is_not_there_is_named():
         with pytest.raises(InputError, match=sentence):
             cocos.encoders.device_of(name)
     assert cocos.encoders.device_of("auto").type == "cpu"
+
+
+def test_distances_say_what_they_hang_on():
+    generator = torch.Generator().manual_seed(4)
+    rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    notes = measures.count(Embeddings(3 * unit, 3 * unit + 0.1), "triplet_euclidean").attrs["notes"]
+    assert "distances of the embeddings as they are, of norms 2." in notes
+    assert "distances" not in measures.count(Embeddings(unit, unit), "triplet_squared").attrs["notes"]
+    assert "no variances of the candidates are given" in measures.count(Embeddings(unit, unit), "hist").attrs["notes"]
+    given = Embeddings.labelled(rows, torch.arange(30) % 3, proxies=rows[:3], proxy_variance=torch.rand(3, 5) + 0.5)
+    assert "variances" not in measures.count(given, "hist").attrs["notes"]

@@ -84,7 +84,7 @@ class Checkpoint:
         for key, value in losses.parameters(loss).items():
             where = "given" if key in given else "recorded in the checkpoint" if key in recorded else "default"
             origin.append(f"{key} {value} ({where})")
-        return loss, ", ".join(origin)
+        return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:
         """Provenance: path, sha256 and format."""

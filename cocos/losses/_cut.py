@@ -127,7 +127,7 @@ class _Trial:
         call: the loss.
         query: (Q, D).
         candidate: (C, D).
-        near: on the given embeddings and others near them, for a loss that fails on random ones.
+        near: on embeddings near the given ones, for a loss that fails on random ones or on other lengths.
     """
 
     def __init__(self, call: Call, query: Tensor, candidate: Tensor, *, near: bool):
@@ -147,14 +147,17 @@ class _Trial:
         with torch.no_grad(), seeded(self.query.device):
             return self.call(*rows, see)
 
-    def fresh(self, turn: int = 0) -> tuple[Tensor, Tensor]:
-        """Other embeddings; their norms change places by so many rows."""
+    def fresh(self, *, stretched: bool = False) -> tuple[Tensor, Tensor]:
+        """Other embeddings, of the same lengths or of others; near the given ones they keep their lengths."""
 
         def like(rows: Tensor) -> Tensor:
             ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
+            lengths = rows.norm(dim=1, keepdim=True)
             if self.near:
-                return rows * (1 + 0.05 * ways)
-            return ways / ways.norm(dim=1, keepdim=True) * rows.norm(dim=1, keepdim=True).roll(turn, 0)
+                ways = rows + 0.05 * lengths * ways
+            elif stretched:
+                lengths = lengths * (0.8 + 0.4 * torch.rand(lengths.shape, generator=self.generator).to(rows))
+            return ways / ways.norm(dim=1, keepdim=True) * lengths
 
         query = like(self.query)
         return (query, query) if self.shared else (query, like(self.candidate))
@@ -221,7 +224,7 @@ class _Trial:
             hold = place in places and self.kept[place].shape == matrix.shape
             return self.kept[place].clone() if hold else matrix
 
-        value = self.run(self.fresh(turn=1), see)
+        value = self.run(self.fresh(stretched=True), see)
         return value.shape == self.value.shape and _close(value, self.value, 1e3 * self.tolerance)
 
     def moved_by(self, group: list[tuple[int, bool]]) -> list[bool]:

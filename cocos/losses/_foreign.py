@@ -63,7 +63,7 @@ def checked(name: str, value, queries: int) -> Tensor:
     """
     if not isinstance(value, Tensor):
         raise InputError(
-            f"{name}: returned a {type(value).__name__}, expected one loss per query, ({queries},), or one number"
+            f"{name}: returned {type(value).__name__}, expected one loss per query, ({queries},), or one number"
         )
     if tuple(value.shape) not in {(), (queries,)}:
         raise InputError(

@@ -161,7 +161,7 @@ def of(target, spelling: str, given: dict):
     given = {name: literal(value) for name, value in given.items()}
     built, left = _split(spelling, target, own)
     if not callable(built):
-        raise InputError(f"{spelling}: a {type(built).__name__}, expected a function or a class of losses")
+        raise InputError(f"{spelling}: of type {type(built).__name__}, expected a function or a class of losses")
     signature = signature_of(built)
     if signature is None and "arguments" not in reserved:
         raise InputError(

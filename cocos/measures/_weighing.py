@@ -19,6 +19,8 @@ from cocos.scores import Pairs
 __all__ = ["DTYPES", "Progress", "Run", "prepare"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
+UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 
 Progress = Callable[[str], Callable[[int, int], None]]  # what is being done -> function of (done, in all)
@@ -37,13 +39,28 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the batches and of the loss."""
-        return (*self.plan.notes, *getattr(self.loss, "notes", ()))
+        return (*self.plan.notes, *self._distances(), *getattr(self.loss, "notes", ()))
+
+    def _distances(self) -> Iterator[str]:
+        """What distances hang on and cosines do not: norms, and the variances of the candidates."""
+        if self.loss.metric not in DISTANCES:
+            return
+        lengths = torch.cat([scores.length(side) for side in (self.embeddings.query, self.embeddings.candidate)])
+        low, high = lengths.min().item(), lengths.max().item()
+        if high - low > UNIT or abs(high - 1) > UNIT:
+            yield (
+                f"distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; divide them by their "
+                "norms first if the loss is trained on unit vectors"
+            )
+        if self.loss.metric == "mahalanobis" and self.embeddings.candidate_variance is None:
+            yield "no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)"
 
     @cached_property
     def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
         """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
-        seen = (self.embeddings, self.embeddings.flip())
-        return tuple((name, seen[i], i == 1) for i, name in enumerate(self.embeddings.directions))
+        first, *second = self.embeddings.directions
+        there = ((first, self.embeddings, False),)
+        return there + tuple((name, self.embeddings.flip(), True) for name in second)
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""

@@ -59,7 +59,8 @@ def count(
 
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
-        loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
+        loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
+            parameters that the checkpoint recorded for it.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         batches: how many (None: one pass over the training set), or the batches themselves.
         batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`).

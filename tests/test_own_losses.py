@@ -1,0 +1,1026 @@
+"""Losses that are not on the shelf: sums, callables of the user's, and those of pytorch-metric-learning."""
+
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, InputError, losses, measures, regimes, results, scores, tables, weights
+from cocos.cli import app
+
+FILE = '''
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def of_pairs(pairs, scale=3.0):
+    return torch.where(pairs.negative, scale * pairs.scores, 0).sum(dim=1)
+
+
+def ntxent(scores, positive, negative, tau=0.1):
+    logits = scores / tau
+    rest = logits.masked_fill(~negative, -torch.inf).logsumexp(dim=1, keepdim=True)
+    return torch.where(positive, torch.logaddexp(rest - logits, torch.zeros_like(logits)), 0).sum(dim=1)
+
+
+def without_negatives(sims, pos_mask, tau=0.1):
+    return ntxent(sims, pos_mask, ~pos_mask, tau)
+
+
+def of_scores_alone(similarity, margin=0.2):
+    own = similarity.diag()[:, None]
+    return (margin + similarity - own).clamp(min=0).masked_fill(torch.eye(len(similarity)) > 0.5, 0).sum()
+
+
+def dot_hinge(scores, positive, negative):
+    return torch.where(negative, scores.clamp(min=0), 0).sum(dim=1)
+
+
+dot_hinge.metric = "dot"
+
+
+def reduced(scores, positive, negative, reduction="mean"):
+    each = ntxent(scores, positive, negative)
+    return each.mean() if reduction == "mean" else each
+
+
+class VSE(nn.Module):
+    """As published: both directions, a sum, written for images and sentences."""
+
+    def __init__(self, margin=0.2, max_violation=False):
+        super().__init__()
+        self.margin, self.max_violation = margin, max_violation
+
+    def forward(self, im, s):
+        scores = im.mm(s.t())
+        own = scores.diag().view(im.size(0), 1)
+        sentences = (self.margin + scores - own.expand_as(scores)).clamp(min=0)
+        images = (self.margin + scores - own.t().expand_as(scores)).clamp(min=0)
+        same = torch.eye(scores.size(0)) > 0.5
+        sentences, images = sentences.masked_fill_(same, 0), images.masked_fill_(same, 0)
+        if self.max_violation:
+            sentences, images = sentences.max(1)[0], images.max(0)[0]
+        return sentences.sum() + images.sum()
+
+
+class Clip(nn.Module):
+    """Two products that are each other's transpose."""
+
+    def forward(self, image_features, text_features, logit_scale):
+        image, text = F.normalize(image_features, dim=-1), F.normalize(text_features, dim=-1)
+        per_image, per_text = logit_scale * image @ text.T, logit_scale * text @ image.T
+        labels = torch.arange(len(image))
+        return (F.cross_entropy(per_image, labels) + F.cross_entropy(per_text, labels)) / 2
+
+
+class SupCon(nn.Module):
+    def __init__(self, temperature=0.1, reduction="mean"):
+        super().__init__()
+        self.temperature, self.reduction = temperature, reduction
+
+    def forward(self, features, labels=None, mask=None):
+        x = F.normalize(features)
+        logits = x @ x.T / self.temperature
+        logits = logits - logits.max(dim=1, keepdim=True)[0].detach()
+        own = torch.eye(len(x), dtype=torch.bool)
+        same = (labels[:, None] == labels) & ~own
+        log_prob = logits - logits.masked_fill(own, -torch.inf).logsumexp(dim=1, keepdim=True)
+        each = -torch.where(same, log_prob, 0).sum(dim=1) / same.sum(dim=1)
+        return each if self.reduction == "none" else each.mean()
+
+
+def batch_hard(embeddings, labels, margin=0.3):
+    """Squared distances by an operation in place, then the hardest of each sample."""
+    n = embeddings.size(0)
+    dist = torch.pow(embeddings, 2).sum(dim=1, keepdim=True).expand(n, n)
+    dist = dist + dist.t()
+    dist.addmm_(embeddings, embeddings.t(), beta=1, alpha=-2)
+    dist = dist.clamp(min=1e-12).sqrt()
+    mask = labels.expand(n, n).eq(labels.expand(n, n).t())
+    return torch.stack([(d[m].max() - d[~m].min() + margin).clamp(min=0) for d, m in zip(dist, mask)]).mean()
+
+
+def by_hand(x, y):
+    """Cosines as a quotient of two matrices, neither of which is the whole of it."""
+    norm = x.norm(dim=1)
+    return softplus((x @ x.T) / (norm[:, None] * norm[None, :]), y)
+
+
+def softplus(similarity, y):
+    other = y[:, None] != y
+    return torch.where(other, F.softplus(5 * similarity), F.softplus(-5 * similarity)).sum()
+
+
+def by_differences(z, labels):
+    return softplus(-(z[:, None] - z[None]).pow(2).sum(dim=2), labels)
+
+
+def with_regulariser(embeddings, labels):
+    return softplus(F.normalize(embeddings) @ F.normalize(embeddings).T, labels) + embeddings.norm(dim=1).sum()
+
+
+def to_centres(embeddings, labels):
+    """No matrix of pairs anywhere."""
+    one_hot = F.one_hot(labels).to(embeddings.dtype)
+    own = one_hot / one_hot.sum(dim=0)
+    other = (1 - one_hot) / (1 - one_hot).sum(dim=0)
+    means = lambda part: (part[:, :, None] * embeddings[:, None, :]).sum(dim=0)[labels]
+    return (embeddings - means(own)).norm(dim=1) - (embeddings - means(other)).norm(dim=1)
+
+
+def to_centres_in_all(embeddings, labels):
+    return to_centres(embeddings, labels).sum()
+
+
+def two_matrices(query, candidate):
+    """Two kinds of scores."""
+    return (query @ candidate.T).diag().sum() + torch.cdist(query.flip(1), candidate).logsumexp(dim=1).sum()
+
+
+def to_proxies(embeddings, proxies, labels, scale=8.0):
+    return F.cross_entropy(scale * F.normalize(embeddings) @ F.normalize(proxies).T, labels, reduction="none")
+
+
+def at_random(scores, positive, negative):
+    kept = torch.rand_like(scores) < random.random()
+    return torch.where(negative & kept, scores, 0).sum(dim=1)
+
+
+class Old(torch.autograd.Function):
+    """Without setup_context, which torch.func refuses."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+
+def old(scores, positive, negative):
+    return Old.apply(ntxent(scores, positive, negative))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Everything that the protocol asks for."""
+
+    scale: float = 5.0
+    ks: tuple[int, ...] = (1, 2)
+    metric: ClassVar[str] = "dot"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "groups"
+
+    def __call__(self, pairs):
+        return pairs.cross_entropy(self.scale * pairs.scores)
+
+    def weight(self, pairs):
+        return self.scale * pairs.residual(self.scale * pairs.scores)
+
+    def unit(self, pairs):
+        return pairs.scores.new_tensor(self.scale)
+
+
+ready = SupCon(temperature=0.2)
+number = 3
+
+
+def matrix(scores, positive, negative):
+    return scores
+
+
+def nothing(scores, positive, negative):
+    return None
+
+
+def not_a_number(scores, positive, negative):
+    return torch.where(negative, scores, 0).sum(dim=1) * torch.nan
+
+
+def raises(scores, positive, negative):
+    raise KeyError("never there")
+
+
+def odd(foo, bar):
+    return (foo * bar).sum(dim=1)
+
+
+def says_too_little(embeddings):
+    return embeddings.sum(dim=1)
+
+
+def prints(scores, positive, negative):
+    print("step 1")
+    return ntxent(scores, positive, negative)
+
+
+class NeedsMore(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+
+    def forward(self, query, candidate):
+        return (query * candidate).sum()
+'''
+
+
+def unit(rows):
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """`own("name")`: a loss of the file above; `own.file`, `own.folder`."""
+    path = tmp_path / "my_losses.py"
+    path.write_text(FILE)
+
+    def load(name, parameters=None):
+        return losses.load(f"{path}:{name}", parameters)
+
+    load.file, load.folder = path, tmp_path
+    return load
+
+
+def rows(seed=0, number=24, width=6):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(number) % 6
+    centres = torch.randn(6, width, generator=generator, dtype=torch.float64)
+    return centres[labels] + 0.7 * torch.randn(number, width, generator=generator, dtype=torch.float64), labels
+
+
+def labelled(seed=0, prepared=torch.clone):
+    samples, labels = rows(seed)
+    return Embeddings.labelled(prepared(samples), labels)
+
+
+def two_sided(seed=0, prepared=torch.clone, number=24):
+    images, _ = rows(seed, number)
+    captions = images + 0.7 * rows(seed + 100, number)[0]
+    return Embeddings(prepared(images), prepared(captions))
+
+
+def with_proxies(seed=0, prepared=torch.clone, per_class=1):
+    samples, labels = rows(seed)
+    proxies, _ = rows(seed + 50, 6 * per_class)
+    order = torch.randperm(6 * per_class, generator=torch.Generator().manual_seed(3))
+    classes = 10 + torch.arange(6).repeat(per_class)[order]
+    return Embeddings.labelled(prepared(samples), labels + 10, prepared(proxies), classes)
+
+
+def pairs_of(embeddings, metric="cosine", **more):
+    return scores.pairs(embeddings, metric=metric, **more)
+
+
+def close(actual, expected, tolerance=1e-10):
+    scale = max(1.0, expected.abs().max().item())
+    worst = (actual - expected).abs().max().item()
+    assert worst <= tolerance * scale, f"off by {worst:.3e} with weights up to {scale:.3e}"
+
+
+def matched(embeddings):
+    """Pairs of which row i matches row i and everything else is a negative."""
+    return pairs_of(embeddings, same_group="negative")
+
+
+# Callables of scores
+
+
+@pytest.mark.parametrize("given", [labelled, two_sided, with_proxies])
+def test_a_function_of_scores_has_the_weights_of_its_formula(own, given):
+    pairs = pairs_of(given())
+    loss, shelf = own("ntxent", {"tau": "0.07"}), losses.load("ntxent", {"temperature": 0.07})
+    close(loss(pairs), shelf(pairs))
+    close(loss.weight(pairs), shelf.weight(pairs))
+    close(weights.autograd(loss, pairs), shelf.weight(pairs))
+    assert (loss.metric, loss.gradient, loss.weights, loss.couples) == ("cosine", "autograd", "score", "batch")
+
+
+def test_self_similarities_are_no_negatives_of_a_function_that_is_told_none(own):
+    pairs = pairs_of(labelled())
+    close(own("without_negatives").weight(pairs), losses.load("ntxent").weight(pairs))
+
+
+def test_a_function_of_pairs_and_one_of_scores_alone(own):
+    pairs = matched(two_sided())
+    close(own("of_pairs", {"scale": 2}).weight(pairs), 2.0 * pairs.negative)
+    alone = own("of_scores_alone")
+    close(alone.weight(pairs), losses.load("triplet").weight(pairs))
+    assert alone(pairs).sum().item() == pytest.approx(losses.load("triplet")(pairs).sum().item())
+    with pytest.raises(InputError, match="told scores alone"):
+        alone.weight(pairs_of(labelled()))
+
+
+def test_the_metric_is_an_attribute_or_a_parameter(own):
+    assert own("dot_hinge").metric == "dot"
+    assert own("ntxent", {"metric": "squared_euclidean"}).metric == "squared_euclidean"
+    assert measures.count(two_sided(), own("ntxent", {"metric": "dot"})).attrs["metric"] == "dot"
+
+
+def test_the_unit_is_given_or_the_largest_weight_of_a_negative(own):
+    pairs = pairs_of(two_sided())
+    loss = own("ntxent")
+    assert loss.unit(pairs) == loss.weight(pairs)[pairs.negative].abs().max()
+    exact = own("ntxent", {"unit": "10"})
+    assert exact.unit(pairs) == 10
+    for name in ("contributing", "weight_above", "idle", "hardest_share"):
+        counted, shelf = measures.count(two_sided(), exact), measures.count(two_sided(), "ntxent")
+        np.testing.assert_allclose(counted[name], shelf[name], rtol=1e-9)
+
+
+def test_a_mean_is_taken_apart_where_it_says_that_it_is_one(own):
+    pairs = pairs_of(two_sided())
+    close(own("reduced")(pairs), losses.load("ntxent")(pairs))
+    close(own("reduced", {"reduction": "mean"}).weight(pairs), losses.load("ntxent").weight(pairs) / 24)
+    notes = own("reduced", {"reduction": "mean"}).bind(pairs).notes
+    assert "it returns one number: its weights are of the loss as reduced by it" in notes
+
+
+def test_random_choices_are_the_same_every_time_and_disturb_no_others(own):
+    pairs, loss = pairs_of(two_sided()), own("at_random")
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    first = loss.weight(pairs)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, loss.weight(pairs)) and 0 < (first > 0).double().mean() < 0.96
+
+
+def test_an_old_function_of_autograd_is_followed(own):
+    pairs = pairs_of(two_sided())
+    close(own("old").weight(pairs), 3 * losses.load("ntxent").weight(pairs))
+
+
+def test_an_object_of_the_protocol_keeps_what_it_says(own):
+    loss = own("Whole", {"scale": "7", "ks": "3,4"})
+    pairs = pairs_of(two_sided(), "dot")
+    assert (loss.metric, loss.couples, loss.gradient, loss.balanced, loss.sample) == (
+        "dot",
+        "query",
+        "exact",
+        True,
+        "groups",
+    )
+    close(loss.weight(pairs), weights.autograd(loss, pairs))
+    assert weights.gap(loss, pairs) < 1e-10 and loss.unit(pairs) == 7
+    assert losses.parameters(loss) == {"scale": 7, "ks": (3, 4)}
+    shelf = losses.load("cocos.losses.ntxent:NTXent", {"temperature": 0.05})
+    close(
+        shelf.weight(pairs_of(two_sided())), losses.load("ntxent", {"temperature": 0.05}).weight(pairs_of(two_sided()))
+    )
+
+
+def test_a_callable_needs_no_name():
+    def mine(scores, positive, negative):
+        return torch.where(negative, scores, 0).sum(dim=1)
+
+    data = measures.count(two_sided(), mine)
+    assert data.attrs["loss"].endswith("mine") and float(data["contributing_all"].mean()) == 23
+
+
+# Callables of embeddings
+
+
+def test_the_scores_of_a_loss_of_embeddings_are_found(own):
+    pairs = pairs_of(labelled())
+    loss = own("SupCon").bind(pairs)
+    assert (loss.weights, loss.metric, loss.matching, loss.cut.whole) == ("score", "cosine", "labels", True)
+    close(loss.weight(pairs), losses.load("supcon").weight(pairs))
+    close(loss(pairs), losses.load("supcon")(pairs))
+    close(weights.autograd(own("SupCon"), pairs), loss.weight(pairs))
+    close(own("ready").weight(pairs), losses.load("supcon", {"temperature": 0.2}).weight(pairs))
+
+
+@pytest.mark.parametrize(("name", "metric"), [("VSE", "dot"), ("Clip", "cosine")])
+def test_two_sides_are_matched_row_by_row(own, name, metric):
+    pairs = matched(two_sided())
+    loss = own(name, {"logit_scale": 20} if name == "Clip" else {}).bind(pairs)
+    assert (loss.matching, loss.metric, loss.weights) == ("rows", metric, "score")
+    read = matched(two_sided()).with_scores(scores.METRICS[metric](pairs.embeddings.query, pairs.embeddings.candidate))
+    there = read.with_scores(read.scores.T)
+    shelf, mean = (losses.load("triplet"), 1) if name == "VSE" else (losses.load("sampled_softmax"), 48)
+    close(loss.weight(pairs), (shelf.weight(read) + shelf.weight(there).T) / mean)
+
+
+def test_a_user_of_the_published_loss_counts_as_the_shelf_does(own):
+    hardest = own("VSE", {"max_violation": "true", "unit": 1})
+    found = measures.count(two_sided(prepared=unit), hardest, batch_size=8)
+    assert found.attrs["sample"] == "pairs" and found.attrs["same_group"] == "negative"
+    assert float(found["contributing"].max()) <= 8 and float(found["contributing"].min()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("batch_hard", "squared_euclidean"), ("by_hand", "cosine"), ("by_differences", "squared_euclidean")],
+)
+def test_however_the_scores_are_computed(own, name, metric):
+    pairs = pairs_of(labelled())
+    loss = own(name).bind(pairs)
+    assert (loss.metric, loss.cut.whole, loss.own_scores) == (metric, True, False)
+    read = pairs_of(labelled(), metric)
+    weight = loss.weight(read)
+    step, total = 1e-6, loss(read).sum()
+    for place in ((0, 6), (3, 1), (5, 20)):
+        change = torch.zeros_like(read.scores)
+        change[place] = step
+        slope = (loss(read.with_scores(read.scores + change)).sum() - total) / step
+        assert slope.item() == pytest.approx(weight[place].item(), abs=1e-4)
+    assert (weight[read.positive] <= 0).all() and (weight[read.negative] >= 0).all()
+
+
+def test_what_does_not_pass_through_the_scores_is_said(own):
+    pairs = pairs_of(labelled())
+    loss = own("with_regulariser").bind(pairs)
+    assert not loss.cut.whole and any("in other ways too" in note for note in loss.notes)
+    plain = losses.load(f"{own.file}:by_hand").weight(pairs)
+    close(loss.weight(pairs), plain)
+
+
+def test_one_number_without_scores_cannot_be_taken_apart(own):
+    with pytest.raises(InputError, match="no single matrix of scores was seen in it"):
+        own("to_centres_in_all").bind(pairs_of(labelled()))
+    with pytest.raises(InputError, match="no single matrix of scores"):
+        own("two_matrices").bind(matched(two_sided()))
+
+
+def test_influence_is_the_length_of_the_derivative(own):
+    pairs = pairs_of(labelled())
+    loss = own("to_centres").bind(pairs)
+    assert (loss.weights, loss.gradient, loss.own_scores) == ("influence", "autograd", True)
+    sys.path.insert(0, str(own.folder))
+    import my_losses
+
+    across = torch.func.jacrev(my_losses.to_centres)(pairs.embeddings.query, pairs.embeddings.query_group)
+    expected = torch.where(pairs.positive | pairs.negative, across.norm(dim=2), 0)
+    assert expected[pairs.negative].max() > 0.01
+    close(loss.weight(pairs), expected)
+    with pytest.raises(InputError, match="it weighs no scores"):
+        weights.autograd(loss, pairs)
+
+
+def test_the_influence_of_scores_is_their_weight_times_the_lever():
+    """Identity: |∂ loss_i / ∂ x_j| = |w_ij| sqrt(1 - s²) / |x_j| for a loss of cosines that couples no queries."""
+
+    def hidden(query, candidate):
+        near = torch.cosine_similarity(query[:, None], candidate, dim=2)
+        return torch.nn.functional.softplus(8 * near).sum(dim=1)
+
+    embeddings = two_sided()
+    pairs = matched(embeddings)
+    loss = losses.of(hidden)
+    bound = loss.bind(pairs)
+    assert bound.weights == "score"
+    weight = bound.weight(pairs)
+    influence = loss._influence(pairs.embeddings)
+    lever = (1 - pairs.scores.square()).sqrt() / pairs.candidate_norm
+    close(influence, weight.abs() * lever)
+
+
+def test_a_labelled_loss_is_told_the_groups_in_a_batch_of_pairs(own):
+    images, labels = rows()
+    embeddings = Embeddings(images, images + 0.3, labels, labels)
+
+    def mine(query, candidate, labels, candidate_labels):
+        near = torch.nn.functional.normalize(query) @ torch.nn.functional.normalize(candidate).T
+        return torch.where(labels[:, None] == candidate_labels, -near, near.exp()).sum(dim=1)
+
+    data = measures.count(embeddings, mine, sample="pairs", batch_size=12)
+    assert data.attrs["same_group"] == "positive"
+    assert float(data["negatives"].max()) < 11 and float(data["negatives"].min()) > 6
+    assert int(data["same_group_pairs"].sum()) > 0
+    assert "positives of each other" in tables.plain(tables.count(data))
+
+
+def test_a_loss_against_proxies_reads_their_rows(own):
+    pairs = pairs_of(with_proxies())
+    loss = own("to_proxies").bind(pairs)
+    close(loss.weight(pairs), losses.load("normalized_softmax", {"temperature": 1 / 8}).weight(pairs))
+
+
+def test_code_is_not_changed_by_being_read(own):
+    memory = []
+
+    class Remembers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, embeddings, labels):
+            self.seen += 1
+            memory.append(self.seen.item())
+            return torch.nn.functional.softplus(embeddings @ embeddings.T).sum(dim=1)
+
+    loss = losses.of(Remembers())
+    loss.weight(pairs_of(labelled()))
+    assert set(memory) == {1.0}
+
+
+def test_one_set_is_not_two_sides(own):
+    with pytest.raises(InputError, match="reads one labelled set"):
+        measures.count(two_sided(), own("SupCon"))
+    with pytest.raises(InputError, match="query i must match candidate i"):
+        measures.count(labelled(), own("VSE"))
+    with pytest.raises(InputError, match="these pairs are scores alone"):
+        own("SupCon").weight(regimes.build("ties"))
+    assert own("VSE").fits(matched(two_sided())) and not own("VSE").fits(pairs_of(labelled()))
+
+
+# What it is called, and what a Dataset says
+
+
+def test_names_and_parameters_come_back(own):
+    for name, given in ((f"{own.file}:ntxent", {"tau": 0.2}), ("triplet+0.5*ntxent", {"triplet.margin": 0.3}),
+                        ("circle", {"margin": 0.3}), ("center_contrastive", {"weight": 2.0})):  # fmt: skip
+        loss = losses.load(name, given)
+        assert losses.name_of(loss) == name
+        assert losses.parameters(loss).items() >= given.items()
+        again = losses.load(losses.name_of(loss), losses.parameters(loss))
+        assert repr(again) == repr(loss)
+    assert losses.canonical(" Triplet-SH ") == "triplet_sh"
+    assert losses.canonical("1*Triplet-SH + 2 * ntxent") == "triplet_sh+2*ntxent"
+
+
+def test_provenance_is_json_and_says_what_the_weights_are(own, tmp_path):
+    data = measures.count(labelled(), own("to_centres"))
+    assert data.attrs["weights"] == "influence"
+    summary = json.loads(json.dumps(results.summary(data), allow_nan=False))
+    assert (summary["weights"], summary["gradient"]) == ("influence", "autograd")
+    assert "influence matrix" in tables.plain(tables.count(data)) and "influence matrix" in tables.latex(data, "x")
+    assert "influence matrix" in data.attrs["notes"]
+    results.save(data, tmp_path / "own.nc")
+    assert results.open_dataset(tmp_path / "own.nc").attrs == data.attrs
+    assert results.heading(data).endswith("my_losses.py:to_centres(), influence matrix")
+    recall = results.provenance(losses.load("recall_at_k"))
+    assert json.loads(recall["loss_parameters"])["ks"] == [1, 2, 4, 8, 16]
+    assert json.loads(results.provenance(losses.load("multi_similarity"))["loss_parameters"])["mining"] is None
+    infinite = results.provenance(own("ntxent", {"tau": float("inf")}))
+    assert json.loads(infinite["loss_parameters"], parse_constant=pytest.fail) == {"tau": "inf"}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("ntxent", ""),
+        ("circle", "stop-gradient: what training uses; a factor of the loss is held fixed in it"),
+        ("blackbox_ap", "pseudo-gradient: made up by the backward pass of its authors, not the derivative of the loss"),
+    ],
+)
+def test_a_gradient_that_is_not_the_derivative_is_said_so(name, sentence):
+    data = measures.count(labelled(), name)
+    assert results.about_weights(data.attrs) == sentence
+    assert sentence in tables.plain(tables.count(data))
+    assert results.heading(data) == data.attrs["loss_repr"] + (f", {sentence.partition(':')[0]}" if sentence else "")
+
+
+# Sums
+
+
+def test_weights_add(own):
+    pairs = pairs_of(two_sided())
+    loss = losses.load(f"0.5*triplet + ntxent+2 * {own.file}:ntxent", {"tau": 0.3, "margin": 0.1})
+    parts = (losses.load("triplet", {"margin": 0.1}), losses.load("ntxent"), own("ntxent", {"tau": 0.3}))
+    close(loss.weight(pairs), sum(c * part.weight(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
+    close(loss(pairs), sum(c * part(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
+    close(loss.unit(pairs), sum(c * part.unit(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
+    close(loss.weight(pairs), weights.autograd(loss, pairs))
+    assert (loss.gradient, loss.couples, loss.sample, loss.balanced) == ("autograd", "batch", "pairs", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "gradient", "couples", "balanced"),
+    [
+        ("triplet+ntxent", "exact", "query", True),
+        ("triplet+circle", "stop_gradient", "query", False),
+        ("circle+blackbox_ap", "pseudo", "query", False),
+        ("ntxent+ce_softmax", "exact", "batch", True),
+    ],
+)
+def test_a_sum_is_as_weak_as_its_weakest_term(text, gradient, couples, balanced):
+    loss = losses.load(text)
+    assert (loss.gradient, loss.couples, loss.balanced) == (gradient, couples, balanced)
+
+
+def test_parameters_find_their_term():
+    loss = losses.load("triplet+0.5*contrastive_cosine", {"contrastive_cosine.pos_margin": "0.8", "margin": "0.3"})
+    assert losses.parameters(loss) == {
+        "triplet.margin": 0.3, "contrastive_cosine.pos_margin": 0.8, "contrastive_cosine.neg_margin": 0.6
+    }  # fmt: skip
+    assert losses.name_of(loss) == "triplet+0.5*contrastive_cosine"
+    assert losses.name_of(losses.load("2e+0*triplet+ntxent")) == "2*triplet+ntxent"
+
+
+def test_norms_are_read_through_a_sum():
+    pairs = pairs_of(with_proxies())
+    loss, alone = losses.load("ntxent+2*magface"), losses.load("magface")
+    close(loss.radial(pairs), 2 * alone.radial(pairs))
+    assert (losses.load("ntxent+triplet").radial(pairs) == 0).all()
+
+
+def test_a_checkpoint_gives_each_term_what_it_recorded(tmp_path):
+    frozen = cocos.Checkpoint(tmp_path, "0", "embeddings", {}, None, recorded={"triplet": {"margin": 0.4}})
+    loss, origin = frozen.loss("triplet+0.5*ntxent", {"temperature": "0.3"})
+    assert losses.parameters(loss) == {"triplet.margin": 0.4, "ntxent.temperature": 0.3}
+    assert origin == "triplet.margin 0.4 (recorded in the checkpoint), ntxent.temperature 0.3 (given)"
+    assert losses.parameters(frozen.loss("triplet+ntxent", {"margin": 0.1})[0])["triplet.margin"] == 0.1
+
+
+@pytest.mark.parametrize("name", ["my_losses:ntxent", "pml:NTXentLoss", "/tmp/x.py:f"])
+def test_a_file_never_names_code(tmp_path, name):
+    frozen = cocos.Checkpoint(tmp_path, "0", "native", {}, None, trained_with=name)
+    with pytest.raises(InputError, match="unknown loss"):
+        frozen.loss()
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "sentence"),
+    [
+        ("triplet+contrastive", {}, "triplet reads cosine scores and contrastive reads euclidean scores"),
+        ("triplet+0.5*triplet", {}, "triplet stands in it twice; add up its coefficients"),
+        ("triplet+triplet_sh", {"margin": 1}, "more than one term has it; write triplet.margin or triplet_sh.margin"),
+        ("triplet+ntxent", {"temprature": 1}, "unknown parameter of triplet+ntxent 'temprature'"),
+        ("triplet+ntxent", {"triplet.temperature": 1}, "unknown parameter of triplet 'temperature'"),
+        ("triplet+-1*ntxent", {}, "term '-1*ntxent', expected a loss, or a number above 0 times one"),
+        ("inf*triplet", {}, "term 'inf*triplet', expected a loss"),
+        ("triplet+", {}, "term '', expected a loss"),
+        ("triplet+ntxnt", {}, "unknown loss 'ntxnt': did you mean 'ntxent'?"),
+        ("osap", {}, "loss 'osap' is unspecified: "),
+        ("OSAP", {}, "loss 'OSAP' is unspecified: "),
+        ("triplet+osap", {}, "loss 'osap' is unspecified: "),
+        (":x", {}, "write it as package.module:attribute, or file.py:attribute"),
+        ("nowhere.at.all:x", {}, "there is no module 'nowhere.at.all' here or in the environment"),
+        ("json:dumpz", {}, "unknown attribute of json 'dumpz': did you mean 'dumps'?"),
+        ("missing.py:x", {}, "there is no file missing.py"),
+    ],
+)
+def test_unusable_names_get_a_sentence(text, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(text, parameters)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "sentence"),
+    [
+        ("ntxent", {"tua": 1}, "unknown parameter of {file}:ntxent 'tua': did you mean 'tau'?"),
+        ("ntxent", {"tau": "warm"}, "parameter tau: 'warm' is not a number"),
+        ("ntxent", {"metric": "cosin"}, "unknown metric 'cosin': did you mean 'cosine'?"),
+        ("ntxent", {"unit": "0"}, "unit 0, expected a number above 0"),
+        ("SupCon", {"temprature": 1}, "did you mean 'temperature'?"),
+        ("SupCon", {"metric": "dot"}, "it reads embeddings and has its own scores"),
+        ("number", {}, "of type int, expected a function or a class of losses"),
+        ("odd", {}, "it takes (foo, bar), and 'foo' is not understood"),
+        ("odd", {"arguments": "scores,positif"}, "unknown argument of a loss 'positif': did you mean 'positive'?"),
+        ("says_too_little", {}, "it takes (embeddings), which says too little"),
+        ("NeedsMore", {}, "it needs the parameter 'dim'"),
+        ("Clip", {}, "'logit_scale' is not understood"),
+    ],
+)
+def test_unusable_callables_get_a_sentence(own, name, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        own(name, parameters)
+    assert sentence.format(file=own.file) in str(error.value)
+
+
+def test_odd_names_can_be_explained(own):
+    pairs = pairs_of(two_sided())
+    close(own("odd", {"arguments": "scores,positive"}).weight(pairs), pairs.positive.double())
+
+
+# The command line
+
+
+@pytest.fixture
+def files(own, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    embeddings, samples = two_sided(), labelled()
+    np.savez(tmp_path / "two.npz", query=embeddings.query, candidate=embeddings.candidate)
+    np.savez(tmp_path / "one.npz", embeddings=samples.query, labels=samples.query_group)
+    (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
+    return tmp_path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize(
+    ("file", "loss", "parameters", "kind"),
+    [
+        ("two.npz", "my_losses:ntxent", {"tau": 0.2}, "score"),
+        ("two.npz", "my_losses.py:VSE", {"margin": 0.1}, "score"),
+        ("one.npz", "my_losses:SupCon", {}, "score"),
+        ("one.npz", "my_losses:to_centres", {}, "influence"),
+        ("two.npz", "triplet+0.5*contrastive_cosine", {"triplet.margin": 0.1}, "score"),
+    ],
+)
+def test_a_run_of_the_command(files, file, loss, parameters, kind):
+    given = [part for name, value in parameters.items() for part in ("-p", f"{name}={value}")]
+    done = call("count", files / file, "--loss", loss, *given, "--json", "--batch-size", 12)
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["loss"]["name"] == loss and found["weights"] == kind
+    assert found["loss"]["parameters"].items() >= parameters.items()
+    assert all(part["contributing_all"]["mean"] > 0 for part in found["directions"].values())
+
+
+def test_what_a_loss_prints_is_not_the_result(files):
+    done = call("count", files / "two.npz", "--loss", "my_losses:prints", "--json", "-q")
+    assert json.loads(done.stdout)["loss"]["name"] == "my_losses:prints" and "step 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        ("my_lossez:ntxent", "there is no module 'my_lossez'"),
+        ("my_losses:ntxnt", "unknown attribute of my_losses 'ntxnt': did you mean 'ntxent'?"),
+        ("my_losses:number", "of type int"),
+        ("my_losses:matrix", "returned shape (24, 24), expected one loss per query, (24,), or one number"),
+        ("my_losses:nothing", "returned NoneType"),
+        ("my_losses:not_a_number", "returned NaN or infinity for queries 0, 1"),
+        ("my_losses:raises", "my_losses:raises: KeyError: 'never there' ("),
+        ("broken:f", "could not be imported: ModuleNotFoundError: No module named 'nothing_of_that_name' ("),
+        ("syntax.py:f", "could not be imported: SyntaxError: invalid syntax ("),
+        ("leaves:f", "could not be imported: SystemExit: 0 ("),
+        ("my_losses:SupCon", "reads one labelled set"),
+    ],
+)
+def test_bad_losses_get_a_sentence(files, loss, sentence):
+    done = call("count", files / "two.npz", "--loss", loss)
+    assert done.exit_code == 2 and done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("cocos: ")]
+    assert sentence in line and "Traceback" not in done.stderr
+
+
+# pytorch-metric-learning
+
+STANDIN = '''
+import torch
+from torch import nn
+
+
+class DoNothingReducer(nn.Module):
+    def forward(self, parts, embeddings, labels):
+        return parts
+
+
+class CosineSimilarity(nn.Module):
+    def forward(self, query, reference=None):
+        reference = query if reference is None else reference
+        return nn.functional.normalize(query) @ nn.functional.normalize(reference).T
+
+
+class LpDistance(nn.Module):
+    def __init__(self, power=1):
+        super().__init__()
+        self.power = power
+
+    def forward(self, query, reference=None):
+        return torch.cdist(query, query if reference is None else reference) ** self.power
+
+
+class Base(nn.Module):
+    def __init__(self, reducer=None, distance=None):
+        super().__init__()
+        self.reducer, self.distance = reducer, distance or self.get_default_distance()
+
+    def get_default_distance(self):
+        return CosineSimilarity()
+
+    def forward(self, embeddings, labels=None, indices_tuple=None, ref_emb=None, ref_labels=None):
+        if ref_emb is None:
+            ref_emb, ref_labels = embeddings, labels
+        return self.reducer(self.compute_loss(embeddings, labels, ref_emb, ref_labels), embeddings, labels)
+
+
+class NTXentLoss(Base):
+    """With the trap: the same labels object means that a sample is not its own candidate."""
+
+    def __init__(self, temperature=0.07, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = temperature
+
+    def compute_loss(self, embeddings, labels, ref_emb, ref_labels):
+        same = labels[:, None] == ref_labels
+        positive = same.clone()
+        if ref_labels is labels:
+            positive.fill_diagonal_(False)
+        logits = self.distance(embeddings, ref_emb) / self.temperature
+        rest = logits.masked_fill(same, -torch.inf).logsumexp(dim=1, keepdim=True)
+        a, p = torch.where(positive)
+        losses = torch.logaddexp(rest[a, 0] - logits[a, p], torch.zeros(len(a)))
+        return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
+
+
+class AngularLoss(Base):
+    """Without a matrix of scores."""
+
+    def compute_loss(self, embeddings, labels, ref_emb, ref_labels):
+        a, n = torch.where(labels[:, None] != ref_labels)
+        losses = (embeddings[a] * ref_emb[n]).sum(dim=1).relu()
+        return {"loss": {"losses": losses, "indices": (a, n), "reduction_type": "neg_pair"}}
+
+
+class NormalizedSoftmaxLoss(Base):
+    def __init__(self, num_classes, embedding_size, temperature=0.05, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = temperature
+        self.W = nn.Parameter(torch.randn(embedding_size, num_classes))
+
+    def compute_loss(self, embeddings, labels, ref_emb, ref_labels):
+        logits = self.distance(embeddings, self.W.t()) / self.temperature
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+        return {"loss": {"losses": losses, "indices": torch.arange(len(losses)), "reduction_type": "element"}}
+'''
+
+
+@pytest.fixture(params=["the library", "a stand-in"])
+def library(request, monkeypatch):
+    """pytorch-metric-learning, or a few lines with the same interface, so that this is tried without it too."""
+    if request.param == "the library":
+        pytest.importorskip("pytorch_metric_learning")
+        return
+    for name in [name for name in sys.modules if name.startswith("pytorch_metric_learning")]:
+        monkeypatch.delitem(sys.modules, name)
+    package = types.ModuleType("pytorch_metric_learning")
+    package.__path__ = []
+    monkeypatch.setitem(sys.modules, "pytorch_metric_learning", package)
+    for part in ("losses", "distances", "reducers", "miners", "regularizers"):
+        module = types.ModuleType(f"pytorch_metric_learning.{part}")
+        exec(STANDIN, vars(module))
+        monkeypatch.setitem(sys.modules, f"pytorch_metric_learning.{part}", module)
+
+
+@pytest.mark.parametrize("given", [labelled, two_sided, with_proxies])
+def test_ntxent_of_the_library_is_ours(library, given):
+    pairs = pairs_of(given())
+    loss, shelf = losses.load("pml:NTXentLoss", {"temperature": "0.1"}), losses.load("ntxent")
+    close(loss.weight(pairs), shelf.weight(pairs))
+    close(loss(pairs), shelf(pairs))
+    close(weights.autograd(loss, pairs), shelf.weight(pairs))
+    bound = loss.bind(pairs)
+    assert (bound.metric, bound.weights, bound.gradient) == ("cosine", "score", "autograd")
+    assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == {"temperature": 0.1}
+
+
+def test_equal_labels_on_two_sides_are_not_one_set(library):
+    """The trap: row i and candidate i are different vectors, and the diagonal must stay."""
+    embeddings, labels = rows()[0], torch.arange(24)
+    sides = Embeddings(embeddings, embeddings + 0.1, labels, labels)
+    weight = losses.load("pml:NTXentLoss").weight(pairs_of(sides))
+    assert (weight.diagonal() < 0).all()
+    same = Embeddings(embeddings, embeddings, labels, labels)
+    pairs = pairs_of(same)
+    close(losses.load("pml:NTXentLoss").weight(pairs), losses.load("ntxent", {"temperature": 0.07}).weight(pairs))
+
+
+def test_proxies_of_the_embeddings_are_those_of_the_loss(library):
+    pairs = pairs_of(with_proxies())
+    loss = losses.load("pml:NormalizedSoftmaxLoss", {"temperature": 0.1})
+    close(loss.weight(pairs), losses.load("normalized_softmax", {"temperature": 0.1}).weight(pairs))
+    with pytest.raises(InputError, match="add the arrays proxies and proxy_labels to the file"):
+        measures.count(labelled(), loss)
+    with pytest.raises(InputError, match="2 proxies a class, and it has one"):
+        measures.count(with_proxies(per_class=2), loss)
+
+
+def test_where_there_is_no_matrix_there_is_influence(library):
+    data = measures.count(labelled(), losses.load("pml:AngularLoss"))
+    assert data.attrs["weights"] == "influence" and float(data["contributing_all"].mean()) > 1
+
+
+def test_the_distance_can_be_chosen(library):
+    pairs = pairs_of(labelled(prepared=unit))
+    loss = losses.load("pml:NTXentLoss", {"temperature": 0.5, "distance": "LpDistance"})
+    if "standin" in str(type(losses.load("pml:NTXentLoss").calls[0].cls)) or loss.bind(pairs).metric != "euclidean":
+        return  # a stand-in does not turn distances into scores
+    close(
+        loss.weight(pairs),
+        losses.load("ntxent", {"temperature": 0.5}).weight(pairs_of(labelled(prepared=unit), "euclidean")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "sentence"),
+    [
+        ("pml:NTXentLos", {}, "unknown loss of pytorch-metric-learning 'NTXentLos': did you mean 'NTXentLoss'?"),
+        ("pml:NTXentLoss", {"temprature": 1}, "unknown parameter of pml:NTXentLoss 'temprature'"),
+        ("pml:NTXentLoss", {"num_classes": 1}, "unknown parameter of pml:NTXentLoss 'num_classes'"),
+        ("pml:NTXentLoss", {"metric": "dot"}, "unknown parameter of pml:NTXentLoss 'metric'"),
+        ("pml:NTXentLoss", {"distance": "Cosine"}, "did you mean 'CosineSimilarity'?"),
+        ("pml:NTXentLoss", {"distance": "LpDistance", "distance.pwer": 2}, "did you mean 'power'?"),
+        ("pml:NTXentLoss", {"temperature.x": 2}, "unknown parameter of pml:NTXentLoss 'temperature.x'"),
+    ],
+)
+def test_unusable_names_of_the_library_get_a_sentence(library, text, parameters, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(text, parameters)
+    assert sentence in str(error.value)
+
+
+def test_without_the_library_the_sentence_says_how_to_get_it(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("pytorch_metric_learning")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
+    with pytest.raises(InputError, match="needs pytorch-metric-learning; pip install pytorch-metric-learning"):
+        losses.load("pml:CircleLoss")
+
+
+OUTCOMES = {  # of a labelled set, two sides and class proxies: score, influence, or a part of the sentence
+    "AngularLoss": ("influence", "influence", "influence"),
+    "ArcFaceLoss": ("class proxies", "class proxies", "score"),
+    "BaseLossWrapper": ("a base class",) * 3,
+    "BaseMetricLossFunction": ("a base class",) * 3,
+    "CircleLoss": ("score", "score", "score"),
+    "ContrastiveLoss": ("score", "score", "score"),
+    "CosFaceLoss": ("class proxies", "class proxies", "score"),
+    "CrossBatchMemory": ("earlier batches",) * 3,
+    "DynamicSoftMarginLoss": ("score", "score", "score"),
+    "EmbeddingRegularizerMixin": ("a part of a class",) * 3,
+    "FastAPLoss": ("score", "one labelled set", "one labelled set"),
+    "GeneralizedLiftedStructureLoss": ("score", "score", "score"),
+    "GenericPairLoss": ("a base class",) * 3,
+    "HistogramLoss": ("score", "one labelled set", "one labelled set"),
+    "InstanceLoss": ("score", "one labelled set", "one labelled set"),
+    "IntraPairVarianceLoss": ("score", "score", "score"),
+    "LargeMarginSoftmaxLoss": ("class proxies", "class proxies", "score"),
+    "LiftedStructureLoss": ("score", "score", "score"),
+    "ManifoldLoss": ("classes at random",) * 3,
+    "MarginLoss": ("score", "score", "score"),
+    "MultiSimilarityLoss": ("score", "score", "score"),
+    "MultipleLosses": ("write the sum",) * 3,
+    "NCALoss": ("score", "score", "score"),
+    "NPairsLoss": ("influence", "one labelled set", "one labelled set"),
+    "NTXentLoss": ("score", "score", "score"),
+    "NormalizedSoftmaxLoss": ("class proxies", "class proxies", "score"),
+    "P2SGradLoss": ("class proxies", "class proxies", "score"),
+    "PNPLoss": ("score", "one labelled set", "one labelled set"),
+    "ProxyAnchorLoss": ("class proxies", "class proxies", "score"),
+    "ProxyNCALoss": ("class proxies", "class proxies", "score"),
+    "RankedListLoss": ("score", "one labelled set", "one labelled set"),
+    "SelfSupervisedLoss": ("labels for another loss",) * 3,
+    "SignalToNoiseRatioContrastiveLoss": ("score", "score", "score"),
+    "SmoothAPLoss": ("influence", "one labelled set", "one labelled set"),
+    "SoftTripleLoss": ("class proxies", "class proxies", "score"),
+    "SphereFaceLoss": ("class proxies", "class proxies", "score"),
+    "SubCenterArcFaceLoss": ("class proxies", "class proxies", "score"),
+    "SupConLoss": ("score", "score", "score"),
+    "ThresholdConsistentMarginLoss": ("no single matrix",) * 3,
+    "TripletMarginLoss": ("score", "score", "score"),
+    "TupletMarginLoss": ("score", "score", "score"),
+    "VICRegLoss": ("dimensions of embeddings",) * 3,
+    "WeightRegularizerMixin": ("a part of a class",) * 3,
+}
+NEEDED = {"RankedListLoss": {"margin": 0.4, "Tn": 10}}
+
+
+def test_every_loss_of_the_library_has_an_outcome():
+    library = pytest.importorskip("pytorch_metric_learning.losses")
+    assert {name for name, value in vars(library).items() if isinstance(value, type)} <= OUTCOMES.keys()
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
+    pytest.importorskip("pytorch_metric_learning")
+    for given, outcome in zip((labelled, two_sided, with_proxies), OUTCOMES[name], strict=True):
+        pairs = pairs_of(given())
+        try:
+            loss = losses.load(f"pml:{name}", NEEDED.get(name)).bind(pairs)
+        except InputError as error:
+            assert outcome in str(error), error
+            continue
+        assert loss.weights == outcome
+        weight = loss.weight(pairs)
+        assert weight.isfinite().all() and weight.abs().max() > 0 and loss.unit(pairs) > 0
+        assert (weight[~(pairs.positive | pairs.negative)] == 0).all()
+
+
+PEERS = [name for name in losses.names() if hasattr(losses.load(name), "peer") and losses.load(name).peer()]
+GIVEN = {"labelled": labelled, "pairs": two_sided, "proxies": with_proxies}
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_loss_of_the_shelf_and_its_peer_weigh_alike(name):
+    pytest.importorskip("pytorch_metric_learning")
+    loss = losses.load(name)
+    cls, arguments, setting = loss.peer()
+    if "distance" not in arguments and loss.metric not in {"cosine", "euclidean"} and setting != "proxies":
+        pytest.skip("its peer needs another distance, which it does not say")
+    embeddings = GIVEN[setting](prepared=unit)
+    other = losses.load(f"pml:{cls}", arguments).bind(pairs_of(embeddings))
+    if other.metric != loss.metric and not (other.metric, loss.metric) == ("cosine", "squared_euclidean"):
+        pytest.skip("its peer needs another distance, which it does not say")
+    ours = loss.weight(pairs_of(embeddings, loss.metric))
+    chain = 2 if other.metric != loss.metric else 1  # of unit vectors, minus the squared distance is 2 cosine - 2
+    close(other.weight(pairs_of(embeddings)), chain * ours, 1e-8)
