@@ -14,7 +14,7 @@ VARIANTS = (
     ("multi_similarity", {"mining": 0.0, "alpha": 5.0, "beta": 8.0, "base": 1.0}),
     ("circle", {"detach": False}),
     ("circle", {"margin": 0.0, "gamma": 4.0}),
-    ("cbml", {"margin": 0.5, "weight_": 0.3, "hyper": 0.7, "neg_b": 0.2}),
+    ("cbml", {"margin": 0.5, "weight": 0.3, "hyper": 0.7, "neg_b": 0.2}),
     ("cbml", {"hyper": 1.0, "pos_a": -0.2, "neg_a": 0.4}),
     ("contrastive_linear", {"pos_margin": 0.5, "neg_margin": 2.5}),
     ("lifted_structure", {"margin": 3.0}),
@@ -300,7 +300,7 @@ def test_proxy_anchor_is_the_sum_over_its_candidates():
 
 def test_the_mean_of_cbml_holds_the_query_itself():
     pairs = row([0.5, 0.75])
-    with_spread, without = (losses.load("cbml", {"weight_": value}) for value in (1.0, 0.0))
+    with_spread, without = (losses.load("cbml", {"weight": value}) for value in (1.0, 0.0))
     mean = 0.9 * (1 + 0.5 + 0.75) / 3 + 0.1 * (0.5 + 0.75) / 2
     near(with_spread(pairs) - without(pairs), [(0.75 - mean) ** 2])
 

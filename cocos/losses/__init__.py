@@ -34,6 +34,10 @@ class Loss(Protocol):
     ∂ Σ loss / ∂ norm of the query, for losses that read norms. `equals()`: other losses of the shelf that it is, as
     (name, parameters, where), which `cocos losses NAME` and the tests check. `peer()`: the same loss in
     pytorch-metric-learning, as (class, arguments, setting), which `cocos verify` compares.
+
+    Code of others (`load` with a colon, `of`) has more: `reads`, "embeddings" or "scores"; `weights`, "score" or
+    "influence"; `matching`, "labels" or "rows", what it takes for positives; `bind(pairs)`, the same loss with what a
+    first batch settles; `notes` on it; and `unit_of(weights, pairs)`, its unit where the weights are known already.
     """
 
     metric: str  # of `cocos.scores.METRICS`: what `Pairs.scores` must hold

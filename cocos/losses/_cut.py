@@ -77,7 +77,7 @@ class Cut:
         metric: of `cocos.scores.METRICS`, where `sign * matrix` is `factor * metric + offset`; None: none of them.
         factor: above 0; 1 where the metric is none of them.
         offset: see `metric`.
-        whole: the loss reads its embeddings in no other way.
+        beside: how else the loss reads its embeddings: "", "their lengths", or "other ways".
     """
 
     places: tuple[tuple[int, bool], ...]
@@ -85,7 +85,7 @@ class Cut:
     metric: str | None
     factor: float
     offset: float
-    whole: bool
+    beside: str
 
     def moved(self, change: Tensor, scores: Tensor, name: str) -> See:
         """A function that adds a change of the scores to the matrix, in units of the metric.
@@ -214,8 +214,8 @@ class _Trial:
                     break
         return found
 
-    def held(self, group: list[tuple[int, bool]]) -> bool:
-        """The loss stays what it is under other embeddings where these matrices are held."""
+    def held(self, group: list[tuple[int, bool]], *, stretched: bool = True) -> bool:
+        """The loss stays what it is under other embeddings, of other lengths or not, where these matrices are held."""
         places, place = {p for p, _ in group}, -1
 
         def see(matrix: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class _Trial:
             hold = place in places and self.kept[place].shape == matrix.shape
             return self.kept[place].clone() if hold else matrix
 
-        value = self.run(self.fresh(stretched=True), see)
+        value = self.run(self.fresh(stretched=stretched), see)
         return value.shape == self.value.shape and _close(value, self.value, 1e3 * self.tolerance)
 
     def moved_by(self, group: list[tuple[int, bool]]) -> list[bool]:
@@ -244,7 +244,9 @@ class _Trial:
         """-1 where a query that comes close to the longest candidate has the lowest entry of its row there."""
         j = int(self.base[1].norm(dim=1).argmax())
         i = 0 if j or not self.shared else 1
-        close = 0.99 * self.base[1][j] + 0.01 * self.base[0][i]
+        longest = self.base[1][j]
+        close = 0.99 * longest + 0.01 * self.base[0][i]
+        close = close * longest.norm() / close.norm()
         found: list[Tensor] = []
         self.run(self.with_row(0, i, close), lambda matrix: found.append(matrix.detach().clone()) or matrix)
         row = (found[place[0]].T if place[1] else found[place[0]])[i]
@@ -268,13 +270,22 @@ class _Trial:
                 return name, factor, offset
         return None, 1.0, 0.0
 
+    def cut(self, group: list[tuple[int, bool]], beside: str) -> Cut:
+        """Equal matrices as the one that the loss reads."""
+        places = [group[0]]  # copies of a matrix follow it; those that are computed anew do not
+        while apart := [each for each in group if each not in places and not self.moved_by(places)[each[0]]]:
+            places.append(apart[0])
+        sign = self.sign(group[0])
+        return Cut(tuple(places), sign, *self.named(sign * self.own(*group[0])), beside)
+
 
 def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
     """The matrix of scores through which a loss reads its embeddings; None where there is none, or several.
 
     The loss is run on random embeddings. A matrix of scores is one of which an entry changes with its own query and its
     own candidate and with no other; and the loss must not change when all embeddings do, but the matrix is held. So it
-    does not matter by which functions the scores are computed, and gradients are not needed.
+    does not matter by which functions the scores are computed, and gradients are not needed. A matrix that is a metric
+    of cocos is taken before one that is not, even where the loss reads the lengths of its embeddings beside it.
 
     Args:
         call: the loss as a function of queries, candidates and `see`, which it calls with its matrices.
@@ -300,17 +311,14 @@ def _cut(trial: _Trial) -> Cut | None:
             equal.append(each)
     if not groups or trial.held([]):
         return None
-    whole = next((group for group in groups if trial.held(group)), None)
-    chosen = whole or groups[0]
-    places = [chosen[0]]  # copies of a matrix follow it; those that are computed anew do not
-    while True:
-        follows = trial.moved_by(places)
-        apart = [each for each in chosen if each not in places and not follows[each[0]]]
-        if not apart:
-            break
-        places.append(apart[0])
-    if whole is None and any(not follows[group[0][0]] for group in groups if group is not chosen):
-        return None
-    sign = trial.sign(chosen[0])
-    metric, factor, offset = trial.named(sign * trial.own(*chosen[0]))
-    return Cut(tuple(places), sign, metric, factor, offset, whole is not None)
+    cuts = []
+    for group in groups:
+        beside = "" if trial.held(group) else "their lengths" if trial.held(group, stretched=False) else None
+        if beside is not None:
+            cuts.append(trial.cut(group, beside))
+            if cuts[-1].metric and not beside:
+                return cuts[-1]
+    if cuts:
+        return min(cuts, key=lambda cut: (cut.metric is None, cut.beside))
+    follows = trial.moved_by(groups[0])
+    return trial.cut(groups[0], "other ways") if all(follows[group[0][0]] for group in groups[1:]) else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.losses._cut import Cut, See, find, seeded
-from cocos.losses._foreign import UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
+from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
 from cocos.scores import METRICS, Pairs
 
 __all__ = ["Embedded"]
@@ -159,10 +159,31 @@ class Embedded:
         """The same loss, where it is settled from one batch what its weights are.
 
         Raises:
-            InputError: it returns one number, and its scores are not to be found; or it cannot read these embeddings.
+            InputError: it returns one number, and its scores are not to be found; it cannot read these embeddings; or
+                it has no gradient.
         """
         if self.bound:
             return self
+        loss = self._settle(pairs)
+        if not loss._has_gradient(pairs.embeddings):
+            raise InputError(f"{self.spelling}: {DETACHED}")
+        return loss
+
+    def _has_gradient(self, part: Embeddings) -> bool:
+        """Autograd follows it, on candidates in another order, where no hinge of it is likely to sleep."""
+        leaf = part.candidate.detach().flip(0).requires_grad_()
+        try:
+            with torch.enable_grad():
+                return self._value(_with(part, leaf if part.shared else part.query, leaf)).requires_grad
+        except InputError:
+            return True
+
+    def _settle(self, pairs: Pairs) -> "Embedded":
+        """What `bind` gives, unchecked, so that torch.func can run it.
+
+        Raises:
+            InputError: as there.
+        """
         part = self._rows(pairs)
         ordered = self._ordered(part, *self._order(part))
         value = self._run(self.calls[0], ordered, ordered.query, ordered.candidate, _unseen)
@@ -173,7 +194,7 @@ class Embedded:
                 return self._run(call, ordered, query, candidate, see)
 
             cut = find(run, ordered.query, ordered.candidate)
-            if cut and cut.whole:
+            if cut and cut.beside != "other ways":
                 return self._settled(call, cut, value)
             found += [(call, cut)] if cut else []
         if value.ndim:
@@ -194,8 +215,9 @@ class Embedded:
         else:
             scaled = "" if cut.factor == 1 else f" (it multiplies them by {cut.factor:.6g})"
             notes = [f"its weights are of {cut.metric.replace('_', ' ')} scores{scaled}, by autograd"]
-        if not cut.whole:
-            notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
+        if cut.beside:
+            what = cut.beside.replace("other", "its embeddings in other").replace("their", "the")
+            notes.append(f"it reads {what} too, and that part of its gradient is not weighed")
         notes += reduced(value, self.reduction)
         if self.unit_ is None:
             notes.append(UNIT)
@@ -210,7 +232,7 @@ class Embedded:
         Raises:
             InputError: its gradient in the scores is asked for, and it weighs none.
         """
-        loss = self.bind(pairs)
+        loss = self if self.bound else self._settle(pairs)
         part = loss._rows(pairs)
         if loss.weights == "influence" and pairs.scores.requires_grad and not part.candidate.requires_grad:
             raise InputError(f"{self.spelling}: it weighs no scores, so it has no gradient in them (take its `weight`)")
@@ -224,7 +246,8 @@ class Embedded:
         """Weights of its scores, or influences of the candidates, (Q, C); 0 for a pair in neither mask.
 
         Raises:
-            InputError: the loss is NaN or infinite, or its scores are computed in another way than in the first batch.
+            InputError: the loss or its gradient is NaN or infinite, or its scores are computed in another way than in
+                the first batch.
         """
         loss = self.bind(pairs)
         part = loss._rows(pairs)
@@ -236,6 +259,7 @@ class Embedded:
                 value = loss._value(part, change)
                 finite(self.spelling, value)
                 found = gradient(value, change)
+        finite(self.spelling, found, "its gradient is")
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:

@@ -10,14 +10,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cocos.errors import InputError, rows
+from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["UNIT", "checked", "finite", "gradient", "guarded", "heaviest", "reduced", "shown"]
+__all__ = ["DETACHED", "UNIT", "checked", "finite", "gradient", "guarded", "heaviest", "reduced", "shown"]
 
 UNIT = (
     "a share is a part of the largest weight of a negative in the batch, since its natural unit is not known (-p unit=)"
 )
+DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
 LIBRARIES = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
 
@@ -72,16 +73,23 @@ def checked(name: str, value, queries: int) -> Tensor:
     return value
 
 
-def finite(name: str, value: Tensor) -> None:
-    """Refuse a loss that is not a number.
+def finite(name: str, value: Tensor, what: str = "returned") -> None:
+    """Refuse a loss or a gradient that is not a number.
+
+    Args:
+        name: of the loss.
+        value: (), (Q,) or (Q, C).
+        what: words for it.
 
     Raises:
         InputError: naming the queries.
     """
-    bad = (~value.isfinite()).reshape(-1).nonzero().flatten().tolist()
+    bad = ~value.isfinite()
+    bad = (bad.any(dim=1) if bad.ndim == 2 else bad.reshape(-1)).nonzero().flatten().tolist()
     if bad:
-        where = f" for {rows(bad).replace('row', 'query', 1).replace('querys', 'queries')}" if value.ndim else ""
-        raise InputError(f"{name}: returned NaN or infinity{where} of the batch")
+        some = ", ".join(map(str, bad[:5])) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        where = f" for {'queries' if len(bad) > 1 else 'query'} {some}" if value.ndim else ""
+        raise InputError(f"{name}: {what} NaN or infinity{where} of the batch")
 
 
 def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:

@@ -33,15 +33,24 @@ __all__ = ["known", "load", "of"]
 
 
 def _from_file(spelling: str, path: Path):
+    """The module of a file; it is run again only after it was changed.
+
+    Raises:
+        InputError: there is no such file.
+    """
     if not path.is_file():
         raise InputError(f"loss {spelling!r}: there is no file {path}")
-    if (folder := str(path.parent.resolve())) not in sys.path:
-        sys.path.insert(0, folder)  # as `python file.py` does: its neighbours can be imported
-    name = f"cocos_loss_{path.stem}"
+    path = path.resolve()
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # as `python file.py` does: its neighbours can be imported
+    name, stamp = f"cocos_loss_{path.stem}", (str(path), path.stat().st_mtime_ns, path.stat().st_size)
+    if getattr(sys.modules.get(name), "cocos_stamp", None) == stamp:
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
+    module.cocos_stamp = stamp
     return module
 
 

@@ -56,7 +56,7 @@ def _library(part: str):
     try:
         return importlib.import_module(f"{LIBRARY}.{part}")
     except ModuleNotFoundError as error:
-        if error.name != LIBRARY:
+        if error.name not in {LIBRARY, f"{LIBRARY}.{part}"}:
             raise
         raise InputError(
             "a loss with pml: needs pytorch-metric-learning; pip install pytorch-metric-learning"

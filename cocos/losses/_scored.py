@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cocos.errors import InputError
 from cocos.losses._cut import seeded
-from cocos.losses._foreign import UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
+from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
 from cocos.losses._signature import named, signature_of
 from cocos.scores import Pairs
 
@@ -135,12 +135,19 @@ class OfScores:
         return callable(getattr(self.target, "weight", None))
 
     def bind(self, pairs: Pairs) -> "OfScores":
-        """The same loss, with what a first batch says of it in its notes; a fault of it shows when it is weighed."""
+        """The same loss, with what a first batch says of it in its notes; another fault shows when it is weighed.
+
+        Raises:
+            InputError: it has no gradient.
+        """
         notes = []
         try:
-            value = self._value(pairs)
+            # In another order, where no hinge of it is likely to sleep.
+            value = self._value(pairs.with_scores(pairs.scores.detach().flip(1).requires_grad_()))
         except InputError:
             return self
+        if not value.requires_grad and not self._closed:
+            raise InputError(f"{self.spelling}: {DETACHED}")
         if self.gradient == "autograd":
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
         notes += reduced(value, self.call.reduction)
@@ -195,7 +202,7 @@ class OfScores:
         """∂ Σ loss / ∂ score, (Q, C): the target's closed form, else by autograd; 0 for a pair in neither mask.
 
         Raises:
-            InputError: the loss is NaN or infinite, or the closed form has the wrong shape.
+            InputError: the loss or its gradient is NaN or infinite, or the closed form has the wrong shape.
         """
         if self._closed:
             with guarded(self.spelling):
@@ -209,6 +216,7 @@ class OfScores:
             value = self._value(pairs.with_scores(scores))
             finite(self.spelling, value)
             found = gradient(value, scores)
+        finite(self.spelling, found, "its gradient is")
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:

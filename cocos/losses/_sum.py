@@ -12,7 +12,7 @@ from cocos import losses
 from cocos.errors import InputError, nearest
 from cocos.scores import Pairs
 
-__all__ = ["Sum", "known", "load", "qualified", "terms_of"]
+__all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
@@ -166,6 +166,11 @@ def terms_of(text: str) -> list[tuple[float, str]] | None:
             )
         found.append((value, losses.canonical(name)))
     return found
+
+
+def canonical(terms: list[tuple[float, str]]) -> str:
+    """The terms as `Sum.spelling` writes them."""
+    return "+".join(("" if c == 1 else f"{c:.15g}*") + name for c, name in terms)
 
 
 def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> dict:
