@@ -3,11 +3,15 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "UnsafeFile", "nearest", "rows"]
+__all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows"]
 
 
 class InputError(ValueError):
     """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2)."""
+
+
+class Unfit(InputError):
+    """Rows that a loss cannot be told, for want of labels, proxies or matching rows; others may fit."""
 
 
 class UnsafeFile(InputError):

@@ -27,7 +27,10 @@ def of(loss, pairs: Pairs) -> Tensor:
 
 
 def autograd(loss, pairs: Pairs) -> Tensor:
-    """The gradient that training uses, by torch.func.grad, (Q, C)."""
+    """The gradient that training uses, by torch.func.grad, (Q, C); as they find it themselves, for losses of others."""
+    own = getattr(loss, "gradient", "") == "autograd" and getattr(loss, "weights", "score") == "score"
+    if own and callable(getattr(loss, "weight", None)):
+        return loss.weight(pairs)
     return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
 
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -174,8 +172,8 @@ def test_real_batches_are_tried(tmp_path):
     ],
 )
 def test_bad_input_gets_a_sentence(arguments, sentence):
-    done = subprocess.run([sys.executable, "-m", "cocos", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and done.stdout == ""
+    done = call(*arguments)
+    assert done.exit_code == 2 and done.stdout == ""
     assert sentence in done.stderr and "Traceback" not in done.stderr
 
 

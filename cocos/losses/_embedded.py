@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.errors import InputError, Unfit
 from cocos.losses._cut import Cut, See, find, seeded
 from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
 from cocos.scores import METRICS, Pairs
@@ -91,36 +91,29 @@ class Embedded:
         """The rows of a batch.
 
         Raises:
-            InputError: there are none, or they do not match row by row where they must.
+            Unfit: there are none, or they do not match row by row where they must.
         """
         part = pairs.embeddings
         if part is None:
-            raise InputError(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
+            raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
         queries, candidates = pairs.positive.shape
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
         if self.matching == "rows" and not own:
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: it is told no labels, so query i must match candidate i, which is not so here; draw "
                 "pairs of two sides (--sample pairs)"
             )
         if self.needs == "one set" and not part.shared:
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: it reads one labelled set, and there are two, queries and candidates; give a file "
                 "with embeddings and labels, or a loss of (query, candidate)"
             )
         if self.needs == "proxies" and not part.proxies:
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: it compares samples with class proxies, and these embeddings have none; add the "
                 "arrays proxies and proxy_labels to the file"
             )
         return part
-
-    def fits(self, pairs: Pairs) -> bool:
-        """It can be told these rows: of a labelled set, of class proxies, or in pairs, where it needs that."""
-        try:
-            return self._rows(pairs) is not None
-        except InputError:
-            return False
 
     def _order(self, part: Embeddings) -> tuple[Tensor, Tensor]:
         """Row numbers of queries and candidates in the order in which the loss is handed them."""

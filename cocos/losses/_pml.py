@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.errors import InputError, Unfit, nearest
 from cocos.losses._cut import See, Watch
 from cocos.losses._embedded import Embedded
 from cocos.losses._foreign import guarded
@@ -165,7 +165,7 @@ class _Library:
         Samples, and proxies, come in the order of their classes.
 
         Raises:
-            InputError: the classes do not have as many proxies as it wants, or it has no place for other candidates.
+            Unfit: the classes do not have as many proxies as it wants, or it has no place for other candidates.
             ValueError: of the library itself.
         """
         (labels, reference), arguments, state = self._labels(part), {}, {}
@@ -193,7 +193,7 @@ class _Library:
         except ValueError as error:
             if "ref_emb is not supported" not in str(error):
                 raise
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: it reads one labelled set, and there are queries and other candidates; give a file "
                 "with embeddings and labels"
             ) from None
@@ -208,20 +208,20 @@ class _Library:
         """The class of each query as a number of its proxies, and how many proxies a class has.
 
         Raises:
-            InputError: a class has more proxies than the loss can have, or none.
+            Unfit: a class has more proxies than the loss can have, or none.
         """
         classes, sizes = part.candidate_group.unique(return_counts=True)
         per_class = int(sizes[0])
         if (sizes != per_class).any():
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: classes with {int(sizes.min())} to {int(sizes.max())} proxies, expected one number"
             )
         if per_class > 1 and not set(PER_CLASS) & _arguments(self.cls).keys():
-            raise InputError(f"{self.spelling}: {per_class} proxies a class, and it has one")
+            raise Unfit(f"{self.spelling}: {per_class} proxies a class, and it has one")
         labels = torch.searchsorted(classes, part.query_group)
         found = torch.isin(part.query_group, classes)
         if not found.all():
-            raise InputError(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
+            raise Unfit(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
         return labels, per_class
 
 

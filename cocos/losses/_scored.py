@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cocos.errors import InputError
+from cocos.errors import InputError, Unfit
 from cocos.losses._cut import seeded
 from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
 from cocos.losses._signature import named, signature_of
@@ -159,7 +159,7 @@ class OfScores:
         """What it is told, without the pairs that take no part where it is told no negatives.
 
         Raises:
-            InputError: row i must match column i and does not, or no matrix is left without those pairs.
+            Unfit: row i must match column i and does not, or no matrix is left without those pairs.
         """
         roles = self.call.roles
         if "pairs" in roles:
@@ -170,13 +170,13 @@ class OfScores:
         if "positive" not in roles:
             square = scores.shape[0] == scores.shape[1]
             if not square or not torch.equal(positive, torch.eye(len(scores), dtype=torch.bool, device=scores.device)):
-                raise InputError(
+                raise Unfit(
                     f"{self.spelling}: it is told scores alone, so query i must match candidate i and no other, which "
                     "is not so here; draw pairs of two sides (--sample pairs), or let it take (scores, positive)"
                 )
         counts = known.sum(dim=1)
         if not (counts == counts[0]).all():
-            raise InputError(
+            raise Unfit(
                 f"{self.spelling}: it is told no negatives, and some pairs are neither positive nor negative; "
                 "let it take (scores, positive, negative)"
             )

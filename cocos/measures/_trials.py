@@ -65,8 +65,6 @@ def fits(loss, trial: Trial) -> bool:
         return False  # these scores are far outside of -1 to 1, which code of others need not survive
     if not reads_embeddings(loss):
         return True
-    if getattr(loss, "matching", "labels") == "rows":  # it is told no labels: row i matches row i
-        return trial.name.startswith("square")
     return trial.pairs.embeddings is not None and not trial.name.startswith("empty rows")
 
 
@@ -135,12 +133,12 @@ def embedding_gradient(loss, pairs: Pairs) -> tuple[Tensor, Tensor]:
     return total.detach(), torch.cat(torch.autograd.grad(total, leaves))
 
 
-def permuted(pairs: Pairs, seed: int = 5) -> tuple[Pairs, Tensor, Tensor]:
-    """The same pairs with queries and candidates in another order, and the two orders."""
+def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pairs, Tensor, Tensor]:
+    """The same pairs with queries and candidates in another order, and the two orders; `together`: in the same one."""
     generator = torch.Generator().manual_seed(seed)
     rows, columns = (torch.randperm(n, generator=generator).to(pairs.scores.device) for n in pairs.scores.shape)
     part = pairs.embeddings
-    if part is not None and part.shared:
+    if (part is not None and part.shared) or (together and len(rows) == len(columns)):
         columns = rows
     return (
         replace(

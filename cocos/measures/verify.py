@@ -1,5 +1,6 @@
 """Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?"""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -9,10 +10,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, weights
+from cocos import losses, regimes, results, weights
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.errors import InputError, Unfit
 from cocos.measures import _trials
 from cocos.measures._peers import parity
 from cocos.measures._trials import DTYPES, Trial
@@ -90,13 +91,20 @@ def _against(loss, other, pairs) -> tuple[float, float]:
 
 
 def _tried(loss, other, trial: Trial) -> _Found:
-    """Ask one trial everything. What the loss itself raises is an answer."""
+    """Ask one trial everything. What the loss itself raises is an answer.
+
+    Raises:
+        Unfit: the loss cannot be told these rows.
+    """
     found, pairs = _Found(trial), trial.pairs
     try:
         value, weight = loss(pairs), weights.of(loss, pairs)
         unit = loss.unit(pairs)
+    except Unfit:
+        raise
     except Exception as error:
-        found.broken = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"
+        said = str(error).partition("\n")[0][:240]
+        found.broken = said if isinstance(error, InputError) else f"{type(error).__name__}: {said}"
         return found
     if not (value.isfinite().all() and weight.isfinite().all()):
         found.broken = "its loss or its weights are NaN or infinite"
@@ -104,7 +112,7 @@ def _tried(loss, other, trial: Trial) -> _Found:
     found.largest = weight.abs().max().item()
     size = max(found.largest, unit.min().item())
     _dtypes(loss, pairs, size, found)
-    shuffled, rows, columns = _trials.permuted(pairs)
+    shuffled, rows, columns = _trials.permuted(pairs, together=getattr(loss, "matching", None) == "rows")
     try:
         off = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
     except Exception:
@@ -148,7 +156,7 @@ def _saturation(loss, other) -> dict[str, str]:
             rounded = _trials.cast(pairs, dtype)
             try:
                 have = weights.of(variant, rounded).double().abs().amax(dim=1)
-            except RuntimeError:
+            except (InputError, RuntimeError):
                 continue
             exact = _trials.cast(rounded, torch.float64)
             true = weights.of(judge, exact).abs().amax(dim=1)
@@ -335,7 +343,10 @@ def verify(
     else:
         loss = losses.of(loss)
         if hasattr(loss, "bind"):  # where the code of others keeps its scores shows with the first batch
-            loss = loss.bind(_trials.square(0, loss.metric))
+            try:
+                loss = loss.bind(_trials.square(0, loss.metric))
+            except Unfit:
+                loss = loss.bind(regimes.labelled(loss.metric))
         trials = [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
     if other is not None and other.metric != loss.metric:
         raise InputError(
@@ -345,9 +356,14 @@ def verify(
     report = progress(f"verifying {losses.name_of(loss)}") if progress else None
     founds = []
     for done, trial in enumerate(trials):
-        founds.append(_tried(loss, other, trial))
+        with contextlib.suppress(Unfit):  # rows that the loss cannot be told are no fault of it
+            founds.append(_tried(loss, other, trial))
         if report:
             report(done + 1, len(trials))
+    if not founds:
+        raise InputError(
+            f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
+        )
     saturated = _saturation(loss, other)
     compared = parity(loss)
     faults = _faults(loss, other, founds, saturated, compared)
