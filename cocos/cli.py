@@ -362,6 +362,10 @@ def losses(
             return
         from cocos import drawing, measures, plots
 
+        if shelf.canonical(name) not in shelf.names():
+            raise InputError(
+                f"loss {name!r}: only losses of the shelf have a card; cocos verify --loss {name} checks it"
+            )
         loss = shelf.load(name)
         if out is not None:
             drawing.drawable(out)
@@ -410,6 +414,8 @@ def verify(
         if target is not None and loss is None and not Path(target).exists():
             if ":" in target or not Path(target).suffix:  # `cocos verify ntxent`
                 target, loss = None, target
+        elif target is not None and loss is not None and not Path(target).exists() and not Path(target).suffix:
+            raise InputError(f"{target!r} and --loss {loss!r}: a file that is not there, or two losses; name one loss")
         if loss is None and target is None and (parameters or against):
             raise InputError("parameters or --against, but no loss: name it with --loss")
         if out is not None:

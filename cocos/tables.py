@@ -225,8 +225,8 @@ def decomposition(data: xr.Dataset) -> Table:
         f"{found['loss']['name']}({parameters}), {found['metric']} scores, share above eps = {found['eps']:g}",
         f"{_drawn(data)}; {found['dtype']} on {found['device']}; mean ± deviation over batches",
     ]
-    if found["gradient"] != "exact":
-        head.append(f"the weights are a {found['gradient'].replace('_', '-')} gradient")
+    if about := results.about_weights(found):
+        head.append(about)
     defined = "lengths and counts are means over all queries, parts, angles and ranks over those that have them"
     return Table(("", *directions), rows, tuple(head), (defined, *_taken_apart(data)))
 

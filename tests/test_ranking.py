@@ -233,8 +233,8 @@ def test_the_dtype_is_kept(name, dtype):
 @pytest.mark.parametrize(
     ("name", "parameters", "sentence"),
     [
-        ("fastap", {"bins": 0}, "bins must be a whole number of at least 1, got 0"),
-        ("listwise_ap", {"bins": 1}, "bins must be a whole number of at least 2, got 1"),
+        ("fastap", {"bins": 0}, "bins must be a whole number from 1 to 10000, got 0"),
+        ("listwise_ap", {"bins": 1}, "bins must be a whole number from 2 to 10000, got 1"),
         ("listwise_ap", {"low": 1}, "low must be below high and both finite, got 1.0 and 1.0"),
         ("listwise_ap", {"high": "inf"}, "low must be below high and both finite, got -1.0 and inf"),
         ("recall_at_k", {"temperature": "nan"}, "temperature must be finite and above 0, got nan"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import InputError, cards, losses, measures, results, tables
+from cocos import Embeddings, InputError, cards, losses, measures, results, tables
 from cocos.cli import app
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
@@ -220,3 +220,47 @@ def test_verify_refuses_two_losses_of_different_scores():
         measures.verify("ntxent", against="triplet_euclidean")
     with pytest.raises(InputError, match="at least 2"):
         measures.weight_curve("ntxent", points=1)
+
+
+def test_losses_as_people_write_them_pass(tmp_path):
+    """Symmetric CLIP, a big negative number for a mask, a branch on numbers, float32 inside, masks written in place."""
+    (tmp_path / "people.py").write_text("""
+import torch
+import torch.nn.functional as F
+
+
+def clip(image_features, text_features, logit_scale=20.0):
+    logits = logit_scale * F.normalize(image_features, dim=1) @ F.normalize(text_features, dim=1).T
+    target = torch.arange(len(logits))
+    return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
+
+
+def masked(scores, positive, negative):
+    rest = (scores / 0.1).masked_fill(~negative, -1e9).logsumexp(dim=1, keepdim=True)
+    return torch.where(positive, F.softplus(rest - scores / 0.1), 0).sum(dim=1)
+
+
+def branches(scores, positive, negative):
+    total = scores.sum(dim=1) * 0
+    for q in range(len(scores)):
+        if positive[q].any() and scores[q].max().item() > -10:
+            total = total + (torch.arange(len(scores)) == q) * (scores[q] * negative[q]).sum() ** 2
+    return total
+
+
+def single(scores, positive, negative):
+    return masked(scores.float(), positive, negative)
+
+
+def writes(scores, positive, negative):
+    negative &= scores > 0.3
+    return (scores * negative).square().sum(dim=1) - (scores * positive).sum(dim=1)
+""")
+    for name in ("clip", "masked", "branches", "single"):
+        data = measures.verify(losses.load(f"{tmp_path / 'people.py'}:{name}"))
+        assert data.attrs["faults"] == "", (name, data.attrs["faults"])
+        assert (data["largest"] > 0).sum() > 3
+    generator = torch.Generator().manual_seed(1)
+    given = Embeddings.labelled(torch.randn(60, 4, generator=generator), torch.arange(60) % 5)
+    counted = measures.count(given, losses.load(f"{tmp_path / 'people.py'}:writes"), batch_size=60)
+    assert (counted["negatives"] == 48).all()

@@ -72,6 +72,8 @@ def module_name(name: str) -> str:
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:
         raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
+    if module.endswith(".py"):
+        raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     if module not in names():
         raise InputError(nearest("loss", name, names()))
     return module

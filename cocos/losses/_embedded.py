@@ -256,11 +256,21 @@ class Embedded:
         return torch.where(pairs.positive | pairs.negative, found, 0)
 
     def _influence(self, part: Embeddings) -> Tensor:
-        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time."""
+        """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time.
+
+        Raises:
+            InputError: a query's loss hangs on no other row.
+        """
         leaf = part.candidate.detach().clone().requires_grad_()
         value = self._value(_with(part, leaf if part.shared else part.query, leaf))
         finite(self.spelling, value)
-        return torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+        found = torch.stack([gradient(each, leaf, keep=True).norm(dim=1) for each in value])
+        if part.shared and found.diagonal().any() and not (found - found.diag().diag()).any():
+            raise InputError(
+                f"{self.spelling}: no candidate of the batch enters a query's loss; class weights of its own belong "
+                "into the file, as proxies and proxy_labels"
+            )
+        return found
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, ()."""

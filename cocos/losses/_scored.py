@@ -165,8 +165,9 @@ class OfScores:
         if "pairs" in roles:
             return {"pairs": pairs}
         if "negative" in roles:
-            return {"scores": pairs.scores, "positive": pairs.positive, "negative": pairs.negative}
-        scores, positive, known = pairs.scores, pairs.positive, pairs.positive | pairs.negative
+            masks = {"positive": pairs.positive.clone(), "negative": pairs.negative.clone()}  # it may write into them
+            return {"scores": pairs.scores, **masks}
+        scores, positive, known = pairs.scores, pairs.positive.clone(), pairs.positive | pairs.negative
         if "positive" not in roles:
             square = scores.shape[0] == scores.shape[1]
             if not square or not torch.equal(positive, torch.eye(len(scores), dtype=torch.bool, device=scores.device)):

@@ -51,10 +51,12 @@ def literal(text):
     plain = {"true": True, "false": False, "none": None}
     if text.strip().lower() in plain:
         return plain[text.strip().lower()]
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        return text
+    for read in (ast.literal_eval, float):  # inf and nan are numbers to the second one only
+        try:
+            return read(text.strip())
+        except (ValueError, SyntaxError):
+            continue
+    return text
 
 
 def value_of(name: str, text, parameter: inspect.Parameter):

@@ -14,7 +14,7 @@ __all__ = ["Circle"]
 
 @dataclass(frozen=True)
 class Circle:
-    r"""Soft hinge of all positives against all negatives, each with a pace :math:`\alpha` of its own.
+    r"""Soft hinge of all positives against all negatives, each with a pace of its own.
 
     .. math::
         \ell(s) = \log \Bigl(1 + \sum_{n \in N} e^{\gamma \alpha_n (s_n - m)}

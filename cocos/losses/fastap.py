@@ -31,7 +31,7 @@ class FastAP:
         bins: L, whole; the centres are L + 1. Default of the published code.
 
     Raises:
-        ValueError: if the bins are not a whole number of at least 1.
+        ValueError: if the bins are not a whole number from 1 to 10000.
 
     Counts: negatives between two bins whose precision differs; unit 1/(Δ|P|).
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
@@ -46,8 +46,8 @@ class FastAP:
     sample: ClassVar[str] = "groups"
 
     def __post_init__(self):
-        if not (isinstance(self.bins, int) and self.bins >= 1):
-            raise ValueError(f"bins must be a whole number of at least 1, got {self.bins}")
+        if not (isinstance(self.bins, int) and 1 <= self.bins <= 10_000):  # (queries, bins) numbers are held
+            raise ValueError(f"bins must be a whole number from 1 to 10000, got {self.bins}")
 
     def _places(self, pairs: Pairs) -> Tensor:
         """Places of the candidates on the axis of the bin centres 0, 1, ..., L, (Q, C)."""

@@ -32,7 +32,7 @@ class ListwiseAP:
         high: score of the first centre.
 
     Raises:
-        ValueError: if the bins are not a whole number of at least 2, or low and high are not finite and in this order.
+        ValueError: if the bins are not a whole number from 2 to 10000, or low and high not finite and in this order.
 
     Counts: negatives between two bins whose precision differs; unit a/|P|.
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
@@ -49,8 +49,8 @@ class ListwiseAP:
     sample: ClassVar[str] = "groups"
 
     def __post_init__(self):
-        if not (isinstance(self.bins, int) and self.bins >= 2):
-            raise ValueError(f"bins must be a whole number of at least 2, got {self.bins}")
+        if not (isinstance(self.bins, int) and 2 <= self.bins <= 10_000):  # (queries, bins) numbers are held
+            raise ValueError(f"bins must be a whole number from 2 to 10000, got {self.bins}")
         if not -math.inf < self.low < self.high < math.inf:
             raise ValueError(f"low must be below high and both finite, got {self.low} and {self.high}")
 

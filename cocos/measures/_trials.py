@@ -34,6 +34,7 @@ DTYPES = {
 SEEDS = range(4)
 STEP = 1e-6
 NOISE = 1e-5
+LONG, COARSE = 1e-3, 0.05
 SMALL = 400  # scores up to which every one of them is moved by itself
 DIRECTIONS = 8
 
@@ -198,6 +199,11 @@ def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tupl
         return directional(loss, pairs, None), None
     if pairs.scores.numel() > SMALL:
         return directional(loss, pairs, weight), None
-    off = (weights.finite_difference(loss, pairs, STEP) - weight).abs()
-    size = max(size, NOISE * max(1.0, loss(pairs).abs().sum().item()))  # what rounding leaves of a difference
-    return off.max().item() / size, divmod(int(off.argmax()), off.shape[1])
+    value = loss(pairs)
+    single = value.dtype != torch.float64  # code of others may compute in float32, where only long steps tell
+    off = (weights.finite_difference(loss, pairs, LONG if single else STEP) - weight).abs()
+    size = max(size, NOISE * max(1.0, value.abs().sum().item()))  # what rounding leaves of a difference
+    worst = off.max().item() / size
+    if single and worst < COARSE:
+        return 0.0, None
+    return worst, divmod(int(off.argmax()), off.shape[1])
