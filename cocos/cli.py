@@ -43,6 +43,17 @@ Model = Annotated[str | None, Option(help="Your own package.module:function(cont
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+LossName = Annotated[str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")]
+Param = Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")]
+Eps = Annotated[float, Option(help="Smallest share of the gradient that contributes.")]
+BatchSize = Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")]
+Batches = Annotated[int | None, Option(help="How many. [one pass over the training set]")]
+Drawn = Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")]
+PerGroup = Annotated[int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")]
+Seed = Annotated[int, Option(help="Of the batches.")]
+Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
+AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
+Out = Annotated[Path | None, Option(help="Write the Dataset here (.nc).")]
 
 
 def _say(text: str, *, quiet: bool = False) -> None:
@@ -130,6 +141,20 @@ def _parameters(given: list[str]) -> dict[str, str]:
     return chosen
 
 
+def _opened(
+    file: Path, loss: str | None, parameters: dict, out: Path | None, data: Path | None, model: str | None, trust: bool
+) -> tuple:
+    """The checkpoint, the loss, and where its parameters come from; what is cheap to refuse is refused first."""
+    from cocos import checkpoints, losses, results
+
+    if loss is not None:
+        losses.load(loss, parameters)
+    if out is not None:
+        results.writable(out)
+    frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+    return frozen, *frozen.loss(loss, parameters)
+
+
 def _show(table) -> None:
     """A rich table on a terminal that is wide enough for it, plain text elsewhere."""
     from cocos import tables
@@ -160,37 +185,29 @@ def _show(table) -> None:
 @app.command()
 def count(
     file: File,
-    loss: Annotated[
-        str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")
-    ] = None,
-    param: Annotated[
-        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
-    ] = None,
-    eps: Annotated[float, Option(help="Smallest share of the gradient that contributes.")] = 0.01,
-    batch_size: Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")] = 128,
-    batches: Annotated[int | None, Option(help="How many. [one pass over the training set]")] = None,
-    sample: Annotated[
-        Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")
-    ] = None,
-    per_group: Annotated[
-        int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")
-    ] = None,
+    loss: LossName = None,
+    param: Param = None,
+    eps: Eps = 0.01,
+    batch_size: BatchSize = 128,
+    batches: Batches = None,
+    sample: Drawn = None,
+    per_group: PerGroup = None,
     same_group: Annotated[
         SameGroup | None, Option(help="Two captions of one image in a batch. [as the convention]")
     ] = None,
-    seed: Annotated[int, Option(help="Of the batches.")] = 0,
+    seed: Seed = 0,
     convention: Annotated[
         Convention, Option(help="How to count; ecir2022 as published, faults included.")
     ] = Convention.standard,
     dtype: Annotated[Dtype, Option(help="Of the counting.")] = Dtype.float64,
     device: Device = "auto",
-    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    split: Split = "train",
     data: Data = None,
     model: Model = None,
     trust: Trust = False,
     format: Annotated[Format, Option(help="table, latex (the published columns) or json.")] = Format.table,
-    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
-    out: Annotated[Path | None, Option(help="Write the Dataset here (.nc).")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
     quiet: Quiet = False,
 ):
     """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
@@ -198,16 +215,9 @@ def count(
         parameters = _parameters(param or [])
         if as_json and format is Format.latex:
             raise InputError("--json and --format latex: choose one of them")
-        if loss is not None:
-            from cocos import losses
+        from cocos import measures, results, tables
 
-            losses.load(loss, parameters)
-        from cocos import checkpoints, measures, results, tables
-
-        if out is not None:
-            results.writable(out)
-        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
-        chosen, origin = frozen.loss(loss, parameters)
+        frozen, chosen, origin = _opened(file, loss, parameters, out, data, model, trust)
         with _progress(quiet) as progress:
             counted = measures.count(
                 frozen,
@@ -244,46 +254,31 @@ def count(
 @app.command()
 def decompose(
     file: File,
-    loss: Annotated[
-        str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")
-    ] = None,
-    param: Annotated[
-        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
-    ] = None,
-    eps: Annotated[float, Option(help="Smallest share of the gradient that contributes.")] = 0.01,
-    batch_size: Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")] = 128,
-    batches: Annotated[int | None, Option(help="How many. [one pass over the training set]")] = None,
-    sample: Annotated[
-        Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")
-    ] = None,
-    per_group: Annotated[
-        int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")
-    ] = None,
+    loss: LossName = None,
+    param: Param = None,
+    eps: Eps = 0.01,
+    batch_size: BatchSize = 128,
+    batches: Batches = None,
+    sample: Drawn = None,
+    per_group: PerGroup = None,
     same_group: Annotated[SameGroup, Option(help="Two captions of one image in a batch.")] = SameGroup.ignore,
-    seed: Annotated[int, Option(help="Of the batches.")] = 0,
+    seed: Seed = 0,
     dtype: Annotated[Dtype, Option(help="Of the computation.")] = Dtype.float64,
     device: Device = "auto",
-    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    split: Split = "train",
     data: Data = None,
     model: Model = None,
     trust: Trust = False,
-    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
-    out: Annotated[Path | None, Option(help="Write the Dataset here (.nc).")] = None,
+    as_json: AsJson = False,
+    out: Out = None,
     quiet: Quiet = False,
 ):
     """Take each query's gradient apart: what pulls, what pushes, what cancels, what the normalisation removes."""
     with _sentences():
         parameters = _parameters(param or [])
-        if loss is not None:
-            from cocos import losses
+        from cocos import measures, results, tables
 
-            losses.load(loss, parameters)
-        from cocos import checkpoints, measures, results, tables
-
-        if out is not None:
-            results.writable(out)
-        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
-        chosen, origin = frozen.loss(loss, parameters)
+        frozen, chosen, origin = _opened(file, loss, parameters, out, data, model, trust)
         with _progress(quiet) as progress:
             found = measures.decomposition(
                 frozen,
@@ -317,7 +312,7 @@ def decompose(
 def inspect(
     file: File,
     data: Data = None,
-    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    as_json: AsJson = False,
 ):
     """Say what a checkpoint is, what it recorded of its training, and what to type next. Nothing in it is run."""
     with _sentences():
@@ -344,7 +339,7 @@ def inspect(
 def losses(
     name: Annotated[str | None, Argument(help="One loss: its card.", show_default=False)] = None,
     out: Annotated[Path | None, Option(help="With NAME: draw its weight against the score here (.png, .pdf).")] = None,
-    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    as_json: AsJson = False,
 ):
     """List the losses, or show the card of one: formula, parameters, what counts, what it equals, its weight."""  # noqa: DOC501
     from cocos import cards, tables
@@ -387,9 +382,7 @@ def verify(
         Argument(help="A checkpoint or a file of embeddings, or a loss. [synthetic input]", show_default=False),
     ] = None,
     loss: Annotated[str | None, Option(help="Which loss: see `cocos losses`. [all, or the checkpoint's own]")] = None,
-    param: Annotated[
-        list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")
-    ] = None,
+    param: Param = None,
     against: Annotated[
         str | None, Option(help="Another loss that it should equal, with the parameters of the same name.")
     ] = None,
@@ -397,11 +390,11 @@ def verify(
     batch_size: Annotated[int, Option(help="Pairs or queries in a real batch.")] = 128,
     seed: Annotated[int, Option(help="Of the real batches.")] = 0,
     device: Device = "auto",
-    split: Annotated[str, Option(help="Split of the checkpoint's data to encode.")] = "train",
+    split: Split = "train",
     data: Data = None,
     model: Model = None,
     trust: Trust = False,
-    as_json: Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")] = False,
+    as_json: AsJson = False,
     out: Annotated[Path | None, Option(help="Write the Dataset of one loss here (.nc).")] = None,
     quiet: Quiet = False,
 ):

@@ -15,6 +15,7 @@ import cocos
 import oracles
 from cocos import InputError, Pairs, losses, regimes, weights
 from cocos.cli import app
+from cocos.losses import _about
 
 SEEDS = range(4)
 NAMES = losses.names()
@@ -228,7 +229,7 @@ def test_the_class_says_what_it_is(name):
         assert section in text, f"the docstring of {name} has no {section}"
     if dataclasses.fields(loss):
         assert "Args:" in text and "Raises:" in text
-    assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", losses.source(name))
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", _about.sections(type(loss))["Source"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,7 +21,6 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
-    "source",
 ]
 
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
@@ -155,12 +154,6 @@ def parameters(loss) -> dict:
     if not dataclasses.is_dataclass(loss):
         return {}
     return {f.name.rstrip("_"): getattr(loss, f.name) for f in dataclasses.fields(loss)}
-
-
-def source(name: str) -> str:
-    """Where a loss is from: the `Source:` line of its docstring."""
-    lines = (_class(name).__doc__ or "").splitlines()
-    return next((line.strip().removeprefix("Source:").strip() for line in lines if "Source:" in line), "")
 
 
 def _value(parameter: str, text, kind):

@@ -43,7 +43,7 @@ def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         xlabel="contributing negatives per query",
         ylabel="queries (%)",
         title=results.heading(dataset),
-        xlim=(-0.5, min(edges[-1], shown + 0.5)),
+        xlim=(-0.5, max(1.5, min(edges[-1], shown + 0.5))),
         ylim=(0, None),
     )
     if shown + 0.5 < edges[-1]:
