@@ -14,6 +14,7 @@ from cocos.errors import InputError, rows
 __all__ = ["SAMPLINGS", "Batch", "Plan", "check", "plan"]
 
 SAMPLINGS = ("pairs", "groups")
+ALL = "all"  # the batch size of the whole set
 SAMPLES_PER_CLASS = 4  # samples of one class in a batch of a labelled set: the m of m-per-class samplers
 
 
@@ -150,7 +151,7 @@ def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) 
         yield Batch(query_index, everything, paired=False)
 
 
-def check(sample: str | None, batch_size: int, batches: int | None, per_group: int | None, seed: int) -> None:
+def check(sample: str | None, batch_size: int | str, batches: int | None, per_group: int | None, seed: int) -> None:
     """Refuse options before anything is encoded.
 
     Raises:
@@ -159,14 +160,16 @@ def check(sample: str | None, batch_size: int, batches: int | None, per_group: i
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
     numbers = (
-        ("batch size", batch_size, 2, 2**40, " (a batch of one has no negative)"),
+        ("batch size", 2 if batch_size == ALL else batch_size, 2, 2**40, " (a batch of one has no negative)"),
         ("batches", batches, 1, 10**7, ""),
         ("per group", per_group, 1, 2**40, ""),
         ("seed", seed, 0, 2**63 - 1, ""),
     )
     for name, value, least, most, why in numbers:
         if value is not None and not isinstance(value, Integral):
-            raise InputError(f"{name}: {value!r}, expected a whole number")
+            raise InputError(
+                f"{name}: {value!r}, expected a whole number" + (f", or {ALL}" if name == "batch size" else "")
+            )
         if value is not None and not least <= value <= most:
             expected = f"at least {least}{why}" if value < least else f"at most {most}"
             raise InputError(f"{name}: {value}, expected {expected}")
@@ -176,7 +179,7 @@ def plan(
     embeddings: Embeddings,
     *,
     sample: str = "pairs",
-    batch_size: int = 128,
+    batch_size: int | str = 128,
     batches: int | None = None,
     per_group: int | None = None,
     seed: int = 0,
@@ -190,7 +193,7 @@ def plan(
         sample: `pairs` draws candidates without replacement, each with its query (batch size = pairs);
             `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
             classes x samples (batch size = samples). Samples against proxies are drawn one by one either way.
-        batch_size: at least 2. One that reaches the whole set puts everything into one batch.
+        batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
         batches: how many; None is one pass over the training set, the last batch partial, as published. More
             than one pass goes on with the next shuffle.
         per_group: `groups`: candidates of a query (None: all), or samples of a class (None: 4, or as many as
@@ -201,6 +204,7 @@ def plan(
         InputError: an option out of range, or a query without any positive.
     """
     check(sample, batch_size, batches, per_group, seed)
+    everything, batch_size = batch_size == ALL, 2**40 if batch_size == ALL else batch_size
     if embeddings.shared and per_group == 1:
         raise InputError("per group: 1, expected at least 2 samples of a class")
     if embeddings.shared and batch_size < 2 * (per_group or 2):
@@ -216,7 +220,7 @@ def plan(
     whole, unit = (len(embeddings.candidate), "pairs") if by_candidate else (len(embeddings.query), "queries")
     unit = "samples" if embeddings.shared or embeddings.proxies else unit
     notes = []
-    if batch_size > whole:
+    if batch_size > whole and not everything:
         notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
     size = min(batch_size, whole)
     generator = torch.Generator().manual_seed(seed)

@@ -16,6 +16,7 @@ import typer
 from typer import Argument, Option
 
 import cocos
+from cocos import shards
 from cocos.errors import InputError, UnsafeFile
 
 __all__ = ["app", "main"]
@@ -28,6 +29,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
 )
 PATIENCE = 2.0  # seconds before progress is shown
+UsageError = typer.BadParameter.__base__  # of click, wherever typer keeps it
 GRACE = 3.0  # seconds that an interrupted run has to clean up
 EVERY = 5.0  # seconds between lines of progress where stderr is not a terminal
 
@@ -46,7 +48,7 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes o
 LossName = Annotated[str | None, Option(help="Whose gradient: see `cocos losses`. [the checkpoint's own, or ntxent]")]
 Param = Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")]
 Eps = Annotated[float, Option(help="Smallest share of the gradient that contributes.")]
-BatchSize = Annotated[int, Option(help="Pairs or queries in a batch; the size of the set makes one batch.")]
+BatchSize = Annotated[str, Option(help="Pairs or queries in a batch; all makes one batch of the whole set.")]
 Batches = Annotated[int | None, Option(help="How many. [one pass over the training set]")]
 Drawn = Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")]
 PerGroup = Annotated[int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")]
@@ -77,20 +79,31 @@ def _print(text: str) -> None:
 
 
 @contextmanager
-def _sentences() -> Generator[None]:
+def _sentences(*, shared: bool = False) -> Generator[None]:
     """What the user can put right is one sentence on stderr, never a traceback.
 
+    Args:
+        shared: the command can share its work with other processes.
+
     Raises:
+        InputError: it cannot, and torchrun started several.
         Exit: with the code that says why.
     """
     try:
+        if not shared and (size := shards.launched().size) > 1:
+            raise InputError(f"{size} processes: only cocos count shares its work; start this command without torchrun")
         yield
     except InputError as error:
-        _say(f"cocos: {error}")
+        _say(f"cocos: {shards.turn()}{error}")
         raise typer.Exit(3 if isinstance(error, UnsafeFile) else 2) from None
     except KeyboardInterrupt:
-        _say("cocos: interrupted")
+        _say("cocos: interrupted", quiet=shards.launched().rank > 0)
         raise typer.Exit(130) from None
+    except typer.Exit:
+        raise
+    except Exception:
+        shards.turn()
+        raise
 
 
 @contextmanager
@@ -141,6 +154,11 @@ def _parameters(given: list[str]) -> dict[str, str]:
     return chosen
 
 
+def _whole(batch_size: str) -> int | str:
+    """A batch size as a number where it is one; what else it may be, the batches know."""
+    return int(batch_size) if batch_size.strip().lstrip("-").isdecimal() else batch_size.strip()
+
+
 def _opened(
     file: Path, loss: str | None, parameters: dict, out: Path | None, data: Path | None, model: str | None, trust: bool
 ) -> tuple:
@@ -188,7 +206,7 @@ def count(
     loss: LossName = None,
     param: Param = None,
     eps: Eps = 0.01,
-    batch_size: BatchSize = 128,
+    batch_size: BatchSize = "128",
     batches: Batches = None,
     sample: Drawn = None,
     per_group: PerGroup = None,
@@ -199,7 +217,10 @@ def count(
     convention: Annotated[
         Convention, Option(help="How to count; ecir2022 as published, faults included.")
     ] = Convention.standard,
-    dtype: Annotated[Dtype, Option(help="Of the counting.")] = Dtype.float64,
+    dtype: Annotated[
+        Dtype | None, Option(help="Of the scores. [float64; larger batches: float32, decided in float64]")
+    ] = None,
+    metrics: Annotated[bool, Option("--metrics", help="Retrieval metrics of the whole set as well.")] = False,
     device: Device = "auto",
     split: Split = "train",
     data: Data = None,
@@ -211,30 +232,36 @@ def count(
     quiet: Quiet = False,
 ):
     """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
-    with _sentences():
+    with _sentences(shared=True):
         parameters = _parameters(param or [])
         if as_json and format is Format.latex:
             raise InputError("--json and --format latex: choose one of them")
         from cocos import measures, results, tables
 
-        frozen, chosen, origin = _opened(file, loss, parameters, out, data, model, trust)
-        with _progress(quiet) as progress:
+        shards.join(device)
+        first = shards.first()
+        frozen, chosen, origin = _opened(file, loss, parameters, out if first else None, data, model, trust)
+        with _progress(quiet or not first) as progress:
             counted = measures.count(
                 frozen,
                 chosen,
                 eps,
                 batches=batches,
-                batch_size=batch_size,
+                batch_size=_whole(batch_size),
                 sample=sample and sample.value,
                 per_group=per_group,
                 same_group=same_group and same_group.value,
                 seed=seed,
                 convention=convention.value,
-                dtype=dtype.value,
+                dtype=dtype and dtype.value,
+                metrics=metrics,
                 split=split,
                 device=device,
                 progress=progress,
             )
+        shards.close()
+        if not first:
+            return
         if out is not None:
             results.save(counted, out)
         name = counted.attrs["loss"]
@@ -257,7 +284,7 @@ def decompose(
     loss: LossName = None,
     param: Param = None,
     eps: Eps = 0.01,
-    batch_size: BatchSize = 128,
+    batch_size: BatchSize = "128",
     batches: Batches = None,
     sample: Drawn = None,
     per_group: PerGroup = None,
@@ -285,7 +312,7 @@ def decompose(
                 chosen,
                 eps,
                 batches=batches,
-                batch_size=batch_size,
+                batch_size=_whole(batch_size),
                 sample=sample and sample.value,
                 per_group=per_group,
                 same_group=same_group.value,
@@ -304,6 +331,73 @@ def decompose(
             _print(json.dumps(results.decomposed(found), allow_nan=False))
         else:
             _show(tables.decomposition(found))
+        if out is not None:
+            _say(f"wrote {out}", quiet=quiet)
+
+
+def _cut_offs(given: str) -> tuple[int, ...]:
+    """Whole numbers, separated by commas.
+
+    Raises:
+        InputError: anything else.
+    """
+    try:
+        return tuple(int(part) for part in given.split(","))
+    except ValueError:
+        raise InputError(f"--k {given!r}: write it as whole numbers, like 1,5,10") from None
+
+
+@app.command()
+def evaluate(
+    file: File,
+    k: Annotated[str, Option(help="Cut-offs of R@k and mAP@k.")] = "1,5,10",
+    folds: Annotated[int, Option(help="Cut the set into so many parts: 5 is the 1k protocol of COCO.")] = 1,
+    distractors: Annotated[
+        Path | None, Option(help="A second file of embeddings: its candidates match no query.")
+    ] = None,
+    metric: Annotated[str, Option(help="How pairs are scored: cosine, dot, euclidean, ...")] = "cosine",
+    seed: Annotated[int, Option(help="Of the k-means behind NMI.")] = 0,
+    split: Annotated[str | None, Option(help="Split of the checkpoint's data. [test, val, dev or train]")] = None,
+    device: Device = "auto",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    out: Out = None,
+    quiet: Quiet = False,
+):
+    """Retrieval metrics, in every direction: R@k, median and mean rank, MRR, mAP, mAP@R, R-precision, PR-AUC, NMI.
+
+    A negative that ties with a positive stands above it. Everything is in percent, ranks aside.
+    """
+    with _sentences():
+        ks = _cut_offs(k)
+        from cocos import checkpoints, measures, results, tables
+
+        if out is not None:
+            results.writable(out)
+        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+        more = None if distractors is None else checkpoints.open(distractors)
+        with _progress(quiet) as progress:
+            found = measures.evaluate(
+                frozen,
+                metric=metric,
+                ks=ks,
+                folds=folds,
+                distractors=more,
+                seed=seed,
+                split=split,
+                device=device,
+                progress=progress,
+            )
+        if out is not None:
+            results.save(found, out)
+        for note in (*frozen.notes, *(more.notes if more else ()), *filter(None, found.attrs["notes"].splitlines())):
+            _say(f"note: {note}", quiet=quiet)
+        if as_json:
+            _print(json.dumps(results.evaluated(found), allow_nan=False))
+        else:
+            _show(tables.evaluate(found))
         if out is not None:
             _say(f"wrote {out}", quiet=quiet)
 
@@ -497,7 +591,10 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
     try:
-        app()
+        sys.exit(app(standalone_mode=shards.launched().rank == 0))  # the other ranks leave bad options to the first
+    except UsageError as error:
+        _say(f"cocos: {shards.turn()}{error.format_message()}")
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _say("cocos: interrupted")
+        _say("cocos: interrupted", quiet=shards.launched().rank > 0)
         sys.exit(130)

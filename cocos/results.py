@@ -26,6 +26,8 @@ __all__ = [
     "decomposition",
     "eps_curve",
     "equivalences",
+    "evaluate",
+    "evaluated",
     "heading",
     "open_dataset",
     "provenance",
@@ -34,11 +36,13 @@ __all__ = [
     "verdict",
     "verify",
     "weight_curve",
+    "with_metrics",
     "writable",
 ]
 
 QUERY = {
     "contributing": ("contributing negatives", "candidates"),
+    "uncertain": ("candidates too near eps to tell: the count lies within so many", "candidates"),
     "weight_above_per_query": ("summed share of the negatives above eps", "share"),
     "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
     "weight_positive_per_query": ("summed share of the positives", "share"),
@@ -97,6 +101,25 @@ DECOMPOSITION = {
     "pushed_positives_part": ("part of all weight that pushes positives", "1"),
     "pulled_negatives": ("negatives that are pulled", "candidates"),
     "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
+}
+RETRIEVAL = {
+    "queries": ("queries that have a positive", "queries"),
+    "candidates": ("candidates that are ranked", "candidates"),
+    "R@k": ("queries with a positive among the first {k}", "%"),
+    "average_recall": ("mean of R@1, R@5 and R@10", "%"),
+    "median_rank": ("median rank of the best positive", "rank"),
+    "mean_rank": ("mean rank of the best positive", "rank"),
+    "MRR": ("mean reciprocal rank of the best positive", "%"),
+    "mAP@k": ("mean average precision among the first {k}, over min({k}, positives)", "%"),
+    "mAP": ("mean average precision over all positives", "%"),
+    "mAP@R": ("mean average precision among the first R, R the number of positives", "%"),
+    "R-precision": ("positives among the first R, R their number", "%"),
+    "tied": ("queries whose best positive ties with a negative", "%"),
+    "left_out": ("queries without any positive, left out", "queries"),
+    "unmatched": ("candidates that match no query: distractors", "candidates"),
+    "rsum": ("sum of R@1, R@5 and R@10 of both directions", "%"),
+    "PR-AUC": ("average precision over all pairs of the first direction, one threshold for all", "%"),
+    "NMI": ("normalised mutual information of classes and k-means clusters", "%"),
 }
 WEIGHTS = {
     "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
@@ -226,6 +249,37 @@ def count(
     return data
 
 
+def with_metrics(data: xr.Dataset, metrics: dict[str, dict[str, float]], singles: dict[str, float]) -> xr.Dataset:
+    """Counts with retrieval metrics beside them, (direction,), under the names of `RETRIEVAL`.
+
+    Args:
+        data: counts.
+        metrics: direction -> metric -> value.
+        singles: metric -> value, of no single direction.
+    """
+    names = next(iter(metrics.values()))
+    more = {name: ("direction", [values[name] for values in metrics.values()]) for name in names} | singles
+    data = data.assign(more)
+    for name in more:
+        kind, _, k = name.partition("@")
+        long_name, units = RETRIEVAL.get(name) or RETRIEVAL[f"{kind}@k"]
+        data[name].attrs.update(long_name=long_name.format(k=k), units=units)
+    return data
+
+
+def _metrics(data: xr.Dataset) -> dict:
+    """The retrieval metrics among counts, as plain data; empty without any."""
+    named = [name for name in data if name in RETRIEVAL or f"{name.partition('@')[0]}@k" in RETRIEVAL]
+    found = [name for name in named if data[name].dims in {(), ("direction",)}]
+    if not found:
+        return {}
+    directions = {
+        str(name): {key: float(data[key].sel(direction=name)) for key in found if data[key].dims}
+        for name in data["direction"].values
+    }
+    return {"metrics": {"directions": directions, **{key: float(data[key]) for key in found if not data[key].dims}}}
+
+
 def _spread(values: xr.DataArray) -> dict[str, float | None]:
     """Mean and population deviation over the batches that have a value; None where no batch has one."""
     found = values.values[np.isfinite(values.values)].astype(np.float64)
@@ -242,6 +296,7 @@ def summary(data: xr.Dataset) -> dict:
         one = data.sel(direction=name)
         entry = {key: _spread(one[key]) for key in BATCH if key in one}
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
+        entry["uncertain"] = int(one["uncertain"].sum())
         directions[str(name)] = entry
     return {
         "cocos": attrs["cocos"],
@@ -261,6 +316,7 @@ def summary(data: xr.Dataset) -> dict:
         "same_group_pairs": int(data["same_group_pairs"].sum()),
         "batches_without_active_queries": int(without.any("direction").sum()),
         "directions": directions,
+        **_metrics(data),
     }
 
 
@@ -446,4 +502,80 @@ def decomposed(data: xr.Dataset) -> dict:
             str(name): {key: _spread(means[key].sel(direction=name)) for key in means}
             for name in data["direction"].values
         },
+    }
+
+
+def evaluate(
+    records: dict[str, dict[str, list[dict[str, float]]]],
+    singles: dict[str, dict[str, list[float]]],
+    sizes: dict[str, list[int]],
+    attrs: dict,
+) -> xr.Dataset:
+    """Label the retrieval metrics of a run.
+
+    Args:
+        records: `without` and `with` distractors -> direction -> one entry a fold -> metric -> value.
+        singles: the same -> what belongs to no single direction -> one value a fold.
+        sizes: what is counted over all folds -> one number a direction.
+        attrs: provenance.
+
+    Returns:
+        Dims (distractors, direction, fold), (distractors, fold) and (direction,), under the names of `RETRIEVAL`.
+    """
+    first = next(iter(records.values()))
+    names = next(iter(first.values()))[0]
+    variables = {
+        name: (
+            ("distractors", "direction", "fold"),
+            [[[entry[name] for entry in entries] for entries in one.values()] for one in records.values()],
+        )
+        for name in names
+    }
+    variables |= {
+        name: (("distractors", "fold"), [one[name] for one in singles.values()])
+        for name in next(iter(singles.values()))
+    }
+    variables |= {name: ("direction", values) for name, values in sizes.items()}
+    data = xr.Dataset(
+        variables,
+        coords={"distractors": list(records), "direction": list(first), "fold": np.arange(int(attrs["folds"]))},
+        attrs={"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0], **attrs},
+    )
+    for name in data.data_vars:
+        kind, _, k = name.partition("@")
+        long_name, units = RETRIEVAL.get(name) or RETRIEVAL[f"{kind}@k"]
+        data[name].attrs.update(long_name=long_name.format(k=k), units=units)
+    return data
+
+
+def evaluated(data: xr.Dataset) -> dict:
+    """Retrieval metrics as the JSON document of `cocos evaluate --json`: mean and deviation over the folds."""
+    attrs, blocks = data.attrs, {}
+    for condition in data["distractors"].values:
+        one = data.sel(distractors=condition)
+        blocks[str(condition)] = {
+            "directions": {
+                str(name): {
+                    key: _spread(one[key].sel(direction=name)) for key in one if one[key].dims == ("direction", "fold")
+                }
+                for name in data["direction"].values
+            },
+            **{key: _spread(one[key]) for key in one if one[key].dims == ("fold",)},
+        }
+    whole = blocks["without"]
+    for key in ("left_out", "unmatched"):
+        for name, entry in whole["directions"].items():
+            entry[key] = int(data[key].sel(direction=name))
+    return {
+        "cocos": attrs["cocos"],
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        "split": attrs.get("split"),
+        "metric": attrs["metric"],
+        "k": [int(k) for k in attrs["k"].split(",")],
+        "folds": int(attrs["folds"]),
+        "ties": attrs["ties"],
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        **whole,
+        **({"with_distractors": blocks["with"]} if "with" in blocks else {}),
     }

@@ -21,6 +21,7 @@ __all__ = [
     "pull",
     "push",
     "spread",
+    "uncertain",
     "weight_above",
     "weight_below",
     "weight_positive",
@@ -33,6 +34,18 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, section 4 and eq. 6.
     """
     return ((share > eps) & pairs.negative).sum(dim=1)
+
+
+def uncertain(share: Tensor, pairs: Pairs, eps: float, relative: float) -> Tensor:
+    """Number of negatives whose share is so near to eps that rounding decides, int64.
+
+    Args:
+        share: (Q, C).
+        pairs: the masks.
+        eps: smallest share that contributes.
+        relative: difference of a share and eps, in parts of eps, that rounding can make.
+    """
+    return (((share - eps).abs() <= relative * eps) & pairs.negative & (share > 0)).sum(dim=1)
 
 
 def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:

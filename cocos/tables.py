@@ -9,7 +9,19 @@ import xarray as xr
 
 from cocos import results
 
-__all__ = ["Table", "contents", "count", "decomposition", "latex", "losses", "overview", "plain", "verify", "width"]
+__all__ = [
+    "Table",
+    "contents",
+    "count",
+    "decomposition",
+    "evaluate",
+    "latex",
+    "losses",
+    "overview",
+    "plain",
+    "verify",
+    "width",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,13 @@ ROWS = (
     ("eq7_mean", "C^q  Eq. 7 count, over queries with any"),
     ("eq7_sum", "     Eq. 7 count, summed over a batch"),
     ("eq7_idle", "     queries without any Eq. 7 count, in a batch"),
+)
+METRICS = (
+    ("R@1", "R@1, % of the queries with a positive on rank 1"),
+    ("R@5", "R@5"),
+    ("R@10", "R@10"),
+    ("median_rank", "median rank of the best positive"),
+    ("mAP@R", "mAP@R, %"),
 )
 PARTS = (
     ("pull_norm", "length of the pull"),
@@ -85,6 +104,7 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+TOLD = ("queries", "candidates", "tied")  # of an evaluation, in words
 FATES = {
     "ignore": "left out of the gradient",
     "negative": "kept as each other's negatives",
@@ -147,6 +167,10 @@ def count(data: xr.Dataset) -> Table:
         for key, label in ROWS
         if key in next(iter(directions.values()))
     )
+    metrics = summary.get("metrics", {}).get("directions", {})
+    rows += tuple(
+        (f"     {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics
+    )
     parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
     head = [
         f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
@@ -160,6 +184,20 @@ def count(data: xr.Dataset) -> Table:
     notes += [
         f"batches without any contributing negative: {n} ({name}), left out of C^A" for name, n in without.items() if n
     ]
+    if metrics:
+        whole = [
+            f"{name.replace('_', ' ')} {value:.2f}"
+            for name, value in summary["metrics"].items()
+            if name != "directions"
+        ]
+        notes.append(f"R@k and ranks: all queries of the set against all of its candidates; {', '.join(whole)}")
+    for name, entry in directions.items():
+        if entry["uncertain"]:
+            queries = int((data["uncertain"].sel(direction=name) > 0).sum())
+            notes.append(
+                f"{name}: {entry['uncertain']} candidates of {queries} queries are too near eps to tell: the sum of "
+                "their counts is uncertain by as many"
+            )
     if summary["same_group_pairs"]:
         fate = FATES[summary["same_group"]]
         notes.append(
@@ -229,6 +267,43 @@ def decomposition(data: xr.Dataset) -> Table:
         head.append(about)
     defined = "lengths and counts are means over all queries, parts, angles and ranks over those that have them"
     return Table(("", *directions), rows, tuple(head), (defined, *_taken_apart(data)))
+
+
+def evaluate(data: xr.Dataset) -> Table:
+    """Retrieval metrics: a row for each, a column for each direction, and one more where it has distractors."""
+    found = results.evaluated(data)
+    blocks = {"": found, " + distractors": found.get("with_distractors", {"directions": {}})}
+    columns, singles = {}, {}
+    for mark, block in blocks.items():
+        shown = [name for name in block["directions"] if not mark or found["directions"][name]["unmatched"]]
+        columns |= {f"{name}{mark}": block["directions"][name] for name in shown}
+        singles |= {f"{name}{mark}": block for name in shown[:1]}  # what belongs to no direction: in the first column
+
+    def cell(entry: dict, key: str) -> str:
+        if key not in entry:
+            return ""
+        digits = 1 if key.endswith("_rank") else 2
+        return _number(entry[key], digits=digits) if found["folds"] > 1 else f"{entry[key]['mean']:.{digits}f}"
+
+    names = [key for key in data.data_vars if data[key].dims[-1] == "fold" and key not in TOLD]
+    rows = tuple(
+        (key.replace("_", " "), *(cell(entry | singles.get(name, {}), key) for name, entry in columns.items()))
+        for key in names
+    )
+    sizes = (
+        f"{name}: {entry['queries']['mean']:g} queries, {entry['candidates']['mean']:g} candidates"
+        for name, entry in columns.items()
+    )
+    folds = f"; mean ± deviation over {found['folds']} folds, sizes of one" if found["folds"] > 1 else ""
+    split = f"split {found['split']}, " if found["split"] else ""
+    head = (f"{split}{found['metric']} scores on {found['device']}; in percent, ranks aside{folds}", *sizes)
+    tied = [
+        f"{name}: the best positive of {entry['tied']['mean']:.2f} % of the queries ties with a negative"
+        for name, entry in columns.items()
+        if entry["tied"]["mean"]
+    ]
+    rule = found["ties"]
+    return Table(("", *columns), rows, head, (f"{rule[0].upper()}{rule[1:]}.", *tied))
 
 
 def overview(datasets: list[xr.Dataset]) -> Table:

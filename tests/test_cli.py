@@ -257,7 +257,7 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["--data", "somewhere"], "holds embeddings already and needs no data"),
         (["--model", "nothing"], "model 'nothing': write it as package.module:function"),
         (["--convention", "ecir"], "Invalid value for '--convention'"),
-        (["--batch-size", "many"], "Invalid value for '--batch-size'"),
+        (["--batch-size", "many"], "batch size: 'many', expected a whole number, or all"),
     ],
 )
 def test_bad_options_get_one_sentence(file, arguments, sentence):

@@ -54,6 +54,11 @@ class ArcFace:
             raise ValueError(f"margin must be at least 0 and below pi (radians), got {self.margin}")
 
     @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
+    @property
     def balanced(self) -> bool:
         """Whether the weights of a query sum to zero."""
         return self.margin == 0

@@ -50,6 +50,11 @@ class CosFace:
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
     def _logits(self, pairs: Pairs) -> Tensor:
         return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores)
 

@@ -89,6 +89,11 @@ class EuclideanSoftmax:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
     @property
+    def softmax_scale(self) -> float | None:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter; None where f2 is a curve."""
+        return None if self.f2 in CURVES else self.scale * _factor(self.f2)
+
+    @property
     def balanced(self) -> bool:
         """Adding a constant to all distances of a query changes nothing: f1 and f2 are the same line."""
         return self.f1 == self.f2 and self.f1 not in CURVES

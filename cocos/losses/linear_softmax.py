@@ -49,6 +49,11 @@ class LinearSoftmax:
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
 
+    @property
+    def softmax_scale(self) -> float | None:
+        """λ of Σ exp(λ s), through which alone the negatives of a query enter; None with smoothing, which adds to each."""
+        return None if self.smoothing else 1.0
+
     def _shift(self, pairs: Pairs) -> Tensor:
         r"""What smoothing adds to the weights, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
         number, others = (mask.sum(dim=1, keepdim=True) for mask in (pairs.positive, pairs.negative))

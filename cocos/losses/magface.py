@@ -68,6 +68,11 @@ class MagFace:
             raise ValueError(f"lambda_g must be finite and at least 0, got {self.lambda_g}")
 
     @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
+    @property
     def balanced(self) -> bool:
         """Whether the weights of a query sum to zero."""
         return self.u_m == 0

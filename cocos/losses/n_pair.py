@@ -32,6 +32,11 @@ class NPair:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return 1.0
+
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         return pairs.cross_entropy(pairs.scores)

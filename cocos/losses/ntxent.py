@@ -43,6 +43,11 @@ class NTXent:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return 1 / self.temperature
+
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         return pairs.cross_entropy(pairs.scores / self.temperature)

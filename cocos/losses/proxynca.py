@@ -46,6 +46,11 @@ class ProxyNCA:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
     def _pulled(self, pairs: Pairs) -> Tensor:
         """Positives of the queries that have a negative, (Q, C) bool."""
         return pairs.positive & pairs.negative.any(dim=1, keepdim=True)

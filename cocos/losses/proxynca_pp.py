@@ -45,6 +45,11 @@ class ProxyNCApp:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         return pairs.cross_entropy(self.scale * pairs.scores)

@@ -45,6 +45,11 @@ class SupCon:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
+    @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return 1 / self.temperature
+
     def _target(self, pairs: Pairs) -> Tensor:
         """What the softmax should be, (Q, C): 1/|P| on the positives; 0 where there is nothing to tell apart."""
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)

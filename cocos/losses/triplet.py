@@ -33,6 +33,7 @@ class Triplet:
     """
 
     margin: float = 0.2
+    hinge: ClassVar[str] = "all"  # of margin - positive + negative
     metric: ClassVar[str] = "cosine"
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"

@@ -35,6 +35,7 @@ class TripletEuclidean:
     """
 
     margin: float = 0.05
+    hinge: ClassVar[str] = "all"  # of margin - positive + negative
     metric: ClassVar[str] = "euclidean"
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"

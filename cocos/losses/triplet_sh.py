@@ -34,6 +34,7 @@ class TripletSH:
     """
 
     margin: float = 0.2
+    hinge: ClassVar[str] = "hardest"  # of margin - positive + negative
     metric: ClassVar[str] = "cosine"
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"

@@ -34,6 +34,7 @@ class TripletSquared:
     """
 
     margin: float = 0.2
+    hinge: ClassVar[str] = "all"  # of margin - positive + negative
     metric: ClassVar[str] = "squared_euclidean"
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"

@@ -61,6 +61,11 @@ class WarpedSoftmax:
                 raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
 
     @property
+    def softmax_scale(self) -> float:
+        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        return self.scale
+
+    @property
     def balanced(self) -> bool:
         """There is no warp: no slope differs from that of the negatives."""
         return self.k2 == 1 and (self.k1 == 1 or self.alpha == 0)

@@ -1,5 +1,6 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,7 +9,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from cocos import batches, losses, scores, weights
+from cocos import batches, losses, readers, scores, sweep, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -22,6 +23,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
+LARGE = 2**22  # scores of a batch from which on they are visited rather than held, where they can be
+ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
 
 Progress = Callable[[str], Callable[[int, int], None]]  # what is being done -> function of (done, in all)
 
@@ -35,6 +38,8 @@ class Run:
     plan: Plan
     same_group: str  # what two rows of one group are to each other: ignored, negatives, or positives of a labelled loss
     checkpoint: Checkpoint | None
+    dtype: str  # of the scores
+    visited: bool = False  # the scores are visited tile by tile, and never held
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -64,8 +69,7 @@ class Run:
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
-        if self.same_group == "positive":
-            batch = replace(batch, paired=False)
+        batch = self._seen(batch)
         number = len(batch.query_index)
         rows = max(1, BLOCK // len(batch.candidate_index))
         if whole or self.loss.couples != "query":
@@ -78,6 +82,21 @@ class Run:
                 same_group="negative" if self.same_group == "negative" else "ignore",
                 block=slice(start, start + rows),
             )
+
+    def _seen(self, batch: Batch) -> Batch:
+        """The batch as a loss that is told labels sees it: every row of a group is a positive."""
+        return replace(batch, paired=False) if self.same_group == "positive" else batch
+
+    def view(self, batch: Batch, *, together: bool = False) -> sweep.View:
+        """The scores of a batch, to be visited, by all processes together if so asked."""
+        return sweep.view(
+            self.embeddings,
+            self._seen(batch),
+            metric=self.loss.metric,
+            same_group="negative" if self.same_group == "negative" else "ignore",
+            product=self.dtype,
+            together=together,
+        )
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
         """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
@@ -122,18 +141,22 @@ def prepare(
     embeddings: Embeddings | Checkpoint,
     loss,
     *,
-    batch_size: int,
+    batch_size: int | str,
     batch_count: int | Sequence[Batch] | None,
     sample: str | None,
     per_group: int | None,
     same_group: str,
     seed: int,
-    dtype: str,
+    dtype: str | None,
     split: str,
     device: str | None,
     progress: Progress | None,
+    visits: bool = False,
 ) -> Run:
     """Check everything that can be checked, then encode, then draw the batches.
+
+    Where `visits` says that the measure can do without, batches too large to be held are visited tile by tile if the
+    loss has a reader. A dtype of None is then float32, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -144,7 +167,7 @@ def prepare(
     drawn = batch_count is None or isinstance(batch_count, Integral)
     if not drawn and not (batch_count := tuple(batch_count)):
         raise InputError("batches: none were given")
-    if dtype not in DTYPES:
+    if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
@@ -157,7 +180,7 @@ def prepare(
     loss = losses.of(loss)
     matching = getattr(loss, "matching", None)
     same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
-    embeddings = embeddings.to(device=None if device is None else device_of(device), dtype=DTYPES[dtype])
+    embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, loss.metric)
     if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
@@ -172,4 +195,30 @@ def prepare(
     else:
         given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
-    return Run(embeddings, loss, plan, same_group, checkpoint).bound()
+    largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
+    visited = visits and largest > LARGE and sweep.fits(embeddings, loss.metric) and readers.has(loss)
+    if not visited:
+        _fits(loss, largest, embeddings.query.device)
+        embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])
+    dtype = dtype or ("float32" if visited else "float64")
+    return Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited).bound()
+
+
+def _fits(loss, largest: int, device: torch.device) -> None:
+    """Refuse a batch whose scores must be held at once and cannot be.
+
+    Raises:
+        InputError: naming the loss and the size.
+    """
+    if loss.couples == "query":
+        return
+    needed = ARRAYS * 8 * largest
+    if device.type == "cuda":
+        there = torch.cuda.mem_get_info(device)[1]
+    else:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
+    if needed > there:
+        raise InputError(
+            f"{losses.name_of(loss)} couples the queries of a batch, so its {largest:,} scores must be held at once "
+            f"(about {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}); take a smaller batch size"
+        )

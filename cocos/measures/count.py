@@ -1,12 +1,12 @@
 """How many negatives contribute to the gradient of each query?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 
 import torch
 import xarray as xr
 
-from cocos import conventions, losses, results, statistics
+from cocos import conventions, losses, readers, results, retrieval, shards, statistics, sweep
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -17,15 +17,20 @@ from cocos.measures._weighing import Progress, Run, prepare
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
+VISITED = "the scores of a batch are visited once and never held: products in {}, counts decided in float64"
+NOT_KNOWN = "not known from one pass over the scores: {}"
+EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
+UNKNOWN = ("n90", "effective", "participation", "hardest_share")  # what a pass may leave open
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool) -> dict:
     """Statistics of every query of one batch, (queries,) each."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
-    parts = []
+    parts, whole = [], hasattr(run.loss, "hinge")  # whole numbers are above eps or not
     for pairs, weights, unit in run.blocks(embeddings, batch, whole=published):
         part = statistics.per_query(weights, unit, pairs, eps)
         part["negatives"] = pairs.negative.sum(dim=1)
+        part["uncertain"] = statistics.uncertain(weights.abs() / unit, pairs, eps, 0 if whole else EQUAL[run.dtype])
         if isinstance(run.loss, SmoothAP):
             part["eq7"] = statistics.eq7(pairs, run.loss.temperature, eps)
         if published:
@@ -35,19 +40,77 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, conven
     return result | {"query_index": batch.query_index}
 
 
+def _visited(
+    run: Run,
+    batch: Batch,
+    eps: float,
+    report: Callable[[int, int], None] | None,
+    *,
+    together: bool,
+    more: Sequence[sweep.Reader] = (),
+) -> tuple[list[dict], list]:
+    """Statistics of every query of one batch, (queries,) each, for each direction; and what more readers found.
+
+    NaN stands for what one pass does not know.
+    """
+    view = run.view(batch, together=together)
+    found, *others = sweep.run(view, [readers.of(run.loss, eps), *more], progress=report)
+    result = []
+    for part, index in zip(found, (batch.query_index, batch.candidate_index), strict=False):
+        missing = {name: torch.full_like(part["push"], torch.nan) for name in UNKNOWN if name not in part}
+        result.append(part | missing | {"query_index": index})
+    return result, others
+
+
+def _everything(run: Run) -> bool:
+    """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
+    if not run.visited or len(run.plan.batches) > 1:
+        return False
+    (batch,), embeddings = run.plan.batches, run.embeddings
+    groups = (embeddings.query_group, embeddings.candidate_group)
+    single = all(len(group.unique()) == len(group) for group in groups)
+    sizes = (len(batch.query_index), len(batch.candidate_index))
+    whole = sizes == (len(embeddings.query), len(embeddings.candidate))
+    return whole and (single or not batch.paired or run.same_group == "positive")
+
+
+def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | None) -> xr.Dataset:
+    """Counts with the retrieval metrics of the whole set, from what the pass found or from one of their own."""
+    if not found:
+        view = sweep.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
+        found = sweep.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress and progress("ranking"))
+    ranked, curve = found
+    names = run.embeddings.directions
+    metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
+    singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
+    if len(names) > 1:
+        singles["rsum"] = retrieval.rsum(*metrics.values())
+    return results.with_metrics(data, metrics, singles)
+
+
+def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
+    """How exact the counts are, and what was left open."""
+    if not run.visited:
+        return [UNCERTAIN] if run.dtype == "float32" else []
+    parts = [part for of_direction in records.values() for part in of_direction]
+    open_ = [name for name in UNKNOWN if any(bool(part[name].isnan().all()) for part in parts)]
+    return [VISITED.format(run.dtype), *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
+
+
 def count(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
     *,
     batches: int | Sequence[Batch] | None = None,
-    batch_size: int = 128,
+    batch_size: int | str = 128,
     sample: str | None = None,
     per_group: int | None = None,
     same_group: str | None = None,
     seed: int = 0,
     convention: str = "standard",
-    dtype: str = "float64",
+    dtype: str | None = None,
+    metrics: bool = False,
     split: str = "train",
     device: str | None = None,
     progress: Progress | None = None,
@@ -63,17 +126,21 @@ def count(
             parameters that the checkpoint recorded for it.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         batches: how many (None: one pass over the training set), or the batches themselves.
-        batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`).
+        batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
         sample: `pairs` or `groups`; None: as the loss is trained.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
         same_group: `ignore` or `negative`: two captions of one image in a batch of pairs. None: as the convention.
         seed: of the batches.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
-        dtype: the counting's: `float64` decides every threshold as exactly as the embeddings allow; in `float32` a
-            candidate within about 1e-6 of its threshold may fall on either side.
+        dtype: of the scores: `float64` decides every threshold as exactly as the embeddings allow; in `float32` a
+            candidate within about 1e-6 of its threshold may fall on either side. None: float64 where the scores of a
+            batch are held. Those of a larger batch are visited once, tile by tile, in float32, and what float32 cannot
+            tell is decided in float64, or counted as `uncertain`.
+        metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
+            they are read from the same pass where one batch is the whole set.
         split: of the checkpoint's data.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `counting`); gives a function of (done, in all).
+        progress: called with what is done (`encoding`, `counting`, `ranking`); gives a function of (done, in all).
 
     Returns:
         A Dataset with dims direction, batch, query: see `cocos.results.count`.
@@ -98,16 +165,29 @@ def count(
         split=split,
         device=device,
         progress=progress,
+        visits=convention == "standard",
     )
     report = progress("counting") if progress else None
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
     records = {name: [] for name, _, _ in run.sides}
-    for done, batch in enumerate(run.plan.batches):
-        for name, side, second in run.sides:
+    shards.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
+    together = run.visited and len(run.plan.batches) < shards.world().size
+    share = run.plan.batches if together else shards.mine(run.plan.batches)
+    more = [readers.Ranks(), readers.PrecisionRecall()] if metrics and _everything(run) else []
+    found = []
+    for done, batch in enumerate(share):
+        if run.visited:
+            alone = report if len(share) == 1 else None
+            parts, found = _visited(run, batch, eps, alone, together=together, more=more)
+            for name, part in zip(records, parts, strict=True):
+                records[name].append(part)
+        for name, side, second in () if run.visited else run.sides:
             seen = batch.flip() if second else batch
             records[name].append(_of_batch(run, side, seen, eps, convention, second))
         if report:
-            report(done + 1, len(run.plan.batches))
+            report(done + 1, len(share))
+    if not together:
+        records = {name: shards.collect(parts) for name, parts in records.items()}
     attrs = results.provenance(
         run.loss,
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
@@ -117,11 +197,12 @@ def count(
         sample=run.plan.sample,
         same_group=run.same_group,
         seed=seed,
-        dtype=dtype,
+        dtype=run.dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join([*run.notes, *([UNCERTAIN] if dtype == "float32" else [])]),
+        notes="\n".join([*run.notes, *_notes(run, records)]),
         footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     same = [run.same_group_pairs(batch) for batch in run.plan.batches]
-    return results.count(records, same, attrs, zero_when_idle=convention == "ecir2022")
+    data = results.count(records, same, attrs, zero_when_idle=convention == "ecir2022")
+    return _with_metrics(data, run, found, progress) if metrics else data

@@ -1,0 +1,127 @@
+"""`python -m benchmarks [--quick | --full] [--case NAME ...] [--json FILE]`: exit 1 if a bar is missed."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks.cases import GATED, NTXENT, Case, selected
+from benchmarks.figures import growth, verdicts
+from benchmarks.table import case_lines, growth_lines, header_lines
+
+__all__ = ["child", "main", "run"]
+
+WALL_ROUNDS = 3
+RETURNED = {"MALLOC_MMAP_THRESHOLD_": "262144"}  # freed buffers leave the process at once: for memory, never for time
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def child(*arguments: str, threads: int = 1, patience: float | None = None) -> dict | int:
+    """What a fresh process prints.
+
+    Raises:
+        RuntimeError: it failed, was killed for want of memory, or took longer than the patience.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.child", *arguments],
+            cwd=Path(__file__).parent.parent,
+            env=os.environ | dict.fromkeys(THREADS, str(threads)) | (RETURNED if arguments[0] == "memory" else {}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise RuntimeError(f"not done in {late.timeout:.0f} s") from None
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    return json.loads(done.stdout)
+
+
+def _weighed(case: Case, tier: str) -> list[str]:
+    """Rows whose memory is measured: with `quick` those that a bar compares, and one pass."""
+    if tier != "quick":
+        return [row.name for row in case.rows]
+    read = {name for row in case.rows for bar in row.bars if bar.what == "bytes" for name in (row.name, bar.against)}
+    return [row.name for row in case.rows if row.name in read or (row.name == NTXENT and case.inputs.queries >= GATED)]
+
+
+def run(case: Case, tier: str) -> dict[str, dict]:
+    """Time and memory of every row of a case, by its name, each in fresh processes."""
+    on_cpu, begun = case.device == "cpu", time.monotonic()
+    try:
+        found = child("times", case.name, "cpu" if on_cpu else "events", "0") if case.rounds else {}
+    except RuntimeError as error:
+        return {row.name: {"refused": str(error)} for row in case.rows}
+    if found and on_cpu and tier != "quick":
+        try:  # small tensors on two threads can take any time where other processes want them too
+            patience = 30 + 2 * (time.monotonic() - begun)
+            for name, row in child("times", case.name, "wall", str(WALL_ROUNDS), threads=2, patience=patience).items():
+                found[name]["wall"] = row
+        except RuntimeError as error:
+            print(f"{case.name}, two threads: {error}", file=sys.stderr)
+    for name in _weighed(case, tier):
+        row = found.setdefault(name, {})
+        if "refused" not in row:
+            try:
+                row["bytes"] = child("memory", case.name, name)
+            except RuntimeError as error:
+                row["bytes"] = None
+                print(f"{case.name}, {name}: {error}", file=sys.stderr)
+    return found
+
+
+def _cpu() -> str:
+    """Name of the processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def main() -> None:
+    """Run the cases, print each as soon as it is done, and say which bars were missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory of the pass.")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", dest="tier", action="store_const", const="quick", help="about a minute")
+    size.add_argument("--full", dest="tier", action="store_const", const="full", help="up to 65,536 queries")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case (repeatable)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured here")
+    chosen = parser.parse_args()
+    tier = chosen.tier or "default"
+    try:
+        cases = selected(tier, chosen.case, cuda=torch.cuda.is_available())
+    except ValueError as error:
+        parser.error(str(error))
+    machine = {"cpu": _cpu(), "load": os.getloadavg()[0], **child("machine")}
+    print("\n".join(header_lines(machine)), flush=True)
+    found, judged = {}, []
+    for done, case in enumerate(cases):
+        print(f"{done + 1} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
+        found[case.name] = run(case, tier)
+        goals = verdicts(case, found[case.name])
+        judged += [(case.name, row, verdict) for row, each in goals.items() for verdict in each]
+        print("\n".join(case_lines(case, found[case.name], goals)), flush=True)
+    for series in sorted({case.series for case in cases} - {""}):
+        rows = growth([case for case in cases if case.series == series], found)
+        judged += [(series, name, verdict) for name, (*_, verdict) in rows.items() if verdict]
+        print("\n".join(growth_lines(series, rows)))
+    missed = [f"MISSED {case}: {row}, {verdict.what}" for case, row, verdict in judged if not verdict.ok]
+    print(f"\n{len(judged) - len(missed)} of {len(judged)} bars reached", *missed, sep="\n")
+    if chosen.json:
+        bars = [{"case": case, "row": row, **asdict(verdict), "ok": verdict.ok} for case, row, verdict in judged]
+        chosen.json.write_text(json.dumps({"machine": machine, "cases": found, "bars": bars}, indent=1), "utf-8")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()

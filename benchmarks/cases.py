@@ -1,0 +1,259 @@
+"""What is measured, and the bar of each: cases as data."""
+
+from dataclasses import dataclass, field
+
+from benchmarks.inputs import Inputs
+
+__all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "selected"]
+
+TIERS = ("quick", "default", "full")  # each holds those before it; `smoke` and `cuda` stand beside them
+FLOOR = "bare product"
+MM = "torch.mm"
+MEMORY = (32 * 2**20, 200)  # bytes that a pass may take above its inputs: so many, and so many a query
+GATED = 8192  # queries from which the bar on memory holds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reader: a loss of the shelf, or `ranks`, `precision_recall`, `histogram`.
+
+    Args:
+        name: of the loss.
+        parameters: those of the loss that are not the paper's.
+        eps: smallest share that contributes.
+        spread: entropy and participation as well as counts and sums.
+    """
+
+    name: str
+    parameters: dict = field(default_factory=dict)
+    eps: float = 0.01
+    spread: bool = True
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A goal: time or memory of a row over that of another row of the case.
+
+    Args:
+        limit: of the ratio.
+        against: name of the other row.
+        what: `seconds` or `bytes`.
+        least: the ratio must be at least the limit, not at most.
+        faster_product: holds only where the pass has a product that is faster than torch.mm.
+    """
+
+    limit: float
+    against: str = FLOOR
+    what: str = "seconds"
+    least: bool = False
+    faster_product: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is timed.
+
+    Args:
+        name: in the table.
+        way: `bare`, `mm`, `pass` (from embeddings), `run` (from views on hand), `autograd`, `published`, `pml`.
+        readings: all that one pass reads; the loss of the other ways.
+        bars: its goals.
+    """
+
+    name: str
+    way: str = "pass"
+    readings: tuple[Reading, ...] = ()
+    bars: tuple[Bar, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows that are timed interleaved, on the same inputs.
+
+    Args:
+        name: of the command line.
+        inputs: what they read.
+        rows: the first one is the floor.
+        tier: the smallest selection that holds it.
+        series: cases of one series are put together into exponents of growth.
+        rounds: of interleaved runs; 0: memory alone is measured.
+        device: where it runs.
+    """
+
+    name: str
+    inputs: Inputs
+    rows: tuple[Row, ...]
+    tier: str = "default"
+    series: str = ""
+    rounds: int = 5
+    device: str = "cpu"
+
+
+BARE, TORCH_MM = Row(FLOOR, "bare"), Row(MM, "mm")
+T = {"temperature": 0.05}
+TRIPLET, CE = Reading("triplet"), Reading("ce_softmax")
+SUMS, ALL = Reading("ntxent", T, spread=False), Reading("ntxent", T)
+NTXENT = "ntxent, all statistics"
+WIDTHS = (256, 512, 1024)
+
+
+def _most(limit: float | None) -> tuple[Bar, ...]:
+    return () if limit is None else (Bar(limit),)
+
+
+def _losses(*limits: float | None) -> tuple[Row, ...]:
+    """The five passes that every width has: triplet, NT-Xent twice, Cross-Example, three losses at once."""
+    return (
+        Row("triplet, certified", "pass", (TRIPLET,), _most(limits[0])),
+        Row("ntxent, counts and sums", "pass", (SUMS,), _most(limits[1])),
+        Row(NTXENT, "pass", (ALL,), _most(limits[2])),
+        Row("ce_softmax", "pass", (CE,), _most(limits[3])),
+        Row("triplet + ntxent + ce_softmax", "pass", (TRIPLET, ALL, CE), _most(limits[4])),
+    )
+
+
+def _wide(limits: tuple[float, ...], of_mm: float) -> tuple[Row, ...]:
+    rows = _losses(*limits)
+    with_mm = Row(NTXENT, "pass", (ALL,), (*rows[2].bars, Bar(of_mm, MM, faster_product=True)))
+    return (BARE, TORCH_MM, *rows[:2], with_mm, *rows[3:])
+
+
+def _hard(name: str, kind: str = "pairs", temperature: float = 0.05, eps: float = 0.01) -> Case:
+    """A worst case: many survivors, or lists that must be spilled."""
+    readings = Reading("triplet", eps=eps), Reading("ntxent", {"temperature": temperature}, eps, spread=False)
+    rows = (Row("triplet, certified", "pass", readings[:1], _most(2.4)),)
+    rows += (Row("ntxent, counts and sums", "pass", readings[1:], _most(2.4)),)
+    return Case(f"hard-{name}", Inputs(8192, 512, kind), (BARE, *rows))
+
+
+def _growth(size: int) -> Case:
+    rows = [BARE, Row(NTXENT, "pass", (ALL,))]
+    rows += [Row("dense autograd", "autograd", (ALL,))] if size <= 8192 else []
+    rows += [Row("pytorch-metric-learning SupCon", "pml", (Reading("supcon", T),))] if size <= 4096 else []
+    rows += [Row("pytorch-metric-learning NTXent", "pml", (ALL,))] if size <= 512 else []
+    tier = "default" if size <= 8192 else "full"
+    return Case(f"growth-{size}", Inputs(size, 256), tuple(rows), tier, "growth")
+
+
+LIMITS = {  # of triplet, NT-Xent sums, NT-Xent all, Cross-Example, three at once; and NT-Xent all over torch.mm
+    256: ((1.15, 1.20, 1.30, 1.10, 1.50), 0.80),
+    512: ((1.10, 1.10, 1.15, 1.08, 1.30), 0.65),
+    1024: ((1.08, 1.08, 1.10, 1.06, 1.18), 0.60),
+}
+MINING = Reading("ce_nm", {"fraction": 0.5})
+OTHERS = (
+    *(Reading(name) for name in ("triplet_sh", "sampled_softmax")),
+    Reading("supcon", T),
+    *(Reading(name) for name in ("snm", "ranks", "precision_recall", "histogram")),
+)
+WARP, SMOOTH = Reading("warped_softmax", {"scale": 5.0}), Reading("smoothap", spread=False)
+
+CASES = (
+    Case(
+        "smoke",
+        Inputs(96, 16),
+        (BARE, Row(NTXENT, "pass", (ALL,), _most(1e6)), Row("dense autograd", "autograd", (ALL,))),
+        "smoke",
+    ),
+    *(
+        Case(f"wide-{d}", Inputs(8192, d), _wide(*LIMITS[d]), "quick" if d == min(WIDTHS) else "default")
+        for d in WIDTHS
+    ),
+    Case(
+        "readers-512",
+        Inputs(8192, 512),
+        (
+            BARE,
+            Row("ce_nm, half of the batch", "pass", (MINING,), _most(1.6)),
+            *(Row(each.name, "pass", (each,)) for each in OTHERS),
+            Row("all of these, and the three", "pass", (TRIPLET, ALL, CE, MINING, *OTHERS)),
+        ),
+    ),
+    Case(
+        "autograd-512",
+        Inputs(8192, 512),
+        (
+            BARE,
+            Row(NTXENT, "pass", (ALL,)),
+            Row(
+                "dense autograd",
+                "autograd",
+                (ALL,),
+                (Bar(5, NTXENT, least=True), Bar(80, NTXENT, "bytes", least=True)),
+            ),
+        ),
+    ),
+    *(
+        Case(f"proxies-{d}", Inputs(8192, d, "proxies"), (BARE, Row("warped_softmax", "pass", (WARP,), _most(limit))))
+        for d, limit in zip(WIDTHS, (1.30, 1.20, 1.12), strict=True)
+    ),
+    *(
+        Case(f"captions-{d}", Inputs(3072, d, per_query=5), (BARE, Row("smoothap", "pass", (SMOOTH,), _most(limit))))
+        for d, limit in zip(WIDTHS, (1.40, 1.20, 1.15), strict=True)
+    ),
+    _hard("survivors", "classes"),
+    _hard("ascending", "ascending"),
+    _hard("collapsed", "collapsed"),
+    _hard("eps", eps=1e-4),
+    _hard("collapsed-eps", "collapsed", eps=1e-4),
+    _hard("temperature", temperature=0.01),
+    Case(
+        "batches-128",
+        Inputs(128, 1024, batches=64),
+        (
+            Row(FLOOR, "mm"),
+            Row("triplet, certified", "run", (TRIPLET,), _most(1.08)),
+            Row("ntxent, counts and sums", "run", (SUMS,)),
+            Row(NTXENT, "run", (ALL,), _most(1.20)),
+            Row("ntxent, with its views", "pass", (ALL,)),
+            Row("published triplet counter", "published", (TRIPLET,)),
+            Row("published ntxent counter", "published", (ALL,)),
+            Row("dense autograd", "autograd", (ALL,)),
+        ),
+        "quick",
+    ),
+    Case(
+        "captions-128",
+        Inputs(128, 1024, per_query=5),
+        (
+            BARE,
+            Row("smoothap", "pass", (SMOOTH,)),
+            Row(
+                "published smoothap counter",
+                "published",
+                (SMOOTH,),
+                (Bar(300, "smoothap", least=True), Bar(100, "smoothap", "bytes", least=True)),
+            ),
+        ),
+        "quick",
+    ),
+    Case(
+        "memory-32768",
+        Inputs(32768, 512),
+        (Row("triplet + ntxent + ce_softmax", "pass", (TRIPLET, ALL, CE)),),
+        rounds=0,
+    ),
+    Case(
+        "memory-65536",
+        Inputs(65536, 512),
+        (Row("triplet + ntxent + ce_softmax", "pass", (TRIPLET, ALL, CE)),),
+        "full",
+        rounds=0,
+    ),
+    *(_growth(2**power) for power in range(7, 17)),
+    Case("cuda", Inputs(131072, 512), (BARE, *_losses(1.35, 1.35, 1.35, 1.35, None)), "cuda", device="cuda"),
+)
+
+
+def selected(tier: str, names: list[str], *, cuda: bool) -> list[Case]:
+    """The cases of a tier, or those that are named.
+
+    Raises:
+        ValueError: a name that no case has.
+    """
+    if unknown := sorted(set(names) - {case.name for case in CASES}):
+        raise ValueError(f"case {unknown[0]!r}: expected one of {', '.join(case.name for case in CASES)}")
+    if names:
+        return [case for case in CASES if case.name in names]
+    tiers = {*TIERS[: TIERS.index(tier) + 1], *(["cuda"] if cuda else [])}
+    return [case for case in CASES if case.tier in tiers]

@@ -1,0 +1,163 @@
+"""One case in a fresh process: `python -m benchmarks.child CASE times|memory|machine ...` prints one JSON document."""
+
+import ctypes
+import gc
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from benchmarks import exact, ways
+from benchmarks.cases import CASES, FLOOR, Case, Row
+from benchmarks.inputs import Inputs
+from benchmarks.ways import TILE
+from cocos import sweep, tiles
+
+__all__ = ["machine", "peak", "times"]
+
+SHORT = 0.03  # seconds: a row that takes less is repeated within a round
+LONG = 15.0  # seconds: a row without a bar that takes more is timed in one round
+CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+
+
+def _seconds(call: Callable[[], list], repeat: int, clock: str) -> float:
+    """Seconds of one call: of this process, of the wall, or between two events of the GPU."""
+    gc.collect()
+    if clock == "events":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeat):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1e3 / repeat
+    now = CLOCKS[clock]
+    begun = now()
+    for _ in range(repeat):
+        call()
+    return (now() - begun) / repeat
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A row that has passed the gate and is warm."""
+
+    call: Callable[[], list]
+    repeat: int  # calls in a round
+    checked: int  # queries that were compared
+    once: bool
+
+
+def _ready(row: Row, case: Case, drawn: tuple, clock: str) -> _Ready:
+    kind, checked, found = ways.metric(case.rows), 0, []
+    call = ways.prepare(row, *drawn, kind)
+    took = _seconds(lambda: found.append(call()), 1, clock)
+    if clock != "wall":
+        checked = exact.gate(row, case, kind) + exact.at_size(row, found.pop(), drawn[0])
+    if took < 10 * SHORT:  # the first call may have loaded something
+        took = _seconds(call, 1, clock)
+    return _Ready(call, math.ceil(SHORT / max(took, 1e-5)), checked, took > LONG and not row.bars)
+
+
+def times(case: Case, clock: str = "cpu", rounds: int | None = None) -> dict[str, dict]:
+    """Seconds of every row in every round, after it has passed the gate, and of the floor right before it.
+
+    The order of the rows turns from round to round.
+
+    Args:
+        case: the rows and their inputs.
+        clock: `cpu`, `wall` (both on the CPU; the gate is passed by `cpu` alone) or `events`.
+        rounds: None: those of the case.
+
+    Returns:
+        By the name of the row: `seconds`, `floor`, and `checked`, how many queries were compared; or `refused`, why
+        there is no time.
+    """
+    drawn = case.inputs.draw(case.device)
+    rows, found = {}, {}
+    for row in case.rows:
+        try:
+            rows[row.name] = _ready(row, case, drawn, clock)
+            found[row.name] = {"seconds": [], "floor": [], "checked": rows[row.name].checked}
+        except (exact.Wrong, LookupError, ModuleNotFoundError) as error:
+            found[row.name] = {"refused": str(error)}
+    order, floor = list(rows), rows[FLOOR]
+    for turn in range(rounds or case.rounds):
+        at, step = turn % len(order), -1 if turn % 2 else 1
+        for name in (order[at:] + order[:at])[::step]:
+            row, own = rows[name], found[name]
+            if row.once and turn:
+                continue
+            own["floor"].append(_seconds(floor.call, floor.repeat, clock))
+            own["seconds"].append(own["floor"][-1] if name == FLOOR else _seconds(row.call, row.repeat, clock))
+    return found
+
+
+def _status(name: str) -> int:
+    """A line of /proc/self/status in bytes."""
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def peak(call: Callable[[], object], device: str = "cpu") -> int:
+    """Bytes that a call takes at its peak above what there was before it.
+
+    Raises:
+        OSError: the system does not tell (it is not Linux).
+    """
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return torch.cuda.max_memory_allocated() - before
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as reset:
+        reset.write("5")
+    before = _status("VmRSS")
+    call()
+    return max(0, _status("VmHWM") - before)
+
+
+def _memory(case: Case, name: str) -> int:
+    """Peak of a row above its inputs, after what PyTorch's product keeps for itself from its first call on."""
+    row = next(row for row in case.rows if row.name == name)
+    kind = ways.metric(case.rows)
+    ways.prepare(Row(FLOOR, "bare"), *replace(case.inputs, queries=TILE, batches=1).draw(case.device), kind)()
+    ways.prepare(row, *case.inputs.small(64).draw(case.device), kind)()
+    embeddings, batches = case.inputs.draw(case.device)
+    return peak(ways.prepare(row, embeddings, batches, kind), case.device)
+
+
+def machine() -> dict:
+    """What the numbers hang on: PyTorch, the kernel and the product that the pass chose, and the speed of torch.mm."""
+    embeddings, _ = Inputs(1024, 512).draw()
+    query, candidate, buffer = embeddings.query, embeddings.candidate, torch.empty(1024, 1024)
+    seconds = min(_seconds(lambda: torch.mm(query, candidate.T, out=buffer), 3, "cpu") for _ in range(5))
+    return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "product": sweep.product_name(sweep.view(embeddings)),
+        "kernel": tiles.kernel_name(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "mm_gflops": 2 * 1024**2 * 512 / seconds / 1e9,
+    }
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    task, *names = sys.argv[1:]
+    if task == "machine":
+        found = machine()
+    else:
+        case = next(case for case in CASES if case.name == names[0])
+        found = _memory(case, names[1]) if task == "memory" else times(case, names[1], int(names[2]) or None)
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The gate before the clock: every counter against dense float64, so that a fast wrong one is never timed."""
+
+import torch
+from torch import Tensor
+
+from benchmarks.cases import Case, Reading, Row
+from benchmarks.ways import loss_of, prepare
+from cocos import scores, statistics, weights
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+from cocos.losses.smoothap import SmoothAP
+from cocos.scores import Pairs
+
+__all__ = ["Wrong", "at_size", "gate"]
+
+SMALL = 512  # queries that are compared with dense float64, each with every candidate
+TILES = (None, (192, 250))  # the pass's own choice, and tiles that do not divide the matrix
+SPOT = 32  # queries of the full size that are looked at in each direction
+LIMIT = 16384  # queries up to which the full size is looked at
+RELATIVE, ABSOLUTE = 1e-3, 1e-5  # of sums of shares, from scores in float32; of weights in their unit
+UNDECIDED = 0.05  # part of the queries that may have a candidate within rounding of its threshold
+NAMES = ("contributing", "uncertain", "weight_above", "weight_below", "weight_positive", "push", "pull")
+SPREAD = ("effective", "participation")
+TIE = 1e-12
+
+
+class Wrong(ArithmeticError):
+    """A counter that is not the reference's: the sentence says where."""
+
+
+def _sides(embeddings: Embeddings, batch: Batch | None) -> list[tuple[str, Embeddings, Batch | None]]:
+    """Each direction, as its queries see it."""
+    there, back = (embeddings, batch), (embeddings.flip(), batch and batch.flip())
+    return [(name, *side) for name, side in zip(embeddings.directions, (there, back), strict=False)]
+
+
+def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block: slice | None = None) -> dict:
+    """Statistics of some queries, from all of their scores in float64."""
+    loss = loss_of(reading)
+    pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block)
+    found = {"unit": loss.unit(pairs).max()}
+    found |= statistics.per_query(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
+    return found | ({"eq7": statistics.eq7(pairs, loss.temperature, reading.eps)} if isinstance(loss, SmoothAP) else {})
+
+
+def _compare(name: str, found: dict[str, Tensor], right: dict[str, Tensor], spread: bool) -> None:
+    """Counts must be equal where no candidate is undecided, sums within the error of float32 scores.
+
+    Raises:
+        Wrong: they are not.
+    """
+    if missing := [key for key in NAMES + (SPREAD if spread else ()) if key not in found]:
+        raise Wrong(f"{name}: no {', '.join(missing)}")
+    unsure = found["uncertain"]
+    if (many := int((unsure > 0).sum())) > UNDECIDED * len(unsure):
+        raise Wrong(f"{name}: {many} of {len(unsure)} queries are undecided")
+    for key in sorted(set(found) & set(right)):
+        got, want = found[key].double(), right[key].double()
+        least = ABSOLUTE * (right["unit"] if key in {"push", "pull"} else 1)
+        room = unsure if key == "contributing" else (RELATIVE * want.abs() + least).where(unsure == 0, torch.inf)
+        if bool((bad := (got - want).abs() > room).any()):
+            row = int(bad.nonzero()[0])
+            raise Wrong(f"{name}: {key} of query {row} is {got[row]:.6g}, not {want[row]:.6g} ({bad.sum()} are wrong)")
+
+
+def _ranked(found, pairs: Pairs) -> bool:
+    """Of every positive pair, the negatives above it and those as high."""
+    query, candidate = pairs.positive.nonzero(as_tuple=True)
+    over, negative = pairs.scores[query] - pairs.scores[query, candidate][:, None], pairs.negative[query]
+    right = query, candidate, ((over > TIE) & negative).sum(dim=1), ((over.abs() <= TIE) & negative).sum(dim=1)
+    order = (found.query * pairs.scores.shape[1] + found.candidate).argsort()
+    parts = found.query, found.candidate, found.above, found.ties
+    return all(torch.equal(part[order], want) for part, want in zip(parts, right, strict=True))
+
+
+def _curved(found, pairs: Pairs) -> bool:
+    """Of every positive pair, the negatives of the whole matrix that are not below it."""
+    own = pairs.scores[pairs.positive].sort(descending=True).values
+    below = torch.searchsorted(pairs.scores[pairs.negative].sort().values, own - TIE)
+    return torch.allclose(found.score, own) and torch.equal(found.negatives, pairs.negative.sum() - below)
+
+
+def _binned(found: Tensor, pairs: Pairs) -> bool:
+    """The negatives of every query, in 64 bins; two may lie on the edge of one."""
+    right = torch.stack([row[own].histc(64, -1, 1) for row, own in zip(pairs.scores, pairs.negative, strict=True)])
+    return torch.equal(found.sum(dim=1), right.sum(dim=1).long()) and bool(
+        ((found - right).abs().sum(dim=1) <= 2).all()
+    )
+
+
+def _plain(reading: Reading, found, sides: list[Pairs]) -> None:
+    """A reader of ranks or scores.
+
+    Raises:
+        Wrong: it is not what counting all scores gives.
+    """
+    if reading.name == "precision_recall":
+        found, sides = (found,), sides[:1]
+    check = {"ranks": _ranked, "precision_recall": _curved, "histogram": _binned}[reading.name]
+    if not all(check(each, pairs) for each, pairs in zip(found, sides, strict=True)):
+        raise Wrong(f"{reading.name}: not those of all scores")
+
+
+def _passed(row: Row, found: list, wide: Embeddings, batch: Batch | None, block: slice | None = None) -> None:
+    for reading, result in zip(row.readings, found, strict=True):
+        loss, sides = loss_of(reading), _sides(wide, batch)
+        if loss is None and block is None:
+            _plain(reading, result, [scores.pairs(*side) for _, *side in sides])
+        elif loss is not None and (block is None or loss.couples == "query"):
+            for (name, *side), whole in zip(sides, result, strict=True):
+                part = {key: value[block or slice(None)].cpu() for key, value in whole.items()}
+                _compare(f"{reading.name}, {name}", part, _right(reading, *side, block), reading.spread)
+
+
+def gate(row: Row, case: Case, kind: str) -> int:
+    """Check a row at a small size of the same kind; the number of queries that were compared, over both directions.
+
+    Raises:
+        Wrong: it counts something else than dense float64.
+    """
+    if row.way not in {"pass", "run", "published"}:
+        return 0
+    embeddings, batches = case.inputs.small(SMALL).draw(case.device)
+    wide = embeddings.to("cpu", torch.float64)
+    if row.way == "published":
+        (reading,) = row.readings
+        name = "eq7" if reading.name == "smoothap" else "contributing"
+        for batch, counts in zip(batches, prepare(row, embeddings, batches, kind)(), strict=True):
+            for (_, *side), count in zip(_sides(wide, batch), counts, strict=True):
+                if not torch.allclose(_right(reading, *side)[name].double(), count.double()):
+                    raise Wrong(f"{row.name}: not the counts of dense float64")
+    else:
+        for tile in TILES[: 1 if len(batches) > 1 else None]:
+            for batch, found in zip(batches, prepare(row, embeddings, batches, kind, tile)(), strict=True):
+                _passed(row, found, wide, batch)
+    return sum(len(side) for side in (wide.query, wide.candidate)[: len(wide.directions)])
+
+
+def at_size(row: Row, found: list, embeddings: Embeddings) -> int:
+    """Check some queries of what is timed itself, where they can be looked at alone; the number of queries.
+
+    Raises:
+        Wrong: it counts something else than dense float64.
+    """
+    number = len(embeddings.query)
+    couples = [loss.couples for loss in map(loss_of, row.readings) if loss is not None]
+    if row.way != "pass" or len(found) > 1 or not SMALL < number <= LIMIT or "query" not in couples:
+        return 0
+    block = slice(number // 2, number // 2 + SPOT)
+    _passed(row, found[0], embeddings.to("cpu", torch.float64), None, block)
+    return SPOT * len(embeddings.directions)

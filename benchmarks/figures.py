@@ -1,0 +1,111 @@
+"""From seconds and bytes to ratios, spreads, exponents and verdicts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import linear_regression, median
+
+from benchmarks.cases import FLOOR, GATED, MEMORY, MM, Bar, Case
+
+__all__ = ["EXACT", "Ratio", "Verdict", "exponent", "growth", "over_floor", "ratio", "verdicts"]
+
+FASTER = 1.1  # torch.mm takes so many times what the product of the pass takes: there is a faster product than torch.mm
+EXPONENT = 2.05  # of the time of a pass in the number of queries, at most
+EXACT = "equal to dense float64"
+LAST = 3  # sizes that an exponent is fitted to: the largest ones
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median of the ratios within one round, and the smallest and the largest of them."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and what was reached; `value` is None where nothing could be measured, which misses the bar."""
+
+    what: str
+    value: float | None
+    limit: float
+    least: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """The bar is reached."""
+        return self.value is not None and (self.value >= self.limit if self.least else self.value <= self.limit)
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.least else '<='} {self.limit:.4g} {'ok' if self.ok else 'MISSED'}"
+
+
+def ratio(seconds: Sequence[float], others: Sequence[float]) -> Ratio:
+    """How many times another row a row takes; both were measured in the same rounds."""
+    paired = [a / b for a, b in zip(seconds, others, strict=True)]
+    return Ratio(median(paired), min(paired), max(paired))
+
+
+def over_floor(row: dict | None) -> Ratio | None:
+    """How many times the floor beside it a row takes; None where it was not timed."""
+    return ratio(row["seconds"], row["floor"]) if row and row.get("seconds") else None
+
+
+def exponent(values: dict[int, float]) -> float | None:
+    """Slope of log value over log size at the three largest sizes; None for fewer sizes, or where a value is 0."""
+    points = sorted(values.items())[-LAST:]
+    if len(points) < LAST or not all(value > 0 for _, value in points):
+        return None
+    return linear_regression(*zip(*((math.log(size), math.log(value)) for size, value in points), strict=True)).slope
+
+
+def _measured(bar: Bar, own: dict, other: dict) -> float | None:
+    if bar.against == FLOOR and bar.what == "seconds":
+        return (found := over_floor(own)) and found.value
+    if bar.what == "seconds" and own.get("seconds") and other.get("seconds"):
+        return ratio(own["seconds"], other["seconds"]).value
+    if bar.what == "bytes" and own.get("bytes") is not None and other.get("bytes"):
+        return own["bytes"] / other["bytes"]
+    return None
+
+
+def verdicts(case: Case, found: dict[str, dict]) -> dict[str, list[Verdict]]:
+    """What each row of a case has to reach, by its name.
+
+    Args:
+        case: its rows have the bars.
+        found: by the name of the row `seconds` and `floor` of every round, and `bytes`, where they were measured.
+    """
+    result = {}
+    faster = _measured(Bar(FASTER), found.get(MM, {}), {}) or 0
+    for row in case.rows:
+        own, reached = found.get(row.name, {}), []
+        for bar in row.bars:
+            if not bar.faster_product or faster >= FASTER:
+                value = _measured(bar, own, found.get(bar.against, {}))
+                reached.append(Verdict(f"{bar.what} / {bar.against}", value, bar.limit, bar.least))
+        if own.get("refused") and not row.bars and row.way in {"pass", "run"}:
+            reached.append(Verdict(EXACT, None, 0))
+        if row.way == "pass" and case.inputs.queries >= GATED and "bytes" in own:
+            limit = (MEMORY[0] + MEMORY[1] * case.inputs.queries) / 2**20
+            value = None if own["bytes"] is None else own["bytes"] / 2**20
+            reached.append(Verdict("MiB above the inputs", value, limit))
+        result[row.name] = reached
+    return result
+
+
+def growth(cases: Sequence[Case], found: dict[str, dict[str, dict]]) -> dict[str, tuple]:
+    """Of each row of a series of cases: largest size, exponents of time and of memory, and a pass's verdict."""
+    result = {}
+    for row in dict.fromkeys((row.name, row.way) for case in cases for row in case.rows):
+        each = {case.inputs.queries: found[case.name].get(row[0], {}) for case in cases}
+        timed = {size: median(one["seconds"]) for size, one in each.items() if one.get("seconds")}
+        if not timed:
+            continue
+        time, memory = exponent(timed), exponent({size: one["bytes"] for size, one in each.items() if one.get("bytes")})
+        gated = row[1] == "pass" and time is not None
+        verdict = Verdict("exponent of time", time, EXPONENT) if gated else None
+        result[row[0]] = max(timed), time, memory, verdict
+    return result

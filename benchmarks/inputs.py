@@ -1,0 +1,106 @@
+"""Synthetic embeddings of every kind that a case names, always the same for the same numbers."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import normalize
+
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+
+__all__ = ["Inputs"]
+
+NOISE = 2.0  # of a candidate around its query: cosines of positives are then about 0.45
+CLASS = 64
+RADIUS = 3.0  # of the warp: own distances of proxies lie on both sides of it
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What to draw: unit vectors, where no other length is said.
+
+    Args:
+        queries: in a batch.
+        width: d.
+        kind: `pairs`, candidates are noisy copies of their query; `classes`, 64 rows of a class, of which one is the
+            positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
+            `proxies`, of length 3, one a class, in one direction.
+        per_query: candidates of each query.
+        batches: 1, the whole set is one batch; otherwise batches of pairs.
+        seed: of the generator.
+    """
+
+    queries: int
+    width: int
+    kind: str = "pairs"
+    per_query: int = 1
+    batches: int = 1
+    seed: int = 0
+
+    @property
+    def scores(self) -> int:
+        """Scores in all."""
+        return self.batches * self.queries**2 * self.per_query
+
+    def small(self, queries: int) -> "Inputs":
+        """The same kind, of at most so many queries and few batches."""
+        return replace(self, queries=min(self.queries, queries), batches=min(self.batches, 4))
+
+    def draw(self, device: str = "cpu") -> tuple[Embeddings, tuple[Batch | None, ...]]:
+        """The embeddings in float32, and the batches: `(None,)` for the whole set."""
+        generator, rows = torch.Generator().manual_seed(self.seed), self.queries * self.batches
+        query, candidate = KINDS[self.kind](rows, self.width, self.per_query, generator)
+        group = torch.arange(rows)
+        directions = ("s2p",) if self.kind == "proxies" else ("i2t", "t2i")
+        whole = Embeddings(query, candidate, group, group.repeat_interleave(self.per_query), directions).to(device)
+        if self.batches == 1:
+            return whole, (None,)
+        return whole, tuple(Batch(part, part, paired=True) for part in whole.query_group.split(self.queries))
+
+
+def _unit(rows: int, width: int, generator: Generator) -> Tensor:
+    return normalize(torch.randn(rows, width, generator=generator))
+
+
+def _near(centre: Tensor, noise: float, generator: Generator) -> Tensor:
+    return normalize(centre + noise * _unit(*centre.shape, generator))
+
+
+def _pairs(rows: int, width: int, per_query: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    query = _unit(rows, width, generator)
+    return query, _near(query.repeat_interleave(per_query, dim=0), NOISE, generator)
+
+
+def _classes(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    centre = _unit(-(-rows // CLASS), width, generator).repeat_interleave(CLASS, dim=0)[:rows]
+    return _near(centre, 0.5, generator), _near(centre, 0.5, generator)
+
+
+def _ascending(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    axis = _unit(1, width, generator)
+
+    def along(low: float, high: float) -> Tensor:
+        part, beside = torch.linspace(low, high, rows)[:, None], _unit(rows, width, generator)
+        return part * axis + (1 - part.square()).sqrt() * normalize(beside - (beside @ axis.T) * axis)
+
+    return along(0.1, 0.9), along(-0.5, 0.9)
+
+
+def _collapsed(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    axis = _unit(1, width, generator).expand(rows, width)
+    return _near(axis, 1e-3, generator), _near(axis, 1e-3, generator)
+
+
+def _proxies(rows: int, width: int, per_query: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    query, candidate = _pairs(rows, width, per_query, generator)
+    return RADIUS * query, RADIUS * candidate
+
+
+KINDS = {
+    "pairs": _pairs,
+    "classes": _classes,
+    "ascending": _ascending,
+    "collapsed": _collapsed,
+    "proxies": _proxies,
+}

@@ -1,0 +1,82 @@
+"""Results as text of at most 100 columns."""
+
+from statistics import median
+
+from benchmarks.cases import FLOOR, MM, Case
+from benchmarks.figures import EXACT, Verdict, over_floor, ratio
+
+__all__ = ["case_lines", "growth_lines", "header_lines"]
+
+BUSY = 1.5  # load average above which other work may show in the numbers
+LEGEND = """
+ratio: CPU seconds of one thread over those of the bare product of the same tiles right before, the median
+of interleaved rounds; spread: smallest and largest such ratio; ns: per score; 2 thr.: the ratio of wall
+time with two threads, for information; MiB: peak above the inputs, in a fresh process; exact: queries that
+were equal to dense float64 before the clock started."""
+
+
+def header_lines(machine: dict) -> list[str]:
+    """What the numbers hang on."""
+    lines = [
+        f"{machine['cpu']}, {machine['threads']} thread, torch {machine['torch']}, load average {machine['load']:.2f}",
+        f"product of the pass: {machine['product']}; torch.mm: {machine['mm_gflops']:.0f} GFLOP/s at d = 512; "
+        f"kernel: {machine['kernel']}",
+    ]
+    if machine["gpu"]:
+        lines.append(f"GPU: {machine['gpu']}")
+    if machine["load"] > BUSY:
+        lines.append(f"warning: the load average is above {BUSY}: other work may show in these numbers")
+    return [*lines, LEGEND]
+
+
+def _cell(value: float | None, width: int, form: str = "") -> str:
+    return "-".rjust(width) if value is None else format(value, form or (".2f" if value < 100 else ",.0f")).rjust(width)
+
+
+def _line(name: str, row: dict, scores: int, goal: str) -> str:
+    times, wall = over_floor(row), over_floor(row.get("wall"))
+    spread = f"{_cell(times.low, 0)}-{_cell(times.high, 0)}" if times and name != FLOOR else ""
+    spread = "one round" if times and len(row["seconds"]) == 1 else spread
+    cells = (
+        f"{name:33}",
+        _cell(times and times.value, 7),
+        f"{spread:>13}",
+        _cell(median(row["seconds"]) / scores * 1e9 if times else None, 8),
+        _cell(wall and wall.value, 8),
+        _cell(None if row.get("bytes") is None else row["bytes"] / 2**20, 9, ".1f"),
+        _cell(row.get("checked") or None, 7, ","),
+        goal and f"  {goal}",
+    )
+    return "".join(cells)
+
+
+def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict]]) -> list[str]:
+    """One line a row, and one line beneath it for each bar that is not over the floor."""
+    inputs, above = case.inputs, f"seconds / {FLOOR}"
+    many = f"{inputs.batches} batches of " if inputs.batches > 1 else ""
+    sides = "one direction" if inputs.kind == "proxies" else "both directions"
+    shape = f"{many}{inputs.queries:,} x {inputs.queries * inputs.per_query:,}, d = {inputs.width}"
+    lines = ["", f"{case.name}: {shape}, {inputs.kind}, {sides}, {case.rounds} rounds"]
+    lines.append(f"{'':33}{'ratio':>7}{'spread':>13}{'ns':>8}{'2 thr.':>8}{'MiB':>9}{'exact':>7}  bar")
+    for row in case.rows:
+        own, verdicts = found.get(row.name, {}), goals[row.name]
+        goal = next((str(verdict) for verdict in verdicts if verdict.what == above), "")
+        lines.append(_line(row.name, own, inputs.scores, goal))
+        if own.get("refused"):
+            lines.append(f"    not timed: {own['refused']}")
+        for verdict in verdicts:
+            if verdict.what not in {above, EXACT}:
+                lines.append(f"    {verdict.what:36}{_cell(verdict.value, 13)}  {verdict}")
+        of_mm = any(bar.against == MM for bar in row.bars) and own.get("seconds") and found[MM].get("seconds")
+        if of_mm and f"seconds / {MM}" not in {verdict.what for verdict in verdicts}:
+            value = _cell(ratio(own["seconds"], found[MM]["seconds"]).value, 13)
+            lines.append(f"    {'seconds / ' + MM:36}{value}  no bar: no product is faster than torch.mm here")
+    return lines
+
+
+def growth_lines(name: str, rows: dict[str, tuple]) -> list[str]:
+    """Exponents of a series of cases; a pass has a bar on that of its time."""
+    lines = ["", f"{name}: exponents over the three largest sizes", f"{'':33}{'up to':>9}{'time':>8}{'memory':>8}  bar"]
+    for row, (size, time, memory, verdict) in rows.items():
+        lines.append(f"{row:33}{size:>9,}{_cell(time, 8)}{_cell(memory, 8)}  {verdict or ''}".rstrip())
+    return lines

@@ -1,0 +1,283 @@
+"""How well are the positives retrieved?"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from numbers import Integral
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import batches, readers, results, retrieval, scores, sweep
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.encoders import device_of
+from cocos.errors import InputError, nearest
+from cocos.measures._weighing import Progress
+
+__all__ = ["evaluate"]
+
+SPLITS = ("test", "val", "dev", "train")  # the first one that a checkpoint has is evaluated
+
+
+def _split(checkpoint: Checkpoint, split: str | None) -> str:
+    """The split to evaluate: the one named, or what the field evaluates on where the checkpoint has it."""
+    return split or next((name for name in SPLITS if name in checkpoint.splits), "train")
+
+
+def _opened(embeddings, split: str | None, device: str | None, progress: Progress | None) -> Embeddings:
+    """Embeddings as they are, or those of a checkpoint.
+
+    Raises:
+        InputError: anything else.
+    """
+    if isinstance(embeddings, Checkpoint):
+        report = progress and progress("encoding")
+        embeddings = embeddings.embed(_split(embeddings, split), device or "auto", report)
+    if not isinstance(embeddings, Embeddings):
+        what = type(embeddings).__name__
+        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    return embeddings.to(device=None if device is None else device_of(device))
+
+
+def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
+    """The embeddings with candidates behind them that match no query.
+
+    Raises:
+        InputError: candidates that do not fit.
+    """
+    extra = more.query if more.proxies and not embeddings.proxies else more.candidate
+    if extra.shape[1] != embeddings.candidate.shape[1]:
+        raise InputError(
+            f"distractors have width {extra.shape[1]} and the embeddings have width {embeddings.candidate.shape[1]}: "
+            "both must come from one joint space"
+        )
+    if embeddings.candidate_variance is not None:
+        raise InputError("distractors: the candidates are distributions, and distractors have no variance")
+    try:
+        scores.check(Embeddings(extra, extra), metric)
+    except InputError as error:
+        raise InputError(f"distractors: {str(error).removeprefix('query: ')}") from None
+    ids = torch.cat([embeddings.query_group, embeddings.candidate_group]).unique(return_inverse=True)[1]
+    query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
+    candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
+    candidate_group = torch.cat([candidate_group, (ids.max() + 1).expand(len(extra))])
+    if embeddings.shared:  # they are samples too, which are never asked for
+        return replace(
+            embeddings,
+            query=candidate,
+            candidate=candidate,
+            query_group=candidate_group,
+            candidate_group=candidate_group,
+        )
+    return replace(embeddings, candidate=candidate, query_group=query_group, candidate_group=candidate_group)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sides:
+    """Rows of the queries and of the candidates: those with a match on the other side, and those with none."""
+
+    matched: tuple[Tensor, Tensor]
+    alone: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, embeddings: Embeddings, samples: int) -> "_Sides":
+        """Of embeddings. A labelled set has `samples` rows that ask each other; those behind them are distractors."""
+        groups = (embeddings.query_group, embeddings.candidate_group)
+        if embeddings.shared:
+            rows = torch.arange(len(groups[0]), device=groups[0].device)
+            return cls((rows[:samples], rows[:samples]), (rows[:0], rows[samples:]))
+        known = [torch.isin(own, other) for own, other in (groups, groups[::-1])]
+        return cls(*(tuple(part.nonzero().flatten() for part in parts) for parts in (known, [~part for part in known])))
+
+
+def _folds(embeddings: Embeddings, sides: _Sides, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of the queries and candidates of each fold: the queries' groups, cut in order of first appearance.
+
+    Raises:
+        InputError: a fold would have no positive or no negative.
+    """
+    groups = (embeddings.query_group[sides.matched[0]], embeddings.candidate_group[sides.matched[1]])
+    ids, inverse = groups[0].unique(return_inverse=True)
+    if not len(ids):
+        raise InputError("no query has any positive: no group is on both sides")
+    if len(ids) < 2:
+        raise InputError("no query has any negative: all queries with a positive are of one group")
+    if len(ids) < 2 * folds:
+        raise InputError(f"folds: {folds}, expected at most {len(ids) // 2}: each needs two of the {len(ids)} groups")
+    place = torch.arange(len(inverse), device=ids.device)
+    seen = torch.full_like(ids, len(inverse)).scatter_reduce(0, inverse, place, "amin")
+    for part in ids[seen.argsort()].tensor_split(folds):
+        rows = tuple(rows[torch.isin(group, part)] for rows, group in zip(sides.matched, groups, strict=True))
+        if embeddings.shared and len(rows[0]) == len(part):
+            where = "" if folds == 1 else "in one of the folds "
+            raise InputError(f"no query has any positive: {where}every sample is the only one of its class")
+        yield rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Visit:
+    """One pass over the scores of a fold: who asks whom, in which directions, `without` or `with` distractors."""
+
+    condition: str
+    embeddings: Embeddings
+    asking: Tensor
+    asked: Tensor
+
+    def run(self, metric: str, progress: Callable[[int, int], None] | None) -> tuple[tuple, float]:
+        """Ranks of every direction, and PR-AUC of the first."""
+        view = sweep.view(self.embeddings, Batch(self.asking, self.asked, paired=False), metric=metric)
+        ranks, curve = sweep.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
+        return ranks, retrieval.average_precision(curve.score, curve.negatives)
+
+
+def _visits(embeddings: Embeddings, sides: _Sides, folds: int) -> Iterator[_Visit]:
+    """For each fold, one visit without distractors, and one with them for each direction that has any."""
+    seen = [embeddings, *(embeddings.flip() for _ in embeddings.directions[1:])]
+    seen = [replace(side, directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
+    for rows in _folds(embeddings, sides, folds):
+        yield _Visit("without", embeddings, *rows)
+        for asks, side in enumerate(seen):
+            if len(alone := sides.alone[1 - asks]):
+                yield _Visit("with", side, rows[asks], torch.cat([rows[1 - asks], alone]))
+
+
+def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> list[float]:
+    """NMI of the classes of the samples and the clusters of their unit vectors, one number a fold."""
+    report, found = progress and progress("clustering"), []
+    for visit in visits:
+        vectors, labels = visit.embeddings.query[visit.asking], visit.embeddings.query_group[visit.asking]
+        vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+        norms = scores.length(vectors)[:, None]
+        vectors = vectors / torch.where(norms > 0, norms, 1)
+        starts = retrieval.kmeans_plus_plus(vectors, len(labels.unique()), seed)
+        found.append(retrieval.nmi(labels, retrieval.kmeans(vectors, starts)))
+        if report:
+            report(len(found), len(visits))
+    return found
+
+
+def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Progress | None) -> tuple[dict, dict]:
+    """What the visits give, one entry a fold.
+
+    Returns:
+        Condition -> direction -> metrics; and condition -> numbers that belong to no single direction. A direction that
+        has no distractors is the same with them.
+    """
+    report, names = progress and progress("ranking"), visits[0].embeddings.directions
+    metrics, areas = {}, {}
+    for number, visit in enumerate(visits):
+        shown = report and (lambda done, total, number=number: report(number * total + done, len(visits) * total))
+        ranks, area = visit.run(metric, shown)
+        for asks, (name, ranked) in enumerate(zip(visit.embeddings.directions, ranks, strict=True)):
+            sizes = {"queries": len(ranked.query.unique()), "candidates": len((visit.asked, visit.asking)[asks])}
+            values = sizes | retrieval.metrics(ranked, ks)
+            metrics.setdefault(visit.condition, {}).setdefault(name, []).append(values)
+        if visit.embeddings.directions[0] == names[0]:
+            areas.setdefault(visit.condition, []).append(area)
+    records = {condition: metrics["without"] | own for condition, own in metrics.items()}
+    singles = {}
+    for condition in records:
+        singles[condition] = {"PR-AUC": areas.get(condition, areas["without"])}
+    if len(names) > 1:
+        for condition, own in records.items():
+            singles[condition]["rsum"] = [retrieval.rsum(*both) for both in zip(*own.values(), strict=True)]
+    return records, singles
+
+
+def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fewest: list[int], ks) -> Iterator[str]:
+    """What the user should know of who was ranked."""
+    for name, lonely, extra, least in zip(names, left_out, unmatched, fewest, strict=True):
+        if lonely:
+            yield f"{name}: {lonely} queries have no positive and are left out"
+        if extra:
+            yield f"{name}: {extra} candidates match no query (distractors); ranked without them and with them"
+        if trivial := [f"R@{k}" for k in ks if k >= least]:
+            yield f"{name}: {', '.join(trivial)} among {least} candidates: every query finds its positive"
+
+
+def evaluate(
+    embeddings: Embeddings | Checkpoint,
+    *,
+    metric: str = "cosine",
+    ks: Iterable[int] = (1, 5, 10),
+    folds: int = 1,
+    distractors: Embeddings | Checkpoint | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """Rank the candidates of every query and say where its positives stand, in every direction.
+
+    A negative that ties with a positive stands above it. Queries without any positive are left out, and their number is
+    said. Where candidates match no query (distractors), everything is given without and with them. The scores are
+    visited once, tile by tile, and once more for a direction that has distractors.
+
+    Args:
+        embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded).
+        metric: one of `cocos.scores.METRICS`.
+        ks: cut-offs of R@k and mAP@k.
+        folds: the queries' groups are cut, in order of first appearance, into so many parts of nearly equal size; each
+            is evaluated on its own, with its own candidates and all distractors. 5 is the 1k protocol of COCO, 1 the 5k
+            one, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
+        distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
+        seed: of the k-means behind NMI.
+        split: of the checkpoint's data; None: test, val, dev or train, the first one that it has.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
+
+    Returns:
+        A Dataset with dims distractors (`without`, `with`), direction, fold: see `cocos.results.evaluate`. The metrics
+        are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
+        direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
+        one run from a k-means++ start, as many clusters as classes.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+    """
+    ks = retrieval.check(ks)
+    if not isinstance(folds, Integral) or isinstance(folds, bool) or folds < 1:
+        raise InputError(f"folds: {folds!r}, expected a whole number of at least 1")
+    if metric not in scores.METRICS:
+        raise InputError(nearest("metric", metric, scores.METRICS))
+    batches.check(None, 2, None, None, seed)
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    embeddings = _opened(embeddings, split, device, progress)
+    scores.check(embeddings, metric)
+    samples, names = len(embeddings.query), embeddings.directions
+    if distractors is not None:
+        embeddings = _joined(embeddings, _opened(distractors, None, str(embeddings.query.device), progress), metric)
+    sides = _Sides.of(embeddings, samples)
+    visits = list(_visits(embeddings, sides, folds))
+    records, singles = _found(visits, metric, ks, progress)
+    if embeddings.shared or embeddings.proxies:
+        clusters = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
+        singles = {condition: values | {"NMI": clusters} for condition, values in singles.items()}
+    sizes = {"left_out": [], "unmatched": []}
+    for asks, name in enumerate(names):
+        rows = len(sides.matched[asks]) + len(sides.alone[asks])
+        sizes["left_out"].append(rows - sum(values["queries"] for values in records["without"][name]))
+        sizes["unmatched"].append(len(sides.alone[1 - asks]))
+    fewest = [min(values["candidates"] for values in records["without"][name]) for name in names]
+    notes = list(_notes(names, *sizes.values(), fewest, ks))
+    where = {}
+    if checkpoint:
+        where = checkpoint.identity()
+        if checkpoint.format != "embeddings":
+            where["split"] = _split(checkpoint, split)
+            known = f"one of {', '.join(checkpoint.splits)}" if checkpoint.splits else "the checkpoint names none"
+            notes[:0] = [] if split else [f"split {where['split']}, {known}; --split takes another"]
+    attrs = {
+        "title": "Retrieval metrics",
+        "metric": metric,
+        "k": ",".join(map(str, ks)),
+        "folds": folds,
+        "ties": retrieval.TIES,
+        "seed": seed,
+        "device": embeddings.query.device.type,
+        "notes": "\n".join(notes),
+        **where,
+    }
+    return results.evaluate(records, singles, sizes, attrs)

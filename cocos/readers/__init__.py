@@ -1,0 +1,44 @@
+"""The shelf of readers: what a pass over the scores can be asked, a file for each kind of question.
+
+A reader of a loss gives, for each direction, a dict of (queries,) tensors in the order of the batch: `contributing`,
+`uncertain` (candidates that may fall on either side of eps: the count is within that many), `weight_above`,
+`weight_below`, `weight_positive`, `push`, `pull`, `hardest_share`, `negatives`, and where they were asked for and can be
+had from one pass, `effective` and `participation`; as in `cocos.statistics`.
+"""
+
+import importlib
+import pkgutil
+
+from cocos.readers._held import Held
+from cocos.readers.histogram import Histogram
+from cocos.readers.precision_recall import Curve, PrecisionRecall
+from cocos.readers.ranks import Ranked, Ranks
+from cocos.sweep import Reader
+
+__all__ = ["Curve", "Histogram", "PrecisionRecall", "Ranked", "Ranks", "has", "of"]
+
+
+def of(loss, eps: float = 0.01, *, spread: bool = True) -> Reader | None:
+    """The reader of a loss; None where it couples queries in a way that only the whole score matrix shows.
+
+    Losses without a reader of their own are weighed a few rows of scores at a time, held in float64.
+
+    Args:
+        loss: as in `cocos.losses.load`.
+        eps: smallest share that contributes.
+        spread: False leaves out what describes how the push is spread (entropy, participation), which takes longer.
+    """
+    return _own(loss, eps, spread=spread) or (Held(loss, eps) if loss.couples == "query" else None)
+
+
+def has(loss) -> bool:
+    """Whether a loss has a reader of its own, so that its scores need not be held."""
+    return _own(loss, 0.01, spread=False) is not None
+
+
+def _own(loss, eps: float, *, spread: bool) -> Reader | None:
+    for module in pkgutil.iter_modules(__path__):
+        reads = getattr(importlib.import_module(f"{__name__}.{module.name}"), "reads", None)
+        if reads and (reader := reads(loss, eps, spread=spread)) is not None:
+            return reader
+    return None

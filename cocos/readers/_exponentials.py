@@ -1,0 +1,313 @@
+"""Sums of exponentials of the negatives of every query, from tiles, and the few negatives that can matter."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cocos import shards, tiles
+from cocos.sweep import View
+
+__all__ = ["Exponentials", "Sums", "Survivors"]
+
+NARROW = (90.0, 60.0)  # exponents (base 2) up to which 2^z, and 4^z, need no reference
+EMPTY = 2.0**-94  # a sum below it is of none: -inf counts as 2^-126, and no narrow exponent is below -90
+EXPONENTIAL = 2e-6  # relative error of a float32 exponential and of float32 sums of 64 of them
+MARGIN = 2e-3  # of the exponent: survivors are a little more than those that count
+OFTEN = 4  # tiles between two looks at the limits, once they have grown
+
+
+@dataclass(eq=False)
+class Sums:
+    """Σ 2^z, Σ z 2^z and Σ 4^z with z = scale · score - reference, and the largest score, of each query."""
+
+    total: Tensor  # (3, n) float64
+    top: Tensor  # (n,)
+    reference: Tensor | None  # (n,), None: 0
+
+    @classmethod
+    def empty(cls, number: int, view: View, *, wide: bool) -> "Sums":
+        """No negative yet."""
+        number += tiles.PAD  # the last tile may be wider than what is left of the columns
+        top = torch.full((number,), -torch.inf, dtype=view.dtype, device=view.device)
+        total = torch.zeros(3, number, dtype=torch.float64, device=view.device)
+        return cls(total, top, torch.full_like(top, -torch.inf) if wide else None)
+
+    def some(self, where: slice) -> "Sums":
+        """Those of some queries, not copied."""
+        return Sums(self.total[:, where], self.top[where], None if self.reference is None else self.reference[where])
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The three fields."""
+        return self.total, self.top, self.reference
+
+    def copy(self) -> "Sums":
+        """The same numbers."""
+        return Sums(*(None if each is None else each.clone() for each in self.parts()))
+
+    def to(self, device: torch.device) -> "Sums":
+        """The same numbers on a device."""
+        return Sums(*(None if each is None else each.to(device) for each in self.parts()))
+
+    def raised(self, where: slice, reference: Tensor) -> None:
+        """Express the sums by a reference that is at least the old one."""
+        old, total = self.reference[where], self.total[:, where]
+        down = torch.where(old > -torch.inf, old - reference, 0).double()
+        part = down.exp2()
+        total[1] = part * (total[1] + down * total[0])
+        total[0] *= part
+        total[2] *= part.square()
+        self.reference[where] = reference
+
+    def fold(self, other: "Sums") -> None:
+        """Take in the sums of other negatives, whatever their reference."""
+        every = slice(0, len(self.top))
+        if self.reference is not None:
+            both = torch.maximum(self.reference, other.reference)
+            self.raised(every, both)
+            other.raised(every, both)
+        self.total += other.total
+        torch.maximum(self.top, other.top, out=self.top)
+
+    def logarithm(self) -> Tensor:
+        """Binary logarithm of Σ 2^(scale · score), (n,) float64; -inf without a negative."""
+        found = self.total[0].log2()
+        found = found if self.reference is None else found + self.reference
+        return torch.where(self.total[0] > EMPTY, found, -torch.inf)
+
+    def numbers(self) -> tuple[Tensor, Tensor]:
+        """Effective number (exp of the entropy) and participation ratio of the exponentials, (n,) each, or 0."""
+        some = self.total[0] > EMPTY
+        first, second, third = (torch.where(some, each, 1) for each in self.total)
+        effective = (first.log2() - second / first).exp2()
+        return tuple(torch.where(some, each, 0) for each in (effective, first.square() / third))
+
+
+@dataclass(eq=False)
+class Survivors:
+    """Negatives above a limit of their query that only grows: (query, other, score) in chunks, pruned in between."""
+
+    number: int
+    chunks: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    size: int = 0
+    spilled: bool = False  # there are too many: they are counted in a second pass
+
+    def add(self, query: Tensor, other: Tensor, score: Tensor, limit: Callable[[], Tensor]) -> None:
+        """Take in some of them.
+
+        Args:
+            query: (found,) places of queries.
+            other: (found,) places of candidates.
+            score: (found,).
+            limit: gives the limits of all queries as they are now.
+        """
+        if self.spilled or not len(query):
+            return
+        self.chunks.append((query, other, score))
+        self.size += len(query)
+        if self.size > 8 * self.number + 2**16:
+            query, other, score = self.all()
+            kept = score > limit()[query.long()]
+            self.chunks = [(query[kept], other[kept], score[kept])]
+            self.size = len(self.chunks[0][0])
+            if self.size > 16 * self.number + 2**16:
+                self.spilled, self.chunks, self.size = True, [], 0
+
+    def merge(self) -> None:
+        """Put together those of all processes, in the order in which one would have met them."""
+        query, other, score = self.all()
+        every = shards.gather((self.spilled, query.cpu(), other.cpu(), score.cpu()))
+        self.spilled = any(each[0] for each in every)
+        parts = (torch.cat(each).to(score.device) for each in zip(*(each[1:] for each in every), strict=True))
+        query, other, score = (part[:0] if self.spilled else part for part in parts)
+        order = other.argsort(stable=True)
+        order = order[query[order].argsort(stable=True)]
+        self.chunks, self.size = [(query[order], other[order], score[order])], len(order)
+
+    def above(self, floor: float) -> None:
+        """Keep those with a score above a floor."""
+        query, other, score = self.all()
+        kept = score > floor
+        self.chunks = [(query[kept], other[kept], score[kept])]
+        self.size = len(self.chunks[0][0])
+
+    def all(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All of them, (found,) each."""
+        if not self.chunks:
+            none = torch.empty(0, dtype=torch.int32)
+            return none, none, torch.empty(0)
+        return tuple(torch.cat(each) for each in zip(*self.chunks, strict=True))
+
+
+class Exponentials:
+    """State of a reader that sums exponentials: one `Sums` for each direction, and the survivors of each.
+
+    Args:
+        view: the scores.
+        scale: of the exponent, in nats: Σ exp(scale · score).
+        spread: entropy and participation are wanted.
+        base: of each direction, an exponent (base 2), (n,): what stands in the denominator besides the negatives.
+        offset: of each direction, an exponent, (n,): a negative may count whose exponent is above that of the
+            denominator by more. For sums of part of the negatives it must not be too high.
+        floor: scores at or below are left out, one number for all.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        scale: float,
+        *,
+        spread: bool,
+        base: list[Tensor],
+        offset: list[Tensor],
+        floor: float | None = None,
+    ):
+        self.view, self.scale, self.spread = view, scale * math.log2(math.e), spread
+        self.wide = abs(self.scale) * view.most > NARROW[spread]
+        self.floor = floor
+        self.sums = [Sums.empty(len(view.sides[k]), view, wide=self.wide) for k in view.directions]
+        self.survivors = [Survivors(len(view.sides[k])) for k in view.directions]
+        unused = torch.zeros(tiles.PAD, dtype=torch.float64, device=view.device)
+        self.base, self.offset = ([torch.cat([each, unused]) for each in known] for known in (base, offset))
+        self._limits = [sums.top.clone() for sums in self.sums]
+        self._others = [each.exp2() for each in self.base]
+        self._part = self._new_part()
+        self._parts: list[Sums] = []
+        self._visits: dict[tuple[int, int], int] = {}
+
+    def _new_part(self) -> Sums | None:
+        part = Sums.empty(len(self.view.sides[1]), self.view, wide=self.wide) if self.view.two else None
+        states = [(self.sums[0], None), (part, self.sums[-1].total[0])][: len(self.sums)]
+        owners = [
+            tiles.Owners(sums.total, sums.top, self._others[k], self.offset[k], self._limits[k], known)
+            for k, (sums, known) in enumerate(states)
+        ]
+        self._owners = (owners[0], owners[1] if self.view.two else None)
+        return part
+
+    def result(self, direction: int) -> Sums:
+        """What was found, (n,) each."""
+        return self.sums[direction].some(slice(0, len(self.view.sides[direction])))
+
+    def error(self, direction: int) -> Tensor:
+        """Relative error that the sum of each query may have, from the rounding of scores and sums, (n,)."""
+        top = self.result(direction).top.double()
+        slack = self.view.slack(torch.where(top > -torch.inf, top, 1.0)) + torch.zeros_like(top)
+        return torch.expm1(slack * self.scale / math.log2(math.e)) + EXPONENTIAL
+
+    def score_error(self, score: Tensor) -> Tensor:
+        """Relative error of the exponential of one score of the tiles."""
+        slack = self.view.slack(score) + torch.zeros_like(score, dtype=torch.float64)
+        return torch.expm1(slack * self.scale / math.log2(math.e)) + EXPONENTIAL
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        wide = slice(columns.start, columns.start + tile.shape[1])
+        where = (rows, wide)
+        fresh = tuple(self._due(k, where[k].start) for k in self.view.directions)
+        floors = self._floors(tile, where)
+        if self.wide or self.view.distances:
+            tops = self._shifted(tile, where, floors)
+            for k in self.view.directions:
+                if fresh[k]:
+                    self._limits[k][where[k]] = self._scores(k, where[k])
+        else:
+            tops = self._narrow(tile, where, fresh, floors)
+        limits = [self._limits[k][where[k]] for k in self.view.directions]
+        if floors is not None:
+            limits = [torch.maximum(*each) for each in zip(limits, floors, strict=False)]
+        found = tiles.above(tile, limits[0], tops[0], limits[1] if self.view.two else None, tops[1])
+        if len(found[0]):
+            self._note(found, rows.start, columns.start)
+
+    def _floors(self, tile: Tensor, where: tuple[slice, slice]) -> tuple[Tensor, Tensor | None] | None:
+        """Scores of the rows and columns of a tile at or below which they are left out; None: none is."""
+        if self.floor is None:
+            return None
+        return tuple(torch.full((n,), self.floor, dtype=tile.dtype, device=tile.device) for n in tile.shape)
+
+    def _due(self, direction: int, start: int) -> bool:
+        """Whether some queries get new limits with this tile."""
+        visit = self._visits.get((direction, start), 0)
+        self._visits[direction, start] = visit + 1
+        return not self.survivors[direction].spilled and (visit < OFTEN or visit % OFTEN == 0)
+
+    def _narrow(self, tile: Tensor, where: tuple[slice, slice], fresh: tuple[bool, ...], floors) -> tuple:
+        """Sums without references, and limits, where they go."""
+        first, second = self._owners
+        room = self.view.slack() + MARGIN / self.scale
+        both = (fresh[0], fresh[-1] and self.view.two)
+        start = (where[0].start, second, where[1].start)
+        return tiles.exponentials(tile, first, *start, self.scale, room, both, floors, spread=self.spread)
+
+    def _shifted(self, tile: Tensor, where: tuple[slice, slice], floors) -> tuple:
+        """Sums with references that rise with the largest score; for distances, whose error hangs on them, as well."""
+        states = [(self.sums[0], where[0]), (self._part, where[1])][: len(self.sums)]
+        references = None
+        if self.wide:
+            for (sums, place), top in zip(states, tiles.tops(tile, self.view.two), strict=False):
+                sums.raised(place, torch.maximum(sums.reference[place], (top * self.scale).ceil()))
+            found = [torch.where(ref > -torch.inf, ref, 0) for ref in (sums.reference[place] for sums, place in states)]
+            references = (found[0], found[1] if self.view.two else None)
+        totals = [sums.total[:, place] for sums, place in states]
+        both = totals if self.view.two else (*totals, None)
+        tops = tiles.sums(tile, self.scale, *both, references, floors, spread=self.spread)
+        for (sums, place), top in zip(states, tops, strict=False):
+            torch.maximum(sums.top[place], top, out=sums.top[place])
+        return tops
+
+    def _note(self, found: tuple[Tensor, ...], row_start: int, column_start: int) -> None:
+        """Keep what may count, for the direction that it may count in."""
+        row, column, score, sign = found
+        row += row_start
+        column += column_start
+        for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
+            mine = (sign & (1 << direction)).nonzero().flatten()
+            self.survivors[direction].add(query[mine], other[mine], score[mine], lambda k=direction: self.limits(k))
+            if self.survivors[direction].spilled:
+                self._limits[direction].fill_(torch.inf)
+
+    def _scores(self, direction: int, where: slice) -> Tensor:
+        """Scores above which a negative may count, of some queries, from what is known of the sums."""
+        score = (self._denominator(direction, where) + self.offset[direction][where] - MARGIN) / self.scale
+        return (score - (self.view.slack(score) + 1e-6 * score.abs())).to(self.view.dtype)
+
+    def _denominator(self, direction: int, where: slice) -> Tensor:
+        """Exponent of the denominators of some queries, as far as it is known."""
+        known = [self.sums[direction], self._part][: 1 + direction]
+        if not self.wide:
+            return sum((each.total[0, where] for each in known), self._others[direction][where]).log2()
+        total = self.base[direction][where]
+        for each in known:
+            total = torch.logaddexp2(total, each.some(where).logarithm())
+        return total
+
+    def limits(self, direction: int) -> Tensor:
+        """Scores above which a negative may count, of all queries, as they are known now."""
+        every = slice(0, self.sums[direction].total.shape[1])
+        self._limits[direction].copy_(self._scores(direction, every))
+        return self._limits[direction]
+
+    def fold(self) -> None:
+        """A part of the rows is done."""
+        if self._part is not None:
+            if self.view.together:
+                self._parts.append(self._part.copy())
+            self.sums[1].fold(self._part)
+            self._part = self._new_part()
+
+    def merge(self) -> None:
+        """Put together what all processes know: the sums in the order of one process, so that they are the same."""
+        number = [len(sums.top) - tiles.PAD for sums in self.sums]
+        found = [[Sums(*each) for each in shards.gather(self.sums[0].parts())]]
+        if self.view.two:
+            found.append([Sums(*each) for each in shards.collect([part.parts() for part in self._parts])])
+        for direction, parts in enumerate(found):
+            self.sums[direction] = Sums.empty(number[direction], self.view, wide=self.wide)
+            for part in parts:
+                self.sums[direction].fold(part.to(self.view.device))
+        for survivors in self.survivors:
+            survivors.merge()
+        self._part = self._new_part()

@@ -1,0 +1,136 @@
+"""How many negatives of every query score above each of its levels, exactly: float64 decides what float32 cannot."""
+
+import torch
+from torch import Tensor
+
+from cocos import scores, shards, sweep, tiles
+from cocos.sweep import View
+
+__all__ = ["DENSE", "MOST", "Levels", "ranked", "summed"]
+
+MOST = 16  # levels of a query that a pass can hold
+PENDING = 2**16  # undecided pairs that wait for their float64 scores
+DENSE = 256  # where one pair in so many is undecided, the tile is multiplied again in float64
+
+
+class Levels:
+    """Counts above levels of the queries, in every direction.
+
+    Args:
+        view: the scores.
+        margin: a level lies so much below the score of a positive.
+
+    Attributes:
+        above: of each direction, (n, K) int64: negatives above each level, of which the first is the lowest.
+        ties: (n, K) int64: negatives at the level, as near as float64 can tell.
+        levels: (n, K) float64; +inf where a query has fewer.
+        positive: of each direction, the positive pairs: query, other, place among the levels, score, (P,) each.
+    """
+
+    def __init__(self, view: View, margin: float):
+        self.view, self.tie = view, sweep.TIES * max(1.0, view.most)
+        self.levels, self.positive, self.ends = [], [], []
+        for direction in view.directions:
+            parts = [self._of(direction, a, b) for a, b in view.chunks(direction)]
+            query, other, score = (torch.cat(each) for each in zip(*parts, strict=True))
+            number = view.counted(direction)
+            order = torch.argsort(score, stable=True)
+            order = order[query[order].argsort(stable=True)]
+            place = torch.empty_like(order)
+            place[order] = torch.arange(len(order), device=view.device) - (number.cumsum(0) - number)[query[order]]
+            level = torch.full(
+                (len(number), max(1, int(number.max()))), torch.inf, dtype=torch.float64, device=view.device
+            )
+            level[query, place] = score - margin
+            self.levels.append(level)
+            self.positive.append((query, other, place, score))
+            self.ends.append(self._between(level, direction))
+        self.above = [torch.zeros_like(level, dtype=torch.int64) for level in self.levels]
+        self.ties = [torch.zeros_like(each) for each in self.above]
+        self._pending: list[tuple[Tensor, ...]] = []
+        self._waiting = 0
+
+    def _of(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        query, other, score = self.view.scored(direction, start, stop)
+        return query + start, other, score
+
+    def _between(self, level: Tensor, direction: int) -> tuple[Tensor, Tensor]:
+        """Scores of the tiles that are certainly not above the levels, and those that certainly are."""
+        there = level < torch.inf
+        width = torch.where(there, self.view.slack(level) + 2e-7 * level.abs() + self.tie, 0)
+        ends = [(level - width).to(self.view.dtype), (level + width).to(self.view.dtype)]
+        if direction == 1:
+            unused = torch.full((tiles.PAD, level.shape[1]), torch.inf, dtype=self.view.dtype, device=level.device)
+            ends = [torch.cat([end, unused]).T.contiguous() for end in ends]
+        return tuple(ends)
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        two, wide = self.view.two, slice(columns.start, columns.start + tile.shape[1])
+        row_top, column_top = tiles.tops(tile, two)
+        row = [end[rows] for end in self.ends[0]]
+        column = [end[:, wide].contiguous() for end in self.ends[1]] if two else [None, None]
+        row_count, column_count, found = tiles.levels(tile, *row, row_top, *column, column_top)
+        if len(found[0]) * DENSE > tile.numel():
+            self._again(rows, columns)
+            return
+        self.above[0][rows] += row_count
+        if two:
+            self.above[1][columns] += column_count.T[: columns.stop - columns.start]
+        if len(found[0]):
+            row, other, level, side = (each.long() for each in found)
+            self._pending.append((row + rows.start, other + columns.start, level, side))
+            self._waiting += len(row)
+            if self._waiting > PENDING:
+                self._decide()
+
+    def _again(self, rows: slice, columns: slice) -> None:
+        """One tile in float64."""
+        tile = self.view.exact_tile(rows, columns)
+        for direction, (where, dim) in enumerate(((rows, 1), (columns, 0))[: len(self.levels)]):
+            for k, level in enumerate(self.levels[direction][where].T):
+                end = level[:, None] if direction == 0 else level[None, :]
+                over = (tile > end + self.tie).sum(dim=dim)
+                self.above[direction][where, k] += over
+                self.ties[direction][where, k] += (tile >= end - self.tie).sum(dim=dim) - over
+
+    def _decide(self) -> None:
+        if not self._pending:
+            return
+        row, other, level, side = (torch.cat(each) for each in zip(*self._pending, strict=True))
+        score = self.view.exact(row, other)
+        for direction, query in enumerate((row, other)[: len(self.levels)]):
+            mine = (side == direction).nonzero().flatten()
+            place = (query[mine], level[mine])
+            excess = score[mine] - self.levels[direction][place]
+            for counted, holds in ((self.above, excess > self.tie), (self.ties, excess.abs() <= self.tie)):
+                counted[direction].index_put_(place, holds.long(), accumulate=True)
+        self._pending, self._waiting = [], 0
+
+    def fold(self) -> None:
+        """A part of the rows is done."""
+        self._decide()
+
+    def merge(self) -> None:
+        """Put together what all processes know."""
+        for counts in (self.above, self.ties):
+            counts[:] = summed(counts)
+
+    @staticmethod
+    def fits(view: View) -> bool:
+        """No query has more positives than a pass can hold."""
+        return all(int(view.counted(direction).max()) <= MOST for direction in view.directions)
+
+
+def summed(counts: list[Tensor]) -> list[Tensor]:
+    """The sums of whole numbers over all processes."""
+    every = shards.gather([each.cpu() for each in counts])
+    return [sum(parts).to(each.device) for each, *parts in zip(counts, *every, strict=True)]
+
+
+def ranked(pairs: scores.Pairs, level: Tensor, tie: float) -> tuple[Tensor, Tensor]:
+    """Negatives above each level and at it, (Q, K) int64 each, from scores that are held."""
+    negative = pairs.scores.masked_fill(~pairs.negative, -torch.inf).sort(dim=1).values
+    over = negative.shape[1] - torch.searchsorted(negative, (level + tie).contiguous(), right=True)
+    reached = negative.shape[1] - torch.searchsorted(negative, (level - tie).contiguous())
+    return over, reached - over

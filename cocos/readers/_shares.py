@@ -1,0 +1,197 @@
+"""From sums of exponentials to counts: which negatives have a share above eps, exactly, or how many may."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos import shards, sweep, tiles
+from cocos.readers._exponentials import Exponentials
+from cocos.readers._levels import summed
+from cocos.sweep import View
+
+__all__ = ["Counted", "counted", "directions_of"]
+
+EQUAL = 1e-11  # relative difference below which two shares are equal, in float64
+UNDECIDED = 2**18  # pairs whose scores are looked up in float64 in a second pass; more stay uncertain
+
+
+@dataclass(eq=False)
+class Counted:
+    """Negatives above eps of every query, (n,) each."""
+
+    number: Tensor  # int64
+    uncertain: Tensor  # int64, of them and of those not counted
+    mass: Tensor  # float64: their shares
+
+
+def _rows_exactly(view: View, direction: int, places: Tensor, scale: float) -> Tensor:
+    """log2 Σ 2^(scale · score) over the negatives of some queries, in float64, (places,)."""
+    width = len(view.sides[1 - direction])
+    parts = []
+    for some in places.split(max(1, 2**20 // width)):
+        pairs = view.dense(direction, some)
+        z = (pairs.scores * (scale * math.log(2))).masked_fill(~pairs.negative, -torch.inf)
+        parts.append(z.logsumexp(dim=1) * math.log2(math.e))
+    return torch.cat(parts)
+
+
+class _Recount:
+    """The second pass, where too many negatives may count to note each: all limits are final.
+
+    Args:
+        state: the first pass.
+        limits: of each direction, the scores that certainly do not count and those that certainly do, (n,) each; +inf
+            where nothing is to be counted.
+        reference: of each direction, a whole exponent, (n,), at least that of every negative.
+    """
+
+    def __init__(self, state: Exponentials, limits: list[tuple[Tensor, Tensor]], reference: list[Tensor]):
+        self.state, self.limits, self.reference = state, limits, reference
+
+    def begin(self, view: View) -> None:
+        self.view = view
+        numbers = [len(view.sides[k]) for k in view.directions]
+        self.number = [torch.zeros(n, dtype=torch.int64, device=view.device) for n in numbers]
+        self.mass = [torch.zeros(3, n, dtype=torch.float64, device=view.device) for n in numbers]
+        self.part, self.parts = torch.zeros_like(self.mass[-1]), []
+        none = torch.empty(0, dtype=torch.int32, device=view.device)
+        self.between = [(none, none, none.to(torch.int8))]
+        self.listed, self.unlisted = 0, [torch.zeros_like(each) for each in self.number]
+
+    def _column(self, values: Tensor, columns: slice, width: int, beyond: float) -> Tensor:
+        padded = values.new_full((width,), beyond)
+        padded[: columns.stop - columns.start] = values[columns]
+        return padded
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        two, width = self.view.two, tile.shape[1]
+        row_low, row_high = (each[rows] for each in self.limits[0])
+        references, floors, column = (self.reference[0][rows], None), (row_high, None), (None, None, None)
+        row_top, column_top = tiles.tops(tile, two)
+        totals = (self.mass[0][:, rows], self.part[:, columns] if two else None)
+        if two:
+            low, high = (self._column(each, columns, width, torch.inf) for each in self.limits[1])
+            references = (references[0], self._column(self.reference[1], columns, width, 0.0))
+            floors = (row_high, high)
+            column = (low[None], high[None], column_top)
+        row_count, column_count, found = tiles.levels(tile, row_low[:, None], row_high[:, None], row_top, *column)
+        tiles.sums(tile, self.state.scale, *totals, references, floors, spread=False)
+        self.number[0][rows] += row_count[:, 0]
+        if two:
+            self.number[1][columns] += column_count[0, : columns.stop - columns.start]
+        row, other, _, side = found
+        row, other = row + rows.start, other + columns.start
+        if self.listed + len(row) <= UNDECIDED:
+            self.between.append((row, other, side))
+            self.listed += len(row)
+            return
+        for direction, query in enumerate((row, other)[: len(self.number)]):
+            mine = query[side == direction].long()
+            self.unlisted[direction] += torch.bincount(mine, minlength=len(self.number[direction]))
+
+    def fold(self) -> None:
+        if self.view.two:
+            if self.view.together:
+                self.parts.append(self.part.clone())
+            self.mass[1] += self.part
+            self.part.zero_()
+
+    def merge(self) -> None:
+        device = self.view.device
+        self.number, self.unlisted = summed(self.number), summed(self.unlisted)
+        self.mass[0] = sum(each.to(device) for each in shards.gather(self.mass[0]))
+        if self.view.two:
+            self.mass[1] = sum(each.to(device) for each in shards.collect(self.parts))
+        every = shards.gather([tuple(each.cpu() for each in part) for part in self.between])
+        self.between = [tuple(each.to(device) for each in part) for parts in every for part in parts]
+
+    def finish(self) -> "_Recount":
+        return self
+
+
+def counted(
+    state: Exponentials, direction: int, share: Tensor, logarithm: Tensor, error: Tensor, eps: float
+) -> Counted:
+    """Count the survivors of one direction whose share is above eps.
+
+    Args:
+        state: the pass.
+        direction: 0 or 1.
+        share: (n,) share of all negatives of a query together.
+        logarithm: (n,) log2 of the sum that the share is distributed by.
+        error: (n,) relative error of what a negative's share is computed with, its score aside.
+        eps: smallest share that counts.
+    """
+    view, survivors = state.view, state.survivors[direction]
+    number = len(share)
+    query, other, score = (each.to(view.device) for each in survivors.all())
+    query, other = query.long(), other.long()
+    base = share.log2() - logarithm - math.log2(eps)
+    excess = base[query] + score.double() * state.scale  # log2 (share / eps)
+    certain = torch.log1p(error[query] + state.score_error(score)) * math.log2(math.e)
+    near = (excess.abs() <= certain).nonzero().flatten()
+    if len(near):
+        places = (query[near], other[near]) if direction == 0 else (other[near], query[near])
+        excess[near] = base[query[near]] + view.exact(*places) * state.scale
+    certain = torch.log1p(error[query]) * math.log2(math.e)
+    above, unsure = excess > 0, excess.abs() <= certain
+    mass = torch.where(above, excess.exp2() * eps, 0)
+    return Counted(
+        torch.bincount(query[above], minlength=number),
+        torch.bincount(query[unsure], minlength=number),
+        torch.zeros_like(share).index_add_(0, query, mass),
+    )
+
+
+def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor]], eps: float) -> list[Counted]:
+    """Count both directions, with a second pass where the survivors of one were too many to note.
+
+    Args:
+        state: the pass.
+        shares: of each direction, share of all negatives together, log2 of their sum, and its relative error.
+        eps: smallest share that counts.
+    """
+    view, found = state.view, [None] * len(shares)
+    if eps == 0:
+        none = [torch.zeros_like(share, dtype=torch.int64) for share, _, _ in shares]
+        return [
+            Counted(torch.where(share > 0, view.negatives(k), 0), none[k], share)
+            for k, (share, _, _) in enumerate(shares)
+        ]
+    spilled = [k for k in view.directions if state.survivors[k].spilled]
+    for k in view.directions:
+        if k not in spilled:
+            found[k] = counted(state, k, *shares[k], eps)
+    if not spilled:
+        return found
+    limits, references = [], []
+    for k, (share, logarithm, error) in enumerate(shares):
+        limit = (math.log2(eps) - share.log2() + logarithm) / state.scale
+        width = torch.log1p(error) * math.log2(math.e) / state.scale + view.slack(limit) + 1e-6 * limit.abs()
+        never = torch.full_like(limit, torch.inf)
+        ends = [
+            torch.where(limit.isfinite(), limit + sign * width, never) if k in spilled else never for sign in (-1, 1)
+        ]
+        limits.append(tuple(end.to(view.dtype) for end in ends))
+        references.append(torch.where(logarithm.isfinite(), logarithm.ceil(), 0).to(view.dtype))
+    second = sweep.run(view, [_Recount(state, limits, references)])[0]
+    row, other, side = (torch.cat(each) for each in zip(*second.between, strict=True))
+    if view.together:
+        order = (row.long() * len(view.sides[1]) + other).argsort(stable=True)
+        row, other, side = row[order], other[order], side[order]
+    score = view.exact(row, other)
+    for k in spilled:
+        share, logarithm, error = shares[k]
+        mine = (side == k).nonzero().flatten()
+        query = (row if k == 0 else other)[mine].long()
+        excess = (share.log2() - logarithm - math.log2(eps))[query] + score[mine] * state.scale
+        above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)
+        number = second.number[k] + torch.bincount(query[above], minlength=len(share))
+        mass = second.mass[k][0] * (share.log2() - logarithm + references[k].double()).exp2()
+        mass = torch.where(share > 0, mass, 0)
+        mass = mass.index_add(0, query, torch.where(above, excess.exp2() * eps, 0))
+        uncertain = torch.bincount(query[unsure], minlength=len(share)) + second.unlisted[k]
+        found[k] = Counted(number, uncertain, mass)
+    return found

@@ -1,0 +1,328 @@
+"""Cross-Example Softmax and its negative mining: one sum over all negative pairs of the batch, or the hardest ones."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from cocos import shards, sweep, tiles
+from cocos.errors import InputError
+from cocos.losses.ce_nm import CrossExampleNegativeMining
+from cocos.losses.ce_softmax import CrossExampleSoftmax
+from cocos.readers._exponentials import MARGIN, OFTEN, Exponentials
+from cocos.readers._shares import EQUAL, _rows_exactly, directions_of
+from cocos.readers.histogram import Histogram
+from cocos.scores import Pairs
+from cocos.sweep import View
+
+__all__ = ["CrossExample", "reads"]
+
+SAMPLED = 2**14  # pairs that the sum is guessed from
+SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
+KEPT = 2**21  # pairs about the last one kept that are noted
+DEVIATIONS = 5  # how sure the guess is of where the last one kept lies
+CUTS = 256  # parts that a bracket with too many pairs in it is cut into
+TRIES = 8
+DENSE = 2**24  # scores up to which an uncertain sum is taken again in float64
+
+
+def reads(loss, eps: float, *, spread: bool) -> "CrossExample | None":
+    """The reader of both losses; None for others."""
+    if type(loss) is CrossExampleSoftmax:
+        return CrossExample(loss, 1.0, eps, spread=spread)
+    if type(loss) is CrossExampleNegativeMining:
+        return CrossExample(loss, loss.fraction, eps, spread=spread)
+    return None
+
+
+class _Everywhere(Exponentials):
+    """Exponentials whose denominator is one for all queries: the sum over all of them.
+
+    Args:
+        view: the scores.
+        scale: of the exponent, in nats.
+        spread: entropy and participation are wanted.
+        offset: exponent by which a negative may be below the denominator and still count.
+        floor: scores at or below are left out.
+        guess: exponent of the denominator that is taken for granted until it is known; to be checked in the end.
+    """
+
+    def __init__(self, view: View, scale: float, *, spread: bool, offset: float, floor: float | None, guess: float):
+        zeros = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
+        nothing, offsets = [each - torch.inf for each in zeros], [each + offset for each in zeros]
+        super().__init__(view, scale, spread=spread, base=nothing, offset=offsets, floor=floor)
+        self.guess, self._seen = guess, 0
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        if self._seen % OFTEN == 0:
+            for direction in self.view.directions:
+                self.limits(direction)
+        self._seen += 1
+        super().tile(tile, rows, columns)
+
+    def _due(self, direction: int, start: int) -> bool:
+        return False
+
+    def limits(self, direction: int) -> Tensor:
+        """Scores above which a negative may count: one for all queries."""
+        limits = self._limits[direction]
+        if self.survivors[direction].spilled:
+            return limits
+        total = self.sums[0]
+        known = total.total[0].sum().log2() if total.reference is None else _logsum(total.logarithm())
+        score = (known.clamp(min=self.guess) + self.offset[direction][0] - MARGIN) / self.scale
+        return limits.copy_(score - (self.view.slack(score) + 1e-6 * score.abs()))
+
+
+def _logsum(exponents: Tensor) -> Tensor:
+    return (exponents * math.log(2)).logsumexp(dim=0) * math.log2(math.e)
+
+
+class CrossExample:
+    """Counts and sums of Cross-Example Softmax. Every positive pair pushes every negative pair of the batch.
+
+    With mining, the pairs that are kept are those above a score that a sample of pairs brackets: pairs above the
+    bracket are summed at once, those inside it noted, and the last one kept is found among them when all have been seen. Where
+    the bracket missed it, the pass is made again with another.
+
+    Args:
+        loss: Cross-Example Softmax, or its negative mining.
+        fraction: of the negative pairs that is kept.
+        eps: smallest share that contributes.
+        spread: the effective number and the participation ratio are wanted.
+    """
+
+    def __init__(self, loss, fraction: float, eps: float, *, spread: bool):
+        self.loss, self.fraction, self.eps, self.spread = loss, fraction, eps, spread
+
+    def begin(self, view: View) -> None:
+        """Look at the positives, guess where the last kept pair lies, and make the state."""
+        self.view, number = view, view.negatives(0).sum()
+        self.negatives = int(number)
+        self.keep = max(1, math.floor(self.fraction * self.negatives + 1e-9))
+        self.bracket, self.whole = None, -math.inf
+        if self.keep < self.negatives or self.negatives > SAMPLED:
+            self._guess()
+        self._start()
+
+    def _start(self) -> None:
+        view = self.view
+        positives = max(1, int(view.counted(0).sum()))
+        offset = (math.log2(self.eps) if self.eps else math.inf) - math.log2(positives)
+        self.state = _Everywhere(
+            view,
+            self.loss.scale,
+            spread=self.spread,
+            offset=offset,
+            floor=None if self.bracket is None else self.bracket[1],
+            guess=self.whole,
+        )
+        self.over, self.inside, self.listed = 0, [], 0
+
+    def _guess(self) -> None:
+        """From pairs drawn at random: what the sum surely exceeds, and scores that the last kept pair lies between."""
+        view, device, part = self.view, self.view.device, self.keep / self.negatives
+        drawn = SAMPLED
+        if part < 1:
+            drawn = int(min(2**24, max(2**17, (DEVIATIONS * self.negatives / KEPT) ** 2)))
+        generator = torch.Generator().manual_seed(0)
+        row, column = (torch.randint(len(side), (drawn,), generator=generator).to(device) for side in view.sides)
+        side = view.sides[0]
+        negative = (column < side.first[row]) | (column >= side.last[row])
+        score = view.exact(row[negative], column[negative]).sort(descending=True).values
+        if part < 1:
+            self.bracket = (-math.inf, math.inf)
+        if not len(score):
+            return
+        kept = score[: max(1, math.floor(part * len(score)))] * (self.loss.scale * math.log2(math.e))
+        self.whole = float(_logsum(kept)) - math.log2(len(kept)) + math.log2(self.keep) - SURELY
+        if part == 1:
+            return
+        width = DEVIATIONS * math.sqrt(part * (1 - part) / len(score)) + 2 / len(score)
+        high, low = (math.floor(len(score) * (part + sign * width)) for sign in (-1, 1))
+        self.bracket = (
+            -math.inf if low >= len(score) else float(score[low]),
+            math.inf if high < 0 else float(score[high]),
+        )
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        if self.bracket is not None:
+            low, high = self.bracket
+            low = max(low, torch.finfo(tile.dtype).min)  # what is no pair is below it
+            low, high = (tile.new_full((len(tile), 1), end) for end in (low, high))
+            row_top = tiles.tops(tile, False)[0]
+            over, _, (row, column, _, _) = tiles.levels(tile, low, high, row_top, None, None, None)
+            self.over += over.sum()
+            self.listed += len(row)
+            if self.listed <= 2 * KEPT:
+                score = tile[row.long(), column.long()]
+                self.inside.append((row.int() + rows.start, column.int() + columns.start, score))
+        self.state.tile(tile, rows, columns)
+
+    def fold(self) -> None:
+        """A part of the rows is done."""
+        self.state.fold()
+
+    def _narrower(self) -> None:
+        """Too many pairs lie in the bracket: find the part of it that holds the last one kept.
+
+        Raises:
+            InputError: float32 cannot tell them apart.
+        """
+        low, high = self.bracket
+        low, high = max(low, -self.view.most), min(high, self.view.most)
+        if high - low <= 8 * float(self.view.slack(high)):
+            raise InputError(
+                f"{self.loss!r}: more than {2 * KEPT:,} pairs have the score of the last one that it keeps, "
+                f"{high:.6g}, to within rounding; take a smaller batch size"
+            )
+        bins = sweep.run(self.view, [Histogram(CUTS, low, high)])[0][0].sum(dim=0).flip(0).cumsum(0)
+        place = int((bins < self.keep).sum())  # bins from the top, the last one kept in this one
+        width = (high - low) / CUTS
+        sure = 4 * float(self.view.slack(high))
+        self.bracket = (high - (place + 1) * width - sure, high - place * width + sure)
+
+    def _mined(self) -> bool:
+        """Take in the noted pairs that are kept; False if the last one kept is not among them, with a new bracket.
+
+        Raises:
+            InputError: too many pairs have its score.
+        """
+        view, (low, high) = self.view, self.bracket
+        if self.listed > 2 * KEPT:
+            self._narrower()
+            return False
+        row, column, score = (torch.cat(each) for each in zip(*self.inside, strict=True))
+        needed = self.keep - int(self.over)
+        last = score.kthvalue(len(score) - needed + 1).values if 0 < needed <= len(score) else None
+        sure = 0.0 if last is None else float(2 * self.view.slack(last) + 1e-6 * abs(last))
+        widest = max(high - low, 1e-3) if math.isfinite(high - low) else 1.0
+        if needed <= 0 or (last is not None and last + sure > high):
+            self.bracket = (max(low, high - widest / 4 - sure), high + 4 * widest + sure)
+            return False
+        if needed > len(score) or last - sure < low:
+            self.bracket = (low - 4 * widest - sure, min(high, low + widest / 4 + sure))
+            return False
+        near = ((score - last).abs() <= sure).nonzero().flatten()
+        exact = score.double()
+        exact[near] = view.exact(row[near], column[near])
+        state, number = self.state, [len(side) for side in view.sides]
+        row, column = row.long(), column.long()
+        places = [side.place[each] for side, each in zip(view.sides, (row, column), strict=True)]
+        least = exact.kthvalue(len(exact) - needed + 1).values
+        above, equal = (exact > least).nonzero().flatten(), (exact == least).nonzero().flatten()
+        for direction in view.directions:
+            first, second = (0, 1) if direction == 0 else (1, 0)  # of equal pairs the first ones, query by query
+            turn = (places[first] * number[second] + places[second])[equal].argsort()
+            order = torch.cat([above, equal[turn][: needed - len(above)]])
+            query, other = ((row, column)[k][order] for k in (first, second))
+            z = exact[order] * state.scale
+            sums = state.sums[direction]
+            score = exact[order].to(sums.top.dtype)
+            top = sums.top.new_full(sums.top.shape, -torch.inf).scatter_reduce(0, query, score, "amax")
+            if sums.reference is not None:
+                sums.raised(slice(0, len(top)), torch.maximum(sums.reference, (top * state.scale).ceil()))
+            shifted = z if sums.reference is None else z - sums.reference[query].double()
+            mass = shifted.exp2()
+            for line, values in enumerate((mass, mass * shifted, mass.square())):
+                sums.total[line].index_add_(0, query, values)
+            torch.maximum(sums.top, top, out=sums.top)
+            survivors = state.survivors[direction]
+            survivors.above(high)
+            limit = state.limits(direction)
+            some = (score > limit[query]).nonzero().flatten()
+            found = (query[some].int(), other[some].int(), score[some])
+            survivors.add(*found, lambda direction=direction: state.limits(direction))
+        return True
+
+    def merge(self) -> None:
+        """Put together what all processes know."""
+        self.state.merge()
+        if self.bracket is not None:
+            mine = [tuple(each.cpu() for each in part) for part in self.inside]
+            overs, listed, every = zip(*shards.gather((int(self.over), self.listed, mine)), strict=True)
+            self.over, self.listed = sum(overs), max(listed)
+            self.inside = [tuple(each.to(self.view.device) for each in part) for inside in every for part in inside]
+
+    def finish(self) -> tuple[dict[str, Tensor], ...]:
+        """The statistics of every query, one dict a direction: see `cocos.readers`.
+
+        Raises:
+            InputError: the last pair that is kept was not found, or too many have its score.
+        """
+        for _ in range(TRIES):
+            if self.bracket is None or self._mined():
+                if float(_logsum(self.state.result(0).logarithm())) >= self.whole or self.whole == -math.inf:
+                    break
+                self.whole = -math.inf
+            self._start()
+            sweep.visit(self.view, [self])
+        else:
+            raise InputError(f"{self.loss!r}: the pairs that it keeps were not found in {TRIES} passes")
+        view, state = self.view, self.state
+        logarithms = [state.result(k).logarithm() for k in view.directions]
+        whole, error = _logsum(logarithms[0]), state.error(0).max()
+        found = self._counted(logarithms, whole, error)
+        size = len(view.sides[0]) * len(view.sides[1])
+        if self.bracket is None and size <= DENSE and any(bool(each.uncertain.any()) for each in found):
+            logarithms = [
+                _rows_exactly(view, k, torch.arange(len(view.sides[k]), device=view.device), state.scale)
+                for k in view.directions
+            ]
+            whole, error = _logsum(logarithms[0]), torch.zeros_like(error) + EQUAL
+            found = self._counted(logarithms, whole, error)
+        return tuple(self._result(k, found[k], logarithms[k]) for k in view.directions)
+
+    def _missing(self, whole: Tensor, direction: int) -> tuple[Tensor, Tensor]:
+        """What the positives of each query leave to the negatives, (n,), and the weight of all negatives, (1,)."""
+        view, scale = self.view, self.loss.scale
+        missing, total = [], torch.zeros((), dtype=torch.float64, device=view.device)
+        for start, stop in view.chunks(direction):
+            query, _, score = view.scored(direction, start, stop)
+            scored = torch.cat([score, (whole * math.log(2) / scale).reshape(1)])[None]
+            positive = torch.ones_like(scored, dtype=torch.bool)
+            positive[0, -1] = False
+            if not len(query):
+                missing.append(torch.zeros(stop - start, dtype=torch.float64, device=view.device))
+                continue
+            share = self.loss.weight(Pairs(scored, positive))[0] / scale
+            total = total + share[-1]
+            missing.append(
+                torch.zeros(stop - start, dtype=torch.float64, device=view.device).index_add_(0, query, -share[:-1])
+            )
+        return torch.cat(missing), total
+
+    def _counted(self, logarithms: list[Tensor], whole: Tensor, error: Tensor) -> list:
+        self.missing, shares = [], []
+        for direction, logarithm in enumerate(logarithms):
+            if not bool(whole > -torch.inf):
+                self.missing.append(torch.zeros_like(logarithm))
+                shares.append((torch.zeros_like(logarithm), logarithm, torch.zeros_like(logarithm)))
+                continue
+            missing, total = self._missing(whole, direction)
+            self.missing.append(missing)
+            shares.append((total * (logarithm - whole).exp2(), logarithm, error.expand(len(logarithm))))
+        self.shares = [share for share, _, _ in shares]
+        return directions_of(self.state, shares, self.eps)
+
+    def _result(self, direction: int, found, logarithm: Tensor) -> dict[str, Tensor]:
+        side, sums, share = self.view.sides[direction], self.state.result(direction), self.shares[direction]
+        active = share > 0
+        top = torch.where(active, sums.top.double() * self.state.scale - logarithm, -torch.inf).exp2()
+        result = {
+            "contributing": found.number,
+            "uncertain": found.uncertain,
+            "weight_above": found.mass,
+            "weight_below": (share - found.mass).clamp(min=0),
+            "weight_positive": self.missing[direction],
+            "push": self.loss.scale * share,
+            "pull": self.loss.scale * self.missing[direction],
+            "hardest_share": top.clamp(max=1),
+            "negatives": self.view.negatives(direction),
+        }
+        if self.spread:
+            numbers = (torch.where(active, each, 0) for each in sums.numbers())
+            result |= dict(zip(("effective", "participation"), numbers, strict=True))
+        return {name: side.unsorted(values) for name, values in result.items()}

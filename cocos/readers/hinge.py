@@ -1,0 +1,94 @@
+"""Hinges over all negatives or the hardest one: the triplet losses. Their counts are exact."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from cocos.readers._held import weighed
+from cocos.readers._levels import Levels
+from cocos.sweep import View
+
+__all__ = ["Hinge", "reads"]
+
+
+def reads(loss, eps: float, *, spread: bool) -> "Hinge | None":
+    """The reader of a loss; None where it is not a hinge of (margin - positive + negative)."""
+    hinge = getattr(loss, "hinge", None)
+    return Hinge(loss, eps, spread=spread) if hinge in {"all", "hardest"} else None
+
+
+class Hinge:
+    """Violations of a margin. A negative weighs as many positives as it violates, so levels of positives say it all.
+
+    Where a query has more positives than a pass can count above, a few rows of scores at a time are held instead.
+
+    Args:
+        loss: with a margin, and a hinge of `all` or of the `hardest` negative.
+        eps: smallest weight that counts.
+        spread: the effective number and the participation ratio are wanted.
+    """
+
+    def __init__(self, loss, eps: float, *, spread: bool):
+        self.loss, self.eps, self.spread = loss, eps, spread
+
+    def begin(self, view: View) -> None:
+        """Look at the positives, and make the state."""
+        self.view = view
+        self.state = Levels(view, self.loss.margin) if Levels.fits(view) else None
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        if self.state:
+            self.state.tile(tile, rows, columns)
+
+    def fold(self) -> None:
+        """A part of the rows is done."""
+        if self.state:
+            self.state.fold()
+
+    def merge(self) -> None:
+        """Put together what all processes know."""
+        if self.state:
+            self.state.merge()
+
+    def finish(self) -> tuple[dict[str, Tensor], ...]:
+        """The statistics of every query, one dict a direction: see `cocos.readers`."""
+        if self.state is None:
+            return weighed(self.view, self.loss, self.eps)
+        return tuple(self._result(direction) for direction in self.view.directions)
+
+    def _result(self, direction: int) -> dict[str, Tensor]:
+        above, ties = self.state.above[direction], self.state.ties[direction]
+        first = math.floor(self.eps)  # levels that a negative must be above, and one more
+        if self.loss.hinge == "hardest":
+            doubtful = ((above == 0) & (ties > 0)).long()
+            above = (above > 0).long().sum(dim=1, keepdim=True)  # levels that the hardest one is above
+            weight = torch.arange(1, self.state.levels[direction].shape[1] + 1, device=above.device)
+            number = (above == weight).long()
+        else:
+            doubtful = ties
+            weight = torch.arange(1, above.shape[1] + 1, device=above.device)
+            number = above - torch.cat([above[:, 1:], torch.zeros_like(above[:, :1])], dim=1)
+        mass = (number * weight).double()
+        total, counts = mass.sum(dim=1), weight > self.eps
+        uncertain = doubtful[:, first] if first < doubtful.shape[1] else torch.zeros_like(doubtful[:, 0])
+        result = {
+            "contributing": (number * counts).sum(dim=1),
+            "uncertain": uncertain,
+            "weight_above": (mass * counts).sum(dim=1),
+            "weight_below": (mass * ~counts).sum(dim=1),
+            "weight_positive": total,
+            "push": total,
+            "pull": total,
+            "hardest_share": ((number > 0) * weight).amax(dim=1) / total.clamp(min=1),
+            "negatives": self.view.negatives(direction),
+        }
+        if self.spread:
+            part = weight / total[:, None].clamp(min=1)
+            active = total > 0
+            result["effective"] = torch.where(active, (number * torch.special.entr(part)).sum(dim=1).exp(), 0)
+            squares = (number * part.square()).sum(dim=1)
+            result["participation"] = torch.where(active, 1 / torch.where(active, squares, 1), 0)
+        side = self.view.sides[direction]
+        return {name: side.unsorted(values) for name, values in result.items()}

@@ -1,0 +1,195 @@
+"""Retrieval metrics: plain functions of the places where positives stand. Parts are in percent, 0 to 100.
+
+A negative that ties with a positive stands above it, so embeddings that are all the same score R@1 = 0, not 100. The
+positives of one query are ordered by score, and never compete: the rank of its m-th best positive is m plus the number
+of negatives at or above it. Queries without any positive take no part.
+"""
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from cocos.errors import InputError
+
+__all__ = ["TIES", "average_precision", "check", "kmeans", "kmeans_plus_plus", "metrics", "nmi", "rsum"]
+
+TIES = "a negative that ties with a positive stands above it"
+RECALLS = (1, 5, 10)  # cut-offs of the average recall and of rsum
+TIE = 1e-12  # scores that are this near to each other are tied
+BLOCK = 2**22  # scores that are held at once: 16 MiB in float32
+
+
+class Ranked(Protocol):
+    """Places of the positives of every query, one entry a positive pair: what the pass over the scores finds."""
+
+    query: Tensor  # (P,) row of the query
+    above: Tensor  # (P,) negatives with a higher score
+    ties: Tensor  # (P,) negatives with an equal score
+
+
+def check(ks: Iterable[int]) -> tuple[int, ...]:
+    """Cut-offs in ascending order, each once.
+
+    Raises:
+        InputError: none, or one that is no whole number of at least 1.
+    """
+    ks = tuple(ks)
+    for k in ks:
+        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
+            raise InputError(f"k: {k!r}, expected whole numbers of at least 1, like 1, 5 and 10")
+    if not ks:
+        raise InputError("k: none is given, expected whole numbers of at least 1, like 1, 5 and 10")
+    return tuple(sorted({int(k) for k in ks}))
+
+
+def metrics(ranked: Ranked, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
+    r"""Metrics of one direction, over the queries that have a positive.
+
+    With :math:`r_m` the rank of the m-th best of the R positives of a query:
+
+    - `R@k`: part of the queries with a positive among the first k, :math:`r_1 \le k`.
+    - `average_recall`: mean of R@1, R@5 and R@10.
+    - `median_rank`, `mean_rank`: of the best positive, from 1. VSE++ prints the median rounded down.
+    - `MRR`: mean of :math:`1 / r_1`.
+    - `mAP`: mean of :math:`\frac1R \sum_m m / r_m`, over all positives.
+    - `mAP@k`: mean of :math:`\frac1{\min(k, R)} \sum_{r_m \le k} m / r_m`. The published code of Bleeker & de Rijke
+      2022 divides by the positives found among the first k instead, which gives 1 to a single hit at rank 1.
+    - `mAP@R`: mean of :math:`\frac1R \sum_{r_m \le R} m / r_m`.
+    - `R-precision`: mean part of the first R that are positive.
+    - `tied`: part of the queries whose best positive ties with a negative.
+
+    Args:
+        ranked: the positive pairs of the direction, in any order.
+        ks: cut-offs.
+
+    Returns:
+        Name -> value: in percent, the two ranks aside.
+
+    Raises:
+        InputError: no query has a positive, or a cut-off is not a whole number of at least 1.
+
+    Source: mAP@R and R-precision: Musgrave et al. 2020, arXiv:2003.08505, section 3.2. R@k and ranks of images with
+    several captions: Faghri et al. 2018, arXiv:1707.05612, by the best-placed caption.
+    """
+    ks = check(ks)
+    if not len(ranked.query):
+        raise InputError("no query has any positive: there is nothing to evaluate")
+    beaten = ranked.above + ranked.ties
+    order = (ranked.above + beaten).argsort(stable=True)  # ascending as the scores descend
+    order = order[ranked.query[order].argsort(stable=True)]
+    number = ranked.query[order].unique_consecutive(return_counts=True)[1]
+    first = number.cumsum(0) - number
+    positives = number.repeat_interleave(number)
+    place = torch.arange(1, len(order) + 1, device=order.device) - first.repeat_interleave(number)
+    rank = place + beaten[order]
+    precision, best = place.double() / rank, rank[first]
+
+    def over_queries(values: Tensor) -> float:
+        return 100 * float(values.sum(dtype=torch.float64)) / len(number)
+
+    middle = best.sort().values[[(len(best) - 1) // 2, len(best) // 2]]
+    return {
+        **{f"R@{k}": over_queries(best <= k) for k in ks},
+        "average_recall": sum(over_queries(best <= k) for k in RECALLS) / len(RECALLS),
+        "median_rank": float(middle.double().mean()),
+        "mean_rank": float(best.double().mean()),
+        "MRR": over_queries(1 / best.double()),
+        **{f"mAP@{k}": over_queries(torch.where(rank <= k, precision / positives.clamp(max=k), 0)) for k in ks},
+        "mAP": over_queries(precision / positives),
+        "mAP@R": over_queries(torch.where(rank <= positives, precision / positives, 0)),
+        "R-precision": over_queries(torch.where(rank <= positives, 1 / positives.double(), 0)),
+        "tied": over_queries(ranked.ties[order][first] > 0),
+    }
+
+
+def rsum(first: dict[str, float], second: dict[str, float]) -> float:
+    """Sum of R@1, R@5 and R@10 of both directions, 0 to 600, from their `metrics`."""
+    return len(RECALLS) * (first["average_recall"] + second["average_recall"])
+
+
+def average_precision(score: Tensor, negatives: Tensor) -> float:
+    r"""PR-AUC of one threshold for all queries, in percent: average precision over all query-candidate pairs.
+
+    .. math:: \sum_i (R_i - R_{i-1}) P_i
+
+    over the thresholds i where recall R grows, P the precision there; no interpolation. At a threshold all pairs that
+    tie are in. It needs a score that means the same for every query; the rank metrics do not.
+
+    Args:
+        score: (P,) float64 of all positive pairs, descending.
+        negatives: (P,) negative pairs that score at or above each.
+
+    Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
+    """
+    found = torch.searchsorted(-score, TIE - score, right=True)
+    return 100 * float((found / (found + negatives).double()).mean())
+
+
+def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
+    """Rows to start k-means from, (number, D): each is drawn by its squared distance to those before it.
+
+    Source: Arthur & Vassilvitskii 2007, "k-means++: the advantages of careful seeding".
+    """
+    generator = torch.Generator().manual_seed(seed)
+    turns = torch.rand(number, generator=generator, dtype=torch.float64).to(vectors.device)
+    squares = vectors.square().sum(dim=1)
+    gap = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
+    starts, nearest = [], torch.full_like(gap, torch.inf)
+    for turn in turns:
+        total = gap.cumsum(0)
+        chosen = torch.searchsorted(total, turn * total[-1], right=True).clamp(max=len(vectors) - 1)
+        starts.append(vectors[chosen[None]][0])
+        distance = squares + starts[-1].square().sum() - 2 * (vectors @ starts[-1])
+        nearest = torch.minimum(nearest, distance.clamp(min=0).double())
+        gap = torch.where(nearest.sum() > 0, nearest, 1)
+    return torch.stack(starts)
+
+
+def kmeans(vectors: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
+    """Cluster of each row, (N,), by Lloyd's iterations; an empty cluster stays where it is.
+
+    They end when less than one row in a thousand changes.
+
+    Args:
+        vectors: (N, D).
+        centres: (K, D) to start from.
+        iterations: at most.
+    """
+    parts = vectors.split(max(1, BLOCK // len(centres)))
+    labels = torch.full((len(vectors),), -1, device=vectors.device)
+    for _ in range(iterations):
+        half = centres.square().sum(dim=1) / 2
+        new = torch.cat([(part @ centres.T - half).argmax(dim=1) for part in parts])
+        moved, labels = int((new != labels).sum()), new
+        if 1000 * moved < len(vectors):
+            break
+        total = torch.zeros(centres.shape, dtype=torch.float64, device=vectors.device)
+        for part, own in zip(parts, labels.split([len(part) for part in parts]), strict=True):
+            total.index_add_(0, own, part.double())
+        size = labels.bincount(minlength=len(centres))[:, None]
+        centres = torch.where(size > 0, (total / size.clamp(min=1)).to(centres.dtype), centres)
+    return labels
+
+
+def nmi(labels: Tensor, clusters: Tensor) -> float:
+    r"""Normalised mutual information of two partitions of the same rows, in percent: :math:`2 I / (H_1 + H_2)`.
+
+    The arithmetic mean normalises, as in scikit-learn; the geometric mean of other code is at least as large.
+
+    Args:
+        labels: (N,) whole numbers.
+        clusters: (N,) whole numbers.
+    """
+    _, left, first = labels.unique(return_inverse=True, return_counts=True)
+    _, right, second = clusters.unique(return_inverse=True, return_counts=True)
+    both = (left * len(second) + right).unique(return_counts=True)[1]
+
+    def entropy(counts: Tensor) -> float:
+        part = counts.double() / len(labels)
+        return float(-(part * part.log()).sum())
+
+    apart = entropy(first) + entropy(second)
+    return 100.0 if apart == 0 else 100 * min(1.0, max(0.0, 2 * (apart - entropy(both)) / apart))

@@ -1,0 +1,210 @@
+"""What is done with one tile of scores while it is in the cache: compiled code where there is some, torch elsewhere.
+
+A tile is (m, n), its scores in float32 or float64; a pair that takes no part is -inf. Both ways say the same: the
+compiled one is for float32 on a CPU, is built on first use by the C compiler of the machine, and `COCOS_KERNEL=plain`
+turns it off.
+"""
+
+import types
+
+from torch import Tensor, float32
+
+from cocos.tiles import _build, _compiled, _plain
+from cocos.tiles._compiled import batch
+from cocos.tiles._plain import Owners
+
+__all__ = [
+    "PAD",
+    "Owners",
+    "above",
+    "batch",
+    "distances",
+    "dots",
+    "exponentials",
+    "histogram",
+    "kernel_name",
+    "levels",
+    "sigmoids",
+    "small",
+    "sums",
+    "tops",
+]
+
+PAD = 16  # the columns of a tile are a multiple of it
+
+
+def _of(tile: Tensor) -> types.ModuleType:
+    return _compiled if _ready(tile) and tile.shape[1] % PAD == 0 else _plain
+
+
+def _ready(values: Tensor) -> bool:
+    return values.device.type == "cpu" and values.dtype == float32 and _build.library() is not None
+
+
+def small(rows: Tensor) -> bool:
+    """Whether `batch` takes the scores of these rows, each with each."""
+    return _ready(rows) and rows.shape[0] % PAD == 0
+
+
+def kernel_name() -> str:
+    """`compiled C` or `plain torch`: what float32 tiles on a CPU are seen by."""
+    return "plain torch" if _build.library() is None else "compiled C"
+
+
+def distances(tile: Tensor) -> None:
+    """Turn minus squared distances, of which rounding may leave some above 0, into minus distances, in place."""
+    _of(tile).distances(tile)
+
+
+def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
+    """Largest score of each row, (m,), and, if asked for, of each column, (n,)."""
+    return _of(tile).tops(tile, columns)
+
+
+def sums(
+    tile: Tensor,
+    scale: float,
+    rows: Tensor,
+    columns: Tensor | None,
+    references: tuple[Tensor, Tensor | None] | None = None,
+    floors: tuple[Tensor, Tensor | None] | None = None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Add the sums of 2^z, z 2^z and 4^z of each row and column, with z = scale · score - reference, in place.
+
+    Args:
+        tile: (m, n) scores.
+        scale: of the exponent, in base 2.
+        rows: (3, m) float64, added to.
+        columns: (3, c) float64, added to, c <= n; or None.
+        references: whole exponents of the rows, (m,), and of the columns, (n,) or None: at least z - 1 of every score
+            of theirs. None: 0 throughout, and then every |z| is at most 126.
+        floors: scores that are not above it are left out, of the rows, (m,), and of the columns, (n,) or None.
+        spread: False leaves the second and the third sum out: what they get is 0 or anything.
+
+    Returns:
+        The largest scores of the tile: of the rows, (m,), and of the columns, (n,) or None.
+    """
+    return _of(tile).sums(tile, scale, rows, columns, references, floors, spread=spread)
+
+
+def exponentials(
+    tile: Tensor,
+    rows: Owners,
+    a: int,
+    columns: Owners | None,
+    c: int,
+    scale: float,
+    room: float,
+    fresh: tuple[bool, bool],
+    floors: tuple[Tensor, Tensor | None] | None = None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """`sums` without references, whose results go where the rows and columns are known, with new limits if asked for.
+
+    Args:
+        tile: (m, n) scores, no exponent of which is above 126 in size.
+        rows: of all rows.
+        a: the first row of the tile.
+        columns: of all columns, at least n from the first one of the tile on; None: they are not summed.
+        c: the first column of the tile.
+        scale: of the exponent, in base 2.
+        room: by which the limits are lower, in units of score.
+        fresh: whether the rows, and the columns, of the tile get new limits.
+        floors: as for `sums`.
+        spread: as for `sums`.
+
+    Returns:
+        The largest scores of the tile: of the rows, (m,), and of the columns, (n,) or None.
+    """
+    return _of(tile).exponentials(tile, rows, a, columns, c, scale, room, fresh, floors, spread=spread)
+
+
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """Inner products in float64 of some rows of one matrix and some of another, (P,).
+
+    Args:
+        left: (N, d).
+        right: (M, d).
+        of: (P,) rows of the left one.
+        with_: (P,) rows of the right one.
+    """
+    fits = _ready(left) and left.is_contiguous() and right.is_contiguous()
+    return (_compiled if fits else _plain).dots(left, right, of.long().contiguous(), with_.long().contiguous())
+
+
+def above(
+    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores above a limit of their row or of their column.
+
+    Args:
+        tile: (m, n) scores.
+        row_limit: (m,).
+        row_top: (m,) largest score of each row.
+        column_limit: (n,), or None.
+        column_top: (n,), or None.
+
+    Returns:
+        Rows, columns, scores and signs, (found,) each: sign 1 above the limit of the row, 2 of the column, 3 of both.
+    """
+    return _of(tile).above(tile, row_limit, row_top, column_limit, column_top)
+
+
+def levels(
+    tile: Tensor,
+    row_low: Tensor,
+    row_high: Tensor,
+    row_top: Tensor,
+    column_low: Tensor | None,
+    column_high: Tensor | None,
+    column_top: Tensor | None,
+) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Number of scores above the upper end of each level, and those that lie between its ends.
+
+    Args:
+        tile: (m, n) scores.
+        row_low: (m, K) lower ends of the levels of each row; +inf where a row has fewer.
+        row_high: (m, K) upper ends.
+        row_top: (m,) largest score of each row.
+        column_low: (L, n) lower ends of the levels of each column, or None.
+        column_high: (L, n).
+        column_top: (n,).
+
+    Returns:
+        (m, K) whole numbers, (L, n) whole numbers or None, and rows, columns, levels and sides (0 of a row, 1 of a
+        column) of the scores above a lower end and not above the upper one, (found,) each.
+    """
+    return _of(tile).levels(tile, row_low, row_high, row_top, column_low, column_high, column_top)
+
+
+def sigmoids(
+    tile: Tensor, scale: float, reach: float, row_level: Tensor, column_level: Tensor | None
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None]:
+    """Sigmoids of all scores about each level, s = 1 / (1 + 2^(scale (level - score))).
+
+    Args:
+        tile: (m, n) scores.
+        scale: in base 2.
+        reach: a score that is further below every level of its owner may be left out.
+        row_level: (m, K) levels of each row; +inf where a row has fewer.
+        column_level: (L, n) levels of each column, or None.
+
+    Returns:
+        For the rows (m, K) Σ s and Σ s (1 - s) in float64, and the largest s (1 - s); for the columns (L, n) or None.
+    """
+    return _of(tile).sigmoids(tile, scale, reach, row_level, column_level)
+
+
+def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
+    """Add the scores of each row to its bins, in place; those outside go into the first and the last one.
+
+    Args:
+        tile: (m, n) scores.
+        low: where the first bin begins.
+        width: of a bin.
+        count: (m, bins) int64.
+    """
+    _of(tile).histogram(tile, low, width, count)

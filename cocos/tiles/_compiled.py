@@ -1,0 +1,333 @@
+"""The kernel's functions as torch functions: float32 tiles on the CPU, the rows shared out among torch's threads."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from cocos.tiles._build import library
+from cocos.tiles._plain import Owners
+
+__all__ = ["above", "batch", "distances", "dots", "exponentials", "histogram", "levels", "sigmoids", "sums", "tops"]
+
+STRIP = 256  # as in the kernel
+ROOM = 2**16  # places that a search has room for at first
+
+_scratch = threading.local()
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _at(values: Tensor | None, offset: int = 0) -> int | None:
+    """Address of an entry, counted from the first one."""
+    return None if values is None else values.data_ptr() + offset * values.element_size()
+
+
+def _strips(rows: int) -> int:
+    return -(-rows // STRIP)
+
+
+def _each(rows: int, do: Callable[[int, int], None]) -> None:
+    """Call do(first row, last row) for all rows: at once, or a strip each on as many threads as torch has."""
+    threads = torch.get_num_threads()
+    if threads == 1 or rows <= STRIP:
+        do(0, rows)
+        return
+    if threads not in _pools:
+        _pools[threads] = ThreadPoolExecutor(threads)
+    list(_pools[threads].map(lambda a: do(a, min(a + STRIP, rows)), range(0, rows, STRIP)))
+
+
+def distances(tile: Tensor) -> None:
+    """See `cocos.tiles.distances`."""
+    (m, n), ld = tile.shape, tile.stride(0)
+    _each(m, lambda a, b: library().cocos_distances(_at(tile, a * ld), b - a, n, ld))
+
+
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """See `cocos.tiles.dots`."""
+    product, width = torch.empty(len(of), dtype=torch.float64), left.shape[1]
+
+    def some(a: int, b: int) -> None:
+        library().cocos_dots(_at(left), _at(right), _at(of, a), _at(with_, a), b - a, width, _at(product, a))
+
+    _each(len(of), some)
+    return product
+
+
+def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.tops`."""
+    (m, n), ld = tile.shape, tile.stride(0)
+    row, column = torch.empty(m), torch.empty(_strips(m), n) if columns else None
+
+    def some(a: int, b: int) -> None:
+        for start in range(a, b, STRIP):
+            own = _at(column, start // STRIP * n)
+            library().cocos_tops(_at(tile, start * ld), min(STRIP, b - start), n, ld, _at(row, start), own)
+
+    _each(m, some)
+    return row, column.amax(dim=0) if columns else None
+
+
+def _sums(
+    tile: Tensor,
+    scale: float,
+    rows: int,
+    step: int,
+    references: tuple[Tensor, Tensor | None] | None,
+    floors: tuple[Tensor, Tensor | None] | None,
+    *,
+    spread: bool,
+    columns: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Add to the sums of the rows, at an address; give their tops, and what each strip says of the columns."""
+    kernel, (m, n), ld, at = library(), tile.shape, tile.stride(0), tile.data_ptr()
+    row_top, strips = torch.empty(m), _strips(m) if columns else 0
+    column, column_top = torch.empty(strips, 3, n, dtype=torch.float64), torch.empty(strips, n)
+    work = torch.empty(strips, 3 * n)
+    row_reference, column_reference = references or (None, None)
+    row_floor, column_floor = floors or (None, None)
+
+    def some(a: int, b: int) -> None:
+        k = a // STRIP
+        kernel.cocos_sums(
+            at + 4 * a * ld,
+            b - a,
+            n,
+            ld,
+            scale,
+            _at(row_reference, a),
+            _at(column_reference),
+            _at(row_floor, a),
+            _at(column_floor),
+            references is not None,
+            spread,
+            floors is not None,
+            columns,
+            rows + 8 * a,
+            step,
+            _at(row_top, a),
+            _at(column, k * 3 * n),
+            _at(column_top, k * n),
+            _at(work, k * 3 * n),
+        )
+
+    _each(m, some)
+    return row_top, column, column_top
+
+
+def sums(
+    tile: Tensor,
+    scale: float,
+    rows: Tensor,
+    columns: Tensor | None,
+    references: tuple[Tensor, Tensor | None] | None,
+    floors: tuple[Tensor, Tensor | None] | None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.sums`."""
+    two = columns is not None
+    row_top, column, column_top = _sums(
+        tile, scale, _at(rows), rows.stride(0), references, floors, spread=spread, columns=two
+    )
+    if not two:
+        return row_top, None
+    for part in column:
+        columns += part[:, : columns.shape[1]]
+    return row_top, column_top.amax(dim=0)
+
+
+def exponentials(
+    tile: Tensor,
+    rows: Owners,
+    a: int,
+    columns: Owners | None,
+    c: int,
+    scale: float,
+    room: float,
+    fresh: tuple[bool, bool],
+    floors: tuple[Tensor, Tensor | None] | None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.exponentials`."""
+    (m, n), step, two = tile.shape, rows.total.stride(0), columns is not None
+    row_top, column, column_top = _sums(tile, scale, _at(rows.total, a), step, None, floors, spread=spread, columns=two)
+    own = (
+        _at(rows.total, a),
+        _at(row_top),
+        _at(rows.top, a),
+        _at(rows.others, a),
+        _at(rows.offset, a),
+        _at(rows.limit, a),
+    )
+    other = (None,) * 2 + (None, 0) + (None,) * 5
+    if two:
+        other = (_at(column), _at(column_top), _at(columns.total, c), columns.total.stride(0), _at(columns.top, c))
+        other += (_at(columns.known, c), _at(columns.others, c), _at(columns.offset, c), _at(columns.limit, c))
+    lines, renewed = 3 if spread else 1, fresh[0] + 2 * fresh[1]
+    library().cocos_settle(m, n, n, len(column), lines, scale, room, renewed, *own, *other)
+    return row_top, column_top[0] if two else None
+
+
+def _places(search: Callable[..., int], rows: int, dtypes: tuple[torch.dtype, ...]) -> tuple[Tensor, ...]:
+    """What a search writes, a tensor for each dtype, in the order of the rows.
+
+    Args:
+        search: called with (first row, last row, tensors to write into, their room); gives the number of places found,
+            which may be above the room: then it is called again with enough.
+        rows: of the tile.
+        dtypes: of the tensors, of which the first holds rows, counted from the first one of the call.
+    """
+    found: dict[int, list[Tensor]] = {}
+
+    def some(a: int, b: int) -> None:
+        held = getattr(_scratch, "places", {})
+        if dtypes not in held:
+            held[dtypes] = [torch.empty(ROOM, dtype=dtype) for dtype in dtypes]
+            _scratch.places = held
+        arrays, room = held[dtypes], ROOM
+        while (number := search(a, b, arrays, room)) > room:
+            arrays, room = [torch.empty(number, dtype=dtype) for dtype in dtypes], number
+        if number:
+            found[a] = [array[:number].clone() for array in arrays]
+            found[a][0] += a
+
+    _each(rows, some)
+    if not found:
+        return tuple(torch.empty(0, dtype=dtype) for dtype in dtypes)
+    return tuple(torch.cat(each) for each in zip(*(found[a] for a in sorted(found)), strict=True))
+
+
+def above(
+    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See `cocos.tiles.above`."""
+    (_, n), ld = tile.shape, tile.stride(0)
+
+    def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
+        limits = (_at(row_limit, a), _at(row_top, a), _at(column_limit), _at(column_top))
+        return library().cocos_above(_at(tile, a * ld), b - a, n, ld, *limits, *(_at(each) for each in arrays), room)
+
+    return _places(search, len(tile), (torch.int32, torch.int32, torch.float32, torch.int8))
+
+
+def levels(
+    tile: Tensor,
+    row_low: Tensor,
+    row_high: Tensor,
+    row_top: Tensor,
+    column_low: Tensor | None,
+    column_high: Tensor | None,
+    column_top: Tensor | None,
+) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """See `cocos.tiles.levels`."""
+    (m, n), ld = tile.shape, tile.stride(0)
+    row_levels, column_levels = row_low.shape[1], 0 if column_low is None else len(column_low)
+    row_count = torch.empty(m, row_levels, dtype=torch.int64)
+    column_count = torch.zeros(_strips(m), column_levels, n, dtype=torch.int32)
+
+    def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
+        return library().cocos_levels(
+            _at(tile, a * ld),
+            b - a,
+            n,
+            ld,
+            row_levels,
+            _at(row_low, a * row_levels),
+            _at(row_high, a * row_levels),
+            _at(row_top, a),
+            _at(row_count, a * row_levels),
+            column_levels,
+            _at(column_low),
+            _at(column_high),
+            _at(column_top),
+            _at(column_count, a // STRIP * column_levels * n),
+            *(_at(each) for each in arrays),
+            room,
+        )
+
+    found = _places(search, m, (torch.int32, torch.int32, torch.int8, torch.int8))
+    return row_count, column_count.sum(dim=0) if column_levels else None, found
+
+
+def sigmoids(
+    tile: Tensor, scale: float, reach: float, row_level: Tensor, column_level: Tensor | None
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None]:
+    """See `cocos.tiles.sigmoids`."""
+    (m, n), ld = tile.shape, tile.stride(0)
+    row_levels, column_levels = row_level.shape[1], 0 if column_level is None else len(column_level)
+    dtypes = (torch.float64, torch.float64, torch.float32)
+    row = [torch.empty(m, row_levels, dtype=dtype) for dtype in dtypes]
+    column = [torch.empty(_strips(m), column_levels, n, dtype=dtype) for dtype in dtypes]
+    work = torch.empty(_strips(m), 2 * column_levels * n + n)
+
+    def some(a: int, b: int) -> None:
+        for start in range(a, b, STRIP):
+            k = start // STRIP
+            library().cocos_sigmoids(
+                _at(tile, start * ld),
+                min(STRIP, b - start),
+                n,
+                ld,
+                scale,
+                reach,
+                row_levels,
+                _at(row_level, start * row_levels),
+                *(_at(part, start * row_levels) for part in row),
+                column_levels,
+                _at(column_level),
+                *(_at(part, k * column_levels * n) for part in column),
+                _at(work, k * work.shape[1]),
+            )
+
+    _each(m, some)
+    if not column_levels:
+        return tuple(row), None
+    totals = [part[0].clone() for part in column[:2]]
+    for total, part in zip(totals, column, strict=False):
+        for strip in part[1:]:
+            total.add_(strip)
+    return tuple(row), (*totals, column[2].amax(dim=0))
+
+
+def batch(
+    scores: Tensor,
+    hinge: bool,
+    scale: float,
+    eps: float,
+    margin: float,
+    room: float,
+    loose: float,
+    out: Tensor,
+    sums: Tensor,
+    work: Tensor,
+) -> None:
+    """One small batch, held whole: see the kernel."""
+    n = len(scores)
+    library().cocos_batch(
+        scores.data_ptr(),
+        n,
+        n,
+        hinge,
+        scale,
+        eps,
+        margin,
+        room,
+        loose,
+        out.data_ptr(),
+        sums.data_ptr(),
+        work.data_ptr(),
+    )
+
+
+def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
+    """See `cocos.tiles.histogram`."""
+    (m, n), ld, bins = tile.shape, tile.stride(0), count.shape[1]
+
+    def some(a: int, b: int) -> None:
+        library().cocos_histogram(_at(tile, a * ld), b - a, n, ld, low, 1 / width, bins, _at(count, a * bins))
+
+    _each(m, some)

@@ -1,0 +1,178 @@
+"""The kernel in torch: any dtype, any device, and nothing that waits for the device save the lists of places."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Owners", "above", "distances", "dots", "exponentials", "histogram", "levels", "sigmoids", "sums", "tops"]
+
+PAIRS = 2**19  # numbers of either side that are held at once
+
+
+@dataclass(eq=False)
+class Owners:
+    """What is known of the rows, or of the columns, of a score matrix, (n,) each unless it says otherwise.
+
+    Args:
+        total: (3, n) float64, sums of 2^z, z 2^z and 4^z so far.
+        top: largest score so far.
+        others: float64, what else stands in the denominator.
+        offset: float64, exponent by which a negative may be below the denominator and still count.
+        limit: scores above which a negative may count.
+        known: float64, sums of 2^z of parts that are done, which are not in `total`; None where there are none.
+    """
+
+    total: Tensor
+    top: Tensor
+    others: Tensor
+    offset: Tensor
+    limit: Tensor
+    known: Tensor | None = None
+
+    def renew(self, where: slice, scale: float, room: float) -> None:
+        """Set the limits of some of them from the sums so far."""
+        total = self.total[0, where] + self.others[where]
+        if self.known is not None:
+            total = total + self.known[where]
+        score = (total.log2() + self.offset[where]) / scale
+        self.limit[where] = (score - room - 1e-6 * score.abs()).to(self.limit.dtype)
+
+
+def distances(tile: Tensor) -> None:
+    """See `cocos.tiles.distances`."""
+    tile.copy_(-(-tile).clamp_(min=0).sqrt_())
+
+
+def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.tops`."""
+    return tile.amax(dim=1), tile.amax(dim=0) if columns else None
+
+
+def _sums(z: Tensor, kept: Tensor, dim: int, *, spread: bool) -> Tensor:
+    z = z.clamp_(min=-126.0)
+    mass = z.exp2().mul_(kept)
+    first = mass.sum(dim=dim, dtype=torch.float64)
+    if not spread:
+        return torch.stack([first, torch.zeros_like(first), torch.zeros_like(first)])
+    others = z.mul_(mass).sum(dim=dim, dtype=torch.float64), mass.square_().sum(dim=dim, dtype=torch.float64)
+    return torch.stack([first, *others])
+
+
+def sums(
+    tile: Tensor,
+    scale: float,
+    rows: Tensor,
+    columns: Tensor | None,
+    references: tuple[Tensor, Tensor | None] | None,
+    floors: tuple[Tensor, Tensor | None] | None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.sums`."""
+    z, kept = tile * scale, tile > -torch.inf
+    row_kept, column_kept = (kept, kept) if floors is None else (tile > floors[0][:, None], kept)
+    rows += _sums(z.clone() if references is None else z - references[0][:, None], row_kept, 1, spread=spread)
+    if columns is None:
+        return tile.amax(dim=1), None
+    if floors is not None:
+        column_kept = tile > floors[1]
+    there = columns.shape[1]
+    columns += _sums(z if references is None else z.sub_(references[1]), column_kept, 0, spread=spread)[:, :there]
+    return tile.amax(dim=1), tile.amax(dim=0)
+
+
+def exponentials(
+    tile: Tensor,
+    rows: Owners,
+    a: int,
+    columns: Owners | None,
+    c: int,
+    scale: float,
+    room: float,
+    fresh: tuple[bool, bool],
+    floors: tuple[Tensor, Tensor | None] | None,
+    *,
+    spread: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """See `cocos.tiles.exponentials`."""
+    owners = [(rows, slice(a, a + tile.shape[0]))]
+    if columns is not None:
+        owners.append((columns, slice(c, c + tile.shape[1])))
+    totals = [each.total[:, where] for each, where in owners]
+    tops = sums(tile, scale, totals[0], totals[1] if columns is not None else None, None, floors, spread=spread)
+    for (each, where), top, new in zip(owners, tops, fresh, strict=False):
+        torch.maximum(each.top[where], top, out=each.top[where])
+        if new:
+            each.renew(where, scale, room)
+    return tops
+
+
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """See `cocos.tiles.dots`."""
+    pairs = zip(of.split(max(1, PAIRS // left.shape[1])), with_.split(max(1, PAIRS // left.shape[1])), strict=True)
+    parts = [(left[a].double() * right[b].double()).sum(dim=1) for a, b in pairs]
+    return torch.cat(parts) if parts else left.new_empty(0, dtype=torch.float64)
+
+
+def above(
+    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See `cocos.tiles.above`."""
+    by_row = tile > row_limit[:, None]
+    by_column = torch.zeros_like(by_row) if column_limit is None else tile > column_limit
+    row, column = (by_row | by_column).nonzero(as_tuple=True)
+    sign = by_row[row, column].to(torch.int8) + 2 * by_column[row, column].to(torch.int8)
+    return row, column, tile[row, column], sign
+
+
+def levels(
+    tile: Tensor,
+    row_low: Tensor,
+    row_high: Tensor,
+    row_top: Tensor,
+    column_low: Tensor | None,
+    column_high: Tensor | None,
+    column_top: Tensor | None,
+) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """See `cocos.tiles.levels`."""
+    places, counts = [], []
+    sides = [(row_low.T[:, :, None], row_high.T[:, :, None], 1)]
+    if column_low is not None:
+        sides.append((column_low[:, None, :], column_high[:, None, :], 0))
+    for sign, (low, high, dim) in enumerate(sides):
+        count = []
+        for level in range(len(low)):
+            over = tile > high[level]
+            count.append(over.sum(dim=dim))
+            row, column = ((tile > low[level]) & ~over).nonzero(as_tuple=True)
+            places.append((row, column, torch.full_like(row, level), torch.full_like(row, sign)))
+        counts.append(torch.stack(count))
+    found = tuple(torch.cat(each) for each in zip(*places, strict=True))
+    return counts[0].T, counts[1] if len(counts) == 2 else None, found
+
+
+def _sigmoids(tile: Tensor, scale: float, level: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    x = tile - level
+    above = (x * (scale * 0.6931471805599453)).sigmoid()
+    slope = above * (-x * (scale * 0.6931471805599453)).sigmoid()
+    return above.sum(dim=dim, dtype=torch.float64), slope.sum(dim=dim, dtype=torch.float64), slope.amax(dim=dim)
+
+
+def sigmoids(
+    tile: Tensor, scale: float, reach: float, row_level: Tensor, column_level: Tensor | None
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor] | None]:
+    """See `cocos.tiles.sigmoids`."""
+    row = [_sigmoids(tile, scale, level[:, None], 1) for level in row_level.T]
+    row = tuple(torch.stack(each, dim=1) for each in zip(*row, strict=True))
+    if column_level is None:
+        return row, None
+    column = [_sigmoids(tile, scale, level[None, :], 0) for level in column_level]
+    return row, tuple(torch.stack(each) for each in zip(*column, strict=True))
+
+
+def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
+    """See `cocos.tiles.histogram`."""
+    bins = count.shape[1]
+    place = ((tile - low) / width).clamp(0, bins - 1).to(torch.int64)
+    count.scatter_add_(1, place, (tile > -torch.inf).to(torch.int64))

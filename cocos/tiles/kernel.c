@@ -1,0 +1,474 @@
+/* One tile of scores, seen once: sums of exponentials, counts above levels, sigmoids, candidates above a limit.
+
+   A tile is float32, m rows of n columns, rows ld apart; n is a multiple of 16 and a pair that takes no part is -infinity.
+   Everything is written with the vectors of GCC and Clang, so that one text serves every processor. Built by cocos/tiles/_build.py; cocos/tiles/_plain.py
+   says the same in torch. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#ifdef __AVX512F__
+#define WIDE 16
+#else
+#define WIDE 8
+#endif
+#define STRIP 256 /* rows whose columns are summed together: the same for any number of threads */
+#define CHUNK 64 /* rows after which the float32 sums of the columns go into float64 */
+#define AT_ONCE(spread) ((spread) ? 4 : 8) /* rows that share a visit of the columns */
+#define INLINE static inline __attribute__((always_inline))
+
+#define MAGIC 12582912.0f /* added and taken off, it rounds to a whole number */
+
+typedef float vf __attribute__((vector_size(4 * WIDE), aligned(4)));
+typedef int32_t vi __attribute__((vector_size(4 * WIDE), aligned(4)));
+
+INLINE vf all(float x) { return (vf){0} + x; }
+INLINE vf load(const float *p) { return *(const vf *)p; }
+INLINE void store(float *p, vf x) { *(vf *)p = x; }
+INLINE vf pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+#ifdef __AVX512F__
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); } /* b where a is no number */
+INLINE vf scaled(vf p, vf whole) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole); }
+#else
+INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf scaled(vf p, vf whole) { return (vf)((vi)p + ((vi)(whole + MAGIC) << 23)); }
+#endif
+
+INLINE double total(vf x) {
+    double sum = 0;
+    for (int k = 0; k < WIDE; k++) sum += x[k];
+    return sum;
+}
+
+INLINE float largest(vf x) {
+    float top = x[0];
+    for (int k = 1; k < WIDE; k++) top = x[k] > top ? x[k] : top;
+    return top;
+}
+
+INLINE unsigned bits(vi mask) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
+#elif defined(__AVX2__)
+    return (unsigned)_mm256_movemask_ps((__m256)mask);
+#else
+    unsigned found = 0;
+    for (int k = 0; k < WIDE; k++) found |= (unsigned)(mask[k] & 1) << k;
+    return found;
+#endif
+}
+
+/* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below 2e-7 (minimax polynomial). */
+INLINE vf risen(vf whole, vf f) {
+    vf p = all(1.327649858e-03f);
+    p = p * f + 9.675538993e-03f;
+    p = p * f + 5.550713087e-02f;
+    p = p * f + 2.402211977e-01f;
+    p = p * f + 6.931469674e-01f;
+    p = p * f + 1.000000072e+00f;
+    return scaled(p, whole);
+}
+
+INLINE vf power(vf x) {
+    vf whole = (x + MAGIC) - MAGIC;
+    return risen(whole, x - whole);
+}
+
+/* Squares of distances, negated, become distances, negated. */
+void cocos_distances(float *tile, int m, int n, int64_t ld) {
+    for (int i = 0; i < m; i++) {
+        float *row = tile + i * ld;
+        for (int j = 0; j < n; j++) row[j] = -sqrtf(row[j] < 0 ? -row[j] : 0);
+    }
+}
+
+/* Largest score of each row and each column. */
+void cocos_tops(const float *tile, int m, int n, int64_t ld, float *row_top, float *column_top) {
+    for (int j = 0; column_top && j < n; j++) column_top[j] = -INFINITY;
+    for (int i = 0; i < m; i++) {
+        vf top = all(-INFINITY);
+        const float *row = tile + i * ld;
+        for (int j = 0; j < n; j += WIDE) {
+            vf x = load(row + j);
+            top = larger(x, top);
+            if (column_top) store(column_top + j, larger(x, load(column_top + j)));
+        }
+        row_top[i] = largest(top);
+    }
+}
+
+INLINE void some_rows(int count, const float *tile, int n, int64_t ld, float scale, const float *row_ref,
+                      const float *column_ref, const float *row_floor, const float *column_floor, int wide, int spread,
+                      int floors, int columns, double *rows, int64_t step, float *row_top, float *work, float *column_top) {
+    vf first[8], second[8], third[8], top[8];
+    vf none = all(0.0f), low = all(-126.0f), lowest = all(-126.0f / scale);
+    float *work_1 = work + n, *work_2 = work + 2 * n;
+    for (int r = 0; r < count; r++) first[r] = second[r] = third[r] = none, top[r] = all(-INFINITY);
+    for (int j = 0; j < n; j += WIDE) {
+        vf c0 = none, c1 = none, c2 = none, ct = none, shift = none, floor = none;
+        if (columns) {
+            c0 = load(work + j), ct = load(column_top + j);
+            if (spread) c1 = load(work_1 + j), c2 = load(work_2 + j);
+            if (wide) shift = load(column_ref + j);
+            if (floors) floor = load(column_floor + j);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < count; r++) {
+            vf x = load(tile + r * ld + j), whole, f;
+            top[r] = larger(x, top[r]);
+            vf own = wide ? larger(x * scale - row_ref[r], low) : larger(x, lowest);
+            if (wide) whole = (own + MAGIC) - MAGIC, f = own - whole;
+            else whole = (own * scale + MAGIC) - MAGIC, f = own * scale - whole;
+            vf e = risen(whole, f), kept = e;
+            if (floors) kept = (vf)((vi)e & (x > all(row_floor[r])));
+            first[r] += kept;
+            if (spread) second[r] += kept * (whole + f), third[r] += kept * kept;
+            if (columns) {
+                ct = larger(x, ct);
+                if (wide) {
+                    own = larger(x * scale - shift, low);
+                    whole = (own + MAGIC) - MAGIC, f = own - whole, e = risen(whole, f);
+                }
+                if (wide || floors) kept = floors ? (vf)((vi)e & (x > floor)) : e;
+                c0 += kept;
+                if (spread) c1 += kept * (whole + f), c2 += kept * kept;
+            }
+        }
+        if (columns) {
+            store(work + j, c0), store(column_top + j, ct);
+            if (spread) store(work_1 + j, c1), store(work_2 + j, c2);
+        }
+    }
+    for (int r = 0; r < count; r++) {
+        rows[r] += total(first[r]);
+        if (spread) rows[r + step] += total(second[r]), rows[r + 2 * step] += total(third[r]);
+        row_top[r] = largest(top[r]);
+    }
+}
+
+INLINE void strip(const float *tile, int m, int n, int64_t ld, float scale, const float *row_ref, const float *column_ref,
+                  const float *row_floor, const float *column_floor, int wide, int spread, int floors, int columns,
+                  double *rows, int64_t step, float *row_top, double *column, float *column_top, float *work) {
+    if (columns) {
+        memset(column, 0, sizeof(double) * 3 * n);
+        for (int j = 0; j < n; j++) column_top[j] = -INFINITY;
+    }
+    for (int from = 0; from < m; from += CHUNK) {
+        int to = from + CHUNK < m ? from + CHUNK : m, i = from;
+        if (columns) memset(work, 0, sizeof(float) * 3 * n);
+        for (; i + AT_ONCE(spread) <= to; i += AT_ONCE(spread))
+            some_rows(AT_ONCE(spread), tile + i * ld, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, wide,
+                      spread, floors, columns, rows + i, step, row_top + i, work, column_top);
+        for (; i < to; i++)
+            some_rows(1, tile + i * ld, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, wide, spread,
+                      floors, columns, rows + i, step, row_top + i, work, column_top);
+        if (columns)
+            for (int j = 0; j < (spread ? 3 * n : n); j++) column[j] += work[j];
+    }
+}
+
+/* Add to the sums of each row and column: of 2^z, z 2^z and 4^z with z = scale x - ref, over the scores above a floor of
+   their row or column, or all. `rows` is (3, step), of which the first m of each line are added to. What is known of the
+   columns of each strip of STRIP rows goes into `column`, (strips, 3, n), and `column_top`, (strips, n), for cocos_settle.
+   With refs, z is clamped at -126; without, no |z| is above 126, and -infinity counts as -126. */
+void cocos_sums(const float *tile, int m, int n, int64_t ld, float scale, const float *row_ref, const float *column_ref,
+                const float *row_floor, const float *column_floor, int wide, int spread, int floors, int columns,
+                double *rows, int64_t step, float *row_top, double *column, float *column_top, float *work) {
+    for (int i = 0; i < m; i += STRIP) {
+        int k = i + STRIP < m ? STRIP : m - i;
+#define CASE(w, s, f, c)                                                                                                 \
+    if (wide == w && spread == s && floors == f && columns == c)                                                         \
+        strip(tile + i * ld, k, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, w, s, f, c, rows + i,    \
+              step, row_top + i, column, column_top, work);
+#define CASES(f)                                                                                                         \
+    CASE(0, 0, f, 0) CASE(0, 0, f, 1) CASE(0, 1, f, 0) CASE(0, 1, f, 1) CASE(1, 0, f, 0) CASE(1, 0, f, 1)                \
+    CASE(1, 1, f, 0) CASE(1, 1, f, 1)
+        CASES(0) CASES(1)
+        column += 3 * n, column_top += n;
+    }
+}
+
+/* Scores above which a negative may count: of the exponents of the denominators, log2(total + known + others) + offset,
+   over the scale, less what a score may be off. */
+static void limits(int n, float scale, float room, const double *total, const double *known, const double *others,
+                   const double *offset, float *limit) {
+    for (int k = 0; k < n; k++) {
+        double sum = total[k] + (known ? known[k] : 0) + others[k];
+        float score = (float)((log2f((float)sum) + offset[k]) / scale);
+        limit[k] = score - room - 1e-6f * fabsf(score);
+    }
+}
+
+/* When a tile is done: add what each strip said of the columns to `column_total`, (3, column_step), in the order of the
+   strips, of which the largest tops end up in the first; raise the tops of the state; and set the limits anew, of rows
+   (fresh 1), columns (2), both (3) or none. */
+void cocos_settle(int m, int n, int there, int strips, int lines, float scale, float room, int fresh,
+                  const double *row_total, const float *row_top, float *row_most, const double *row_others,
+                  const double *row_offset, float *row_limit, const double *column, float *column_top,
+                  double *column_total, int64_t column_step, float *column_most, const double *column_known,
+                  const double *column_others, const double *column_offset, float *column_limit) {
+    for (int i = 0; i < m; i++) row_most[i] = fmaxf(row_most[i], row_top[i]);
+    if (fresh & 1) limits(m, scale, room, row_total, 0, row_others, row_offset, row_limit);
+    if (!column) return;
+    for (int k = 0; k < strips; k++) {
+        for (int line = 0; line < lines; line++)
+            for (int j = 0; j < there; j++) column_total[line * column_step + j] += column[(int64_t)(3 * k + line) * n + j];
+        for (int j = 0; k && j < n; j++) column_top[j] = fmaxf(column_top[j], column_top[(int64_t)k * n + j]);
+    }
+    for (int j = 0; j < there; j++) column_most[j] = fmaxf(column_most[j], column_top[j]);
+    if (fresh & 2)
+        limits(there, scale, room, column_total, column_known, column_others, column_offset, column_limit);
+}
+
+/* Inner products in float64 of row `of[k]` of one matrix and row `with[k]` of another; rows are d long. */
+void cocos_dots(const float *left, const float *right, const int64_t *of, const int64_t *with, int64_t number, int64_t d,
+                double *product) {
+    for (int64_t k = 0; k < number; k++) {
+        const float *a = left + of[k] * d, *b = right + with[k] * d;
+        double part[WIDE] = {0};
+        int64_t j = 0;
+        for (; j + WIDE <= d; j += WIDE)
+            for (int lane = 0; lane < WIDE; lane++) part[lane] += (double)a[j + lane] * b[j + lane];
+        double sum = 0;
+        for (; j < d; j++) sum += (double)a[j] * b[j];
+        for (int lane = 0; lane < WIDE; lane++) sum += part[lane];
+        product[k] = sum;
+    }
+}
+
+/* Scores above the limit of their row (sign 1), of their column (2) or both (3): place, score and sign of each; their
+   number, which is above `room` where not all of them were written. Tops say where there is nothing to find. */
+int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *row_limit, const float *row_top,
+                    const float *column_limit, const float *column_top, int32_t *at, int32_t *of, float *score,
+                    int8_t *sign, int64_t room) {
+    int flagged[n / WIDE + 1], number = 0;
+    float least = INFINITY;
+    for (int j = 0; column_limit && j < n; j += WIDE) {
+        vf limit = load(column_limit + j);
+        unsigned reached = bits(load(column_top + j) > limit);
+        if (reached) flagged[number++] = j;
+        for (; reached; reached &= reached - 1) least = fminf(least, limit[__builtin_ctz(reached)]);
+    }
+    int64_t found = 0;
+    for (int i = 0; i < m; i++) {
+        const float *row = tile + i * ld;
+        int whole = row_top[i] > row_limit[i];
+        if (!whole && !(row_top[i] > least)) continue;
+        for (int k = 0; k < (whole ? n / WIDE : number); k++) {
+            int j = whole ? k * WIDE : flagged[k];
+            vf x = load(row + j);
+            unsigned by_row = bits(x > row_limit[i]), by_column = column_limit ? bits(x > load(column_limit + j)) : 0;
+            for (unsigned left = by_row | by_column; left; left &= left - 1, found++) {
+                if (found >= room) continue;
+                int lane = __builtin_ctz(left);
+                at[found] = i, of[found] = j + lane, score[found] = row[j + lane];
+                sign[found] = (int8_t)((by_row >> lane & 1) | (by_column >> lane & 1) << 1);
+            }
+        }
+    }
+    return found;
+}
+
+/* Number of scores above the upper end of each level, and the places of those between its ends: levels of the rows are
+   (m, row_levels), of the columns (column_levels, n), counts likewise. Returns the number of places, as cocos_above. */
+int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels, const float *row_low,
+                     const float *row_high, const float *row_top, int64_t *row_count, int column_levels,
+                     const float *column_low, const float *column_high, const float *column_top, int32_t *column_count,
+                     int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int64_t room) {
+    int flagged[n / WIDE + 1], number = 0;
+    int64_t found = 0;
+    float least = INFINITY;
+    for (int j = 0; column_levels && j < n; j += WIDE) {
+        int any = 0;
+        for (int k = 0; k < column_levels; k++) {
+            vf low = load(column_low + (int64_t)k * n + j);
+            unsigned reached = bits(load(column_top + j) > low);
+            any |= reached != 0;
+            for (; reached; reached &= reached - 1) least = fminf(least, low[__builtin_ctz(reached)]);
+        }
+        if (any) flagged[number++] = j;
+    }
+    memset(column_count, 0, sizeof(int32_t) * column_levels * n);
+    for (int i = 0; i < m; i++) {
+        const float *row = tile + i * ld;
+        for (int k = 0; k < row_levels; k++) {
+            float low = row_low[(int64_t)i * row_levels + k], high = row_high[(int64_t)i * row_levels + k];
+            row_count[(int64_t)i * row_levels + k] = 0;
+            if (!(row_top[i] > low)) continue;
+            vi above = (vi)all(0), between = above;
+            for (int j = 0; j < n; j += WIDE) {
+                vf x = load(row + j);
+                above -= x > high;
+                between |= (x > low) & ~(x > high);
+            }
+            for (int lane = 0; lane < WIDE; lane++) row_count[(int64_t)i * row_levels + k] += above[lane];
+            if (!bits(between)) continue;
+            for (int j = 0; j < n; j += WIDE) {
+                vf x = load(row + j);
+                for (unsigned left = bits((x > low) & ~(x > high)); left; left &= left - 1, found++)
+                    if (found < room)
+                        at[found] = i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 0;
+            }
+        }
+        for (int k = 0; row_top[i] > least && k < column_levels; k++)
+            for (int f = 0; f < number; f++) {
+                int j = flagged[f];
+                const float *high = column_high + (int64_t)k * n + j;
+                int32_t *count = column_count + (int64_t)k * n + j;
+                vf x = load(row + j);
+                vi above = x > load(high), between = (x > load(column_low + (int64_t)k * n + j)) & ~above;
+                *(vi *)count -= above;
+                for (unsigned left = bits(between); left; left &= left - 1, found++)
+                    if (found < room)
+                        at[found] = i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 1;
+            }
+    }
+    return found;
+}
+
+INLINE vf sigmoid(vf level, vf x, float scale, vf *slope) {
+    vf z = (level - x) * scale, end = all(126.0f);
+    vf e = power(-larger(-larger(z, -end), -end));
+    vf s = 1.0f / (1.0f + e);
+    *slope = e * s * s;
+    return s;
+}
+
+/* Sigmoids of the scores about each level, s = 1 / (1 + 2^(scale (level - x))): their sums in `above`, those of s (1 - s)
+   in `slope`, the largest of these in `steepest`; levels as in cocos_levels. A score `reach` or more below all levels of
+   its owner is left out. */
+void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, float reach, int row_levels,
+                    const float *row_level, double *row_above, double *row_slope, float *row_steepest, int column_levels,
+                    const float *column_level, double *column_above, double *column_slope, float *column_steepest,
+                    float *work) {
+    int64_t size = (int64_t)column_levels * n;
+    float *lowest = work + 2 * size;
+    int flagged[n / WIDE + 1];
+    memset(column_above, 0, sizeof(double) * size);
+    memset(column_slope, 0, sizeof(double) * size);
+    memset(column_steepest, 0, sizeof(float) * size);
+    for (int j = 0; column_levels && j < n; j++) {
+        lowest[j] = INFINITY;
+        for (int k = 0; k < column_levels; k++)
+            lowest[j] = fminf(lowest[j], column_level[(int64_t)k * n + j] - reach);
+    }
+    for (int i = 0; i < m; i++) {
+        const float *row = tile + i * ld, *level = row_level + (int64_t)i * row_levels;
+        int number = 0;
+        float least = INFINITY;
+        if (i % CHUNK == 0) memset(work, 0, sizeof(float) * 2 * size);
+        for (int k = 0; k < row_levels; k++) least = fminf(least, level[k] - reach);
+        for (int j = 0; j < n; j += WIDE) {
+            vf x = load(row + j), slope;
+            if (bits(x > least)) flagged[number++] = j;
+            if (!column_levels || !bits(x > load(lowest + j))) continue;
+            for (int k = 0; k < column_levels; k++) {
+                float *sum = work + (int64_t)k * n + j, *top = column_steepest + (int64_t)k * n + j;
+                store(sum, load(sum) + sigmoid(load(column_level + (int64_t)k * n + j), x, scale, &slope));
+                store(sum + size, load(sum + size) + slope);
+                store(top, larger(slope, load(top)));
+            }
+        }
+        for (int k = 0; k < row_levels; k++) {
+            vf above = all(0.0f), slopes = above, top = above, slope;
+            for (int f = 0; f < number; f++) {
+                above += sigmoid(all(level[k]), load(row + flagged[f]), scale, &slope);
+                slopes += slope, top = larger(slope, top);
+            }
+            row_above[(int64_t)i * row_levels + k] = total(above);
+            row_slope[(int64_t)i * row_levels + k] = total(slopes);
+            row_steepest[(int64_t)i * row_levels + k] = largest(top);
+        }
+        if (i % CHUNK == CHUNK - 1 || i == m - 1)
+            for (int64_t place = 0; place < size; place++)
+                column_above[place] += work[place], column_slope[place] += work[size + place];
+    }
+}
+
+/* Scores of each row in equal bins from `low` on, 1 / `inverse` wide; those outside go into the first and the last. */
+void cocos_histogram(const float *tile, int m, int n, int64_t ld, float low, float inverse, int bins, int64_t *count) {
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            float x = tile[i * ld + j];
+            if (x == -INFINITY) continue;
+            float place = (x - low) * inverse;
+            count[(int64_t)i * bins + (place < 0 ? 0 : place >= bins ? bins - 1 : (int)place)]++;
+        }
+}
+
+/* Counts of one score at a time: above `high`, and above `low`; the exponentials of those above the middle are added up. */
+INLINE void counted(vf x, vf low, vf limit, vf high, float scale, vi *certain, vi *possible, vf *mass) {
+    *certain -= x > high;
+    vi reached = x > low;
+    *possible -= reached;
+    if (mass && bits(reached)) *mass += (vf)((vi)power(larger(x * scale, all(-126.0f))) & (x > limit));
+}
+
+INLINE float lanes(vi x) {
+    int32_t sum = 0;
+    for (int k = 0; k < WIDE; k++) sum += x[k];
+    return (float)sum;
+}
+
+/* One small batch, n queries and n candidates of which the i-th match, held whole. The diagonal becomes -infinity. `out` is
+   (lines, 2, n), queries first. A softmax (kind 0) writes ten lines: contributing, uncertain, weight_above, weight_below,
+   weight_positive, push, pull, hardest_share, effective, participation; a hinge (kind 1) contributing and uncertain.
+   `room` is how far a score may be off, `loose` how far the logarithm of a sum may be. `work` holds 16 n floats. */
+void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float eps, float margin, float room, float loose,
+                 float *out, double *sums, float *work) {
+    float *own = work, *top = work + n, *low = work + 3 * n, *limit = work + 5 * n, *high = work + 7 * n;
+    float *spare = work + 9 * n, *count = work + 12 * n;
+    int lines = kind ? 2 : 10, size = 2 * n;
+    for (int i = 0; i < n; i++) own[i] = scores[i * ld + i], scores[i * ld + i] = -INFINITY;
+    if (!kind) {
+        memset(sums, 0, sizeof(double) * 3 * size);
+        strip(scores, n, n, ld, scale, 0, 0, 0, 0, 0, 1, 0, 1, sums, n, top, sums + 3 * n, top + n, spare);
+    }
+    for (int k = 0; k < size; k++) {
+        int i = k < n ? k : k - n;
+        limit[k] = own[i] - margin;
+        float width = room;
+        if (!kind) {
+            const double *sum = sums + (k < n ? i : 3 * n + i);
+            double whole = sum[0] + exp2f(own[i] * scale), most = exp2f(top[k] * scale);
+            limit[k] = log2f((float)(eps * whole)) / scale;
+            width += loose / scale;
+            float share = (float)(sum[0] / whole), part = (float)(sum[n] / sum[0]);
+            out[3 * size + k] = out[4 * size + k] = share;
+            out[5 * size + k] = out[6 * size + k] = share * scale * 0.69314718f;
+            out[7 * size + k] = (float)(most / sum[0]);
+            out[8 * size + k] = exp2f(log2f((float)sum[0]) - part);
+            out[9 * size + k] = (float)(sum[0] * sum[0] / sum[2 * n]);
+            out[2 * size + k] = (float)(1 / whole);
+        }
+        low[k] = limit[k] - width, high[k] = limit[k] + width;
+    }
+    memset(count, 0, sizeof(float) * 3 * n);
+    int32_t *certain = (int32_t *)count, *possible = certain + n;
+    float *mass = count + 2 * n;
+    for (int i = 0; i < n; i++) {
+        vi sure = (vi)all(0), may = sure;
+        vf held = all(0), a = all(low[i]), b = all(limit[i]), c = all(high[i]);
+        for (int j = 0; j < n; j += WIDE) {
+            vf x = load(scores + i * ld + j);
+            counted(x, a, b, c, scale, &sure, &may, kind ? 0 : &held);
+            vf more = all(0);
+            counted(x, load(low + n + j), load(limit + n + j), load(high + n + j), scale, (vi *)(certain + j),
+                    (vi *)(possible + j), kind ? 0 : &more);
+            if (!kind) store(mass + j, load(mass + j) + more);
+        }
+        out[i] = lanes(sure), out[size + i] = lanes(may);
+        if (!kind) out[2 * size + i] *= (float)total(held);
+    }
+    for (int j = 0; j < n; j++) {
+        out[n + j] = (float)certain[j], out[size + n + j] = (float)possible[j];
+        if (!kind) out[2 * size + n + j] *= mass[j];
+    }
+    for (int k = 0; k < size; k++) {
+        out[size + k] -= out[k];
+        if (lines > 2) out[3 * size + k] -= out[2 * size + k];
+    }
+}

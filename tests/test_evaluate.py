@@ -1,0 +1,551 @@
+"""Retrieval metrics against slow loops over sorted candidates, the published protocols, and numbers by hand."""
+
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, InputError, measures, results, retrieval, scores, tables
+from cocos.cli import app
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def ranked(score, positive, negative=None):
+    """Places of all positives of a small matrix, as the pass over the scores gives them."""
+    negative = ~positive if negative is None else negative
+    query, candidate = positive.nonzero(as_tuple=True)
+    gap = score[query] - score[query, candidate][:, None]
+    return SimpleNamespace(
+        query=query, above=((gap > 0) & negative[query]).sum(1), ties=((gap == 0) & negative[query]).sum(1)
+    )
+
+
+def loop(score, positive, negative=None, ks=(1, 5, 10)):
+    """The metrics from one sorted list of candidates a query; of equal scores negatives come first."""
+    negative = ~positive if negative is None else negative
+    found = {name: [] for name in ("first", "MRR", "mAP", "mAP@R", "R-precision", "tied")}
+    found |= {f"{kind}@{k}": [] for kind in ("R", "mAP") for k in ks}
+    for s, p, n in zip(score.tolist(), positive.tolist(), negative.tolist(), strict=True):
+        if not any(p):
+            continue
+        taking_part = [c for c in range(len(s)) if p[c] or n[c]]
+        hits = [p[c] for c in sorted(taking_part, key=lambda c: (-s[c], p[c]))]
+        total, rank = sum(hits), hits.index(True) + 1
+        precision = [sum(hits[: i + 1]) / (i + 1) if hit else 0 for i, hit in enumerate(hits)]
+        best = max(s[c] for c in taking_part if p[c])
+        found["first"].append(rank)
+        found["MRR"].append(1 / rank)
+        found["mAP"].append(sum(precision) / total)
+        found["mAP@R"].append(sum(precision[:total]) / total)
+        found["R-precision"].append(sum(hits[:total]) / total)
+        found["tied"].append(any(n[c] and s[c] == best for c in range(len(s))))
+        for k in ks:
+            found[f"R@{k}"].append(any(hits[:k]))
+            found[f"mAP@{k}"].append(sum(precision[:k]) / min(k, total))
+    first = found.pop("first")
+    means = {name: 100 * np.mean(values) for name, values in found.items()}
+    recalls = [100 * np.mean([rank <= k for rank in first]) for k in (1, 5, 10)]
+    ranks = {"median_rank": np.median(first), "mean_rank": np.mean(first), "average_recall": np.mean(recalls)}
+    return means | ranks
+
+
+def slow_precision_recall(score, positive, negative):
+    """Area under the steps of the precision-recall curve, threshold by threshold."""
+    area, before, total = 0, 0, int(positive.sum())
+    for threshold in sorted(set(score[positive].tolist()), reverse=True):
+        hits, wrong = (int(((score >= threshold) & mask).sum()) for mask in (positive, negative))
+        area += (hits - before) / total * hits / (hits + wrong)
+        before = hits
+    return 100 * area
+
+
+def cosines(query, candidate):
+    return scores.cosine(query.double(), candidate.double())
+
+
+@pytest.fixture(scope="module")
+def captions():
+    """Forty images with one to six captions each, in no order."""
+    generator = torch.Generator().manual_seed(2)
+    image = torch.randn(40, 12, generator=generator)
+    group = torch.randint(40, (90,), generator=generator)
+    group = torch.cat([group, torch.arange(40)])[torch.randperm(130, generator=generator)]
+    caption = image[group] + 1.5 * torch.randn(130, 12, generator=generator)
+    return Embeddings(image, caption, torch.arange(40) + 7, group + 7)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Ninety samples of seven classes, and one sample that is alone in its class."""
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.cat([torch.arange(89) % 7, torch.tensor([50])])
+    labels = labels[torch.randperm(90, generator=generator)]
+    centre = torch.randn(51, 8, generator=generator)
+    return Embeddings.labelled(centre[labels] + 1.2 * torch.randn(90, 8, generator=generator), labels)
+
+
+def values(data, direction, condition="without"):
+    """The metrics of the only fold."""
+    one = data.sel(distractors=condition, direction=direction).isel(fold=0)
+    return {name: one[name].item() for name in one if data[name].dims == ("distractors", "direction", "fold")}
+
+
+def assert_area(data, condition, expected):
+    """PR-AUC is what is expected."""
+    assert data["PR-AUC"].sel(distractors=condition).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_metrics_by_hand():
+    # query 0: negative .9, positive .8, positive .7, negative .1; query 1: positive .5 beside a negative of .5
+    score = torch.tensor([[0.9, 0.8, 0.7, 0.1], [0.1, 0.5, 0.5, 0.2]], dtype=torch.float64)
+    positive = torch.tensor([[False, True, True, False], [False, True, False, False]])
+    found = retrieval.metrics(ranked(score, positive), (1, 2))
+    assert found["R@1"] == 0 and found["R@2"] == 100
+    assert found["median_rank"] == found["mean_rank"] == 2
+    assert found["MRR"] == 50
+    assert found["mAP"] == pytest.approx(100 * ((1 / 2 + 2 / 3) / 2 + 1 / 2) / 2)
+    assert found["mAP@2"] == pytest.approx(100 * (1 / 2 / 2 + 1 / 2) / 2)
+    assert found["mAP@R"] == pytest.approx(100 * (1 / 2 / 2 + 0) / 2)
+    assert found["R-precision"] == pytest.approx(100 * (1 / 2 + 0) / 2)
+    assert found["tied"] == 50
+    assert retrieval.rsum(found, found) == pytest.approx(2 * (0 + 100 + 100))
+
+
+def test_r_precision_and_map_at_r_are_those_of_musgrave_et_al():
+    """Their section 3.2: ten relevant; all of the first ten, or only the first, or the last of them, are found."""
+    relevant, score = 10, -torch.arange(40, dtype=torch.float64)[None]
+
+    def of(*hits):
+        positive = torch.zeros(1, 40, dtype=torch.bool)
+        positive[0, list(hits)] = True
+        found = retrieval.metrics(ranked(score, positive))
+        return found["R-precision"], found["mAP@R"]
+
+    assert of(*range(relevant)) == (100, 100)
+    assert of(0, *range(20, 29)) == pytest.approx((10, 10))
+    assert of(9, *range(20, 29)) == pytest.approx((10, 1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("levels", [3, 20, 10**6])
+def test_metrics_are_those_of_sorted_candidates(seed, levels):
+    generator = torch.Generator().manual_seed(seed)
+    score = torch.randint(levels, (25, 30), generator=generator).double() / levels
+    positive = torch.rand(25, 30, generator=generator) < 0.12
+    negative = ~positive & (torch.rand(25, 30, generator=generator) < 0.9)
+    found = ranked(score, positive, negative)
+    shuffled = torch.randperm(len(found.query), generator=generator)
+    for order in (slice(None), shuffled):
+        given = SimpleNamespace(**{name: part[order] for name, part in vars(found).items()})
+        assert retrieval.metrics(given, (1, 5, 10)) == pytest.approx(loop(score, positive, negative))
+
+
+def test_collapsed_embeddings_find_nothing():
+    same = torch.ones(20, 4)
+    data = measures.evaluate(Embeddings(same, same), ks=(1, 19, 20))
+    for direction in ("i2t", "t2i"):
+        found = values(data, direction)
+        assert (found["R@1"], found["R@19"], found["R@20"], found["median_rank"], found["tied"]) == (0, 0, 100, 20, 100)
+    assert data["PR-AUC"].item() == pytest.approx(100 * 20 / 400)  # one threshold lets all pairs in
+    for width in (7, 64):  # products in float32 that are not exact
+        row = torch.randn(1, width, generator=torch.Generator().manual_seed(width))
+        data = measures.evaluate(Embeddings(row.repeat(20, 1), row.repeat(20, 1)))
+        assert data["R@1"].max() == 0 and data["PR-AUC"].item() == pytest.approx(100 * 20 / 400)
+    assert "the best positive of 100.00 % of the queries ties" in tables.plain(tables.evaluate(data))
+
+
+def test_both_directions_of_images_with_several_captions(captions):
+    data = measures.evaluate(captions, ks=(1, 3, 10))
+    score = cosines(captions.query, captions.candidate)
+    positive = captions.query_group[:, None] == captions.candidate_group
+    for direction, s, p in (("i2t", score, positive), ("t2i", score.T, positive.T)):
+        found = values(data, direction)
+        assert (found.pop("queries"), found.pop("candidates")) == tuple(s.shape)
+        assert found == pytest.approx(loop(s, p, ks=(1, 3, 10)))
+    both = [values(data, name)["average_recall"] for name in ("i2t", "t2i")]
+    assert data["rsum"].item() == pytest.approx(3 * sum(both))
+    assert_area(data, "without", slow_precision_recall(score, positive, ~positive))
+    assert data["left_out"].values.tolist() == data["unmatched"].values.tolist() == [0, 0]
+    assert "NMI" not in data and "with" not in data["distractors"]
+
+
+def published(images, texts):
+    """R@1, R@5, R@10, median and mean rank as VSE++ defines them: five captions an image, in rows, ranks from 0."""
+    score = (images @ texts.T).numpy()
+    order = np.argsort(-score, axis=1)
+    i2t = np.array([min(int(np.flatnonzero(row == 5 * i + j)[0]) for j in range(5)) for i, row in enumerate(order)])
+    order = np.argsort(-score.T, axis=1)
+    t2i = np.array([int(np.flatnonzero(row == t // 5)[0]) for t, row in enumerate(order)])
+    return [
+        (*(100 * (ranks < k).mean() for k in (1, 5, 10)), math.floor(np.median(ranks)) + 1, ranks.mean() + 1)
+        for ranks in (i2t, t2i)
+    ]
+
+
+def test_five_folds_are_the_1k_protocol_of_coco():
+    generator = torch.Generator().manual_seed(4)
+    images, group = torch.randn(100, 16, generator=generator, dtype=torch.float64), torch.arange(100)
+    texts = images.repeat_interleave(5, dim=0) + 2 * torch.randn(500, 16, generator=generator, dtype=torch.float64)
+    images, texts = (torch.nn.functional.normalize(side, dim=1) for side in (images, texts))
+    embeddings = Embeddings(images, texts, group, group.repeat_interleave(5))
+    names = ("R@1", "R@5", "R@10", "median_rank", "mean_rank")
+    whole = measures.evaluate(embeddings)
+    for direction, expected in zip(("i2t", "t2i"), published(images, texts), strict=True):
+        found = values(whole, direction)
+        assert [found[name] if "median" not in name else math.floor(found[name]) for name in names] == pytest.approx(
+            list(expected)
+        )
+    folds = measures.evaluate(embeddings, folds=5)
+    parts = [published(images[20 * i : 20 * i + 20], texts[100 * i : 100 * i + 100]) for i in range(5)]
+    summary = results.evaluated(folds)
+    for d, direction in enumerate(("i2t", "t2i")):
+        entry = summary["directions"][direction]
+        assert entry["candidates"] == {"mean": (100, 20)[d], "std": 0}
+        for n, name in enumerate(names):
+            if name != "median_rank":
+                each = [part[d][n] for part in parts]
+                assert entry[name] == pytest.approx({"mean": np.mean(each), "std": np.std(each)})
+    assert summary["rsum"]["mean"] == pytest.approx(
+        np.mean([sum(r[k] for r in part for k in range(3)) for part in parts])
+    )
+    assert "mean ± deviation over 5 folds" in tables.plain(tables.evaluate(folds))
+
+
+def test_folds_are_cut_in_order_of_first_appearance_and_cover_everything(captions):
+    group = captions.query_group.flip(0)
+    backwards = Embeddings(captions.query.flip(0), captions.candidate, group, captions.candidate_group)
+    data = measures.evaluate(backwards, folds=7)
+    assert data["queries"].sel(direction="i2t").values.ravel().tolist() == [6, 6, 6, 6, 6, 5, 5]
+    assert data["queries"].sel(direction="t2i").sum() == len(captions.candidate)
+    first = torch.isin(captions.candidate_group, group[:6])
+    alone = measures.evaluate(
+        Embeddings(backwards.query[:6], captions.candidate[first], group[:6], captions.candidate_group[first])
+    )
+    for direction in ("i2t", "t2i"):
+        one = data.sel(distractors="without", direction=direction, fold=0)
+        assert {name: one[name].item() for name in values(alone, direction)} == pytest.approx(values(alone, direction))
+
+
+def test_labelled_samples_never_find_themselves(classes):
+    data = measures.evaluate(classes)
+    score = cosines(classes.query, classes.query)
+    same = classes.query_group[:, None] == classes.query_group
+    positive = same & ~torch.eye(90, dtype=torch.bool)
+    found = values(data, "s2s")
+    assert (found.pop("queries"), found.pop("candidates"), data["left_out"].item()) == (89, 90, 1)
+    assert found == pytest.approx(loop(score, positive, ~same))
+    assert_area(data, "without", slow_precision_recall(score, positive, ~same))
+    assert "rsum" not in data
+    assert "s2s: 1 queries have no positive and are left out" in data.attrs["notes"]
+
+
+def test_labelled_metrics_are_those_of_pytorch_metric_learning(classes):
+    calculator = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+
+    def neighbours(query, k, reference, ref_includes_query):
+        score = cosines(query, reference)
+        if ref_includes_query:
+            score.fill_diagonal_(-torch.inf)
+        return score.topk(k, dim=1)
+
+    names = {
+        "precision_at_1": "R@1",
+        "r_precision": "R-precision",
+        "mean_average_precision_at_r": "mAP@R",
+        "mean_average_precision": "mAP",
+        "mean_reciprocal_rank": "MRR",
+    }
+    theirs = calculator.AccuracyCalculator(include=tuple(names), k=89, knn_func=neighbours).get_accuracy(
+        classes.query, classes.query_group
+    )
+    ours = values(measures.evaluate(classes), "s2s")
+    assert {name: ours[own] / 100 for name, own in names.items()} == pytest.approx(theirs)
+
+
+def test_proxies_of_absent_classes_are_distractors():
+    generator = torch.Generator().manual_seed(5)
+    proxies, labels = torch.randn(9, 6, generator=generator), torch.arange(60) % 4
+    proxy_labels = torch.tensor([0, 1, 2, 3, 0, 1, 8, 8, 9])
+    samples = proxies[labels] + torch.randn(60, 6, generator=generator)
+    data = measures.evaluate(Embeddings.labelled(samples, labels, proxies, proxy_labels), metric="euclidean")
+    score = scores.euclidean(samples.double(), proxies.double())
+    positive = labels[:, None] == proxy_labels
+    for condition, part in (("without", slice(0, 6)), ("with", slice(0, 9))):
+        found = values(data, "s2p", condition)
+        assert (found.pop("queries"), found.pop("candidates")) == (60, part.stop)
+        assert found == pytest.approx(loop(score[:, part], positive[:, part]))
+        assert_area(data, condition, slow_precision_recall(score[:, part], positive[:, part], ~positive[:, part]))
+    assert data["unmatched"].item() == 3 and 0 < data["NMI"].values[0, 0] < 100
+
+
+def test_rows_that_match_nothing_are_left_out_as_queries_and_distract_as_candidates(captions):
+    group = captions.candidate_group.clone()
+    group[group < 12] = 1  # captions of no image; images 7 to 11 lose theirs
+    lonely = Embeddings(captions.query, captions.candidate, captions.query_group, group)
+    data = measures.evaluate(lonely)
+    score = cosines(captions.query, captions.candidate)
+    positive = captions.query_group[:, None] == group
+    there = positive.any(dim=0)
+    assert data["left_out"].values.tolist() == data["unmatched"].values.tolist()[::-1] == [5, int((~there).sum())]
+    for direction, s, p in (("i2t", score, positive), ("t2i", score.T, positive.T)):
+        asking, known = p.any(dim=1), p.any(dim=0)
+        for condition, columns in (("without", known), ("with", torch.ones_like(known))):
+            found = values(data, direction, condition)
+            assert (found.pop("queries"), found.pop("candidates")) == (int(asking.sum()), int(columns.sum()))
+            assert found == pytest.approx(loop(s[asking][:, columns], p[asking][:, columns]))
+            if direction == "i2t":
+                area = slow_precision_recall(*(m[asking][:, columns] for m in (s, p, ~p)))
+                assert_area(data, condition, area)
+    text = tables.plain(tables.evaluate(data))
+    assert "i2t + distractors" in text and "t2i + distractors" in text
+    folds = measures.evaluate(lonely, folds=3)
+    assert folds["candidates"].sel(direction="i2t", distractors="with").values.tolist() == [
+        n + int((~there).sum()) for n in folds["candidates"].sel(direction="i2t", distractors="without").values
+    ]
+
+
+def test_distractors_of_another_file(captions):
+    more = torch.randn(25, 12, generator=torch.Generator().manual_seed(6))
+    plain = measures.evaluate(captions)
+    data = measures.evaluate(captions, distractors=Embeddings(more, more))
+    for direction in ("i2t", "t2i"):
+        assert values(data, direction) == values(plain, direction)
+    assert values(data, "t2i", "with") == values(plain, "t2i")
+    score = cosines(captions.query, torch.cat([captions.candidate, more]))
+    positive = torch.cat([captions.query_group[:, None] == captions.candidate_group, torch.zeros(40, 25) > 0], dim=1)
+    found = values(data, "i2t", "with")
+    assert (found.pop("queries"), found.pop("candidates")) == (40, 155)
+    assert found == pytest.approx(loop(score, positive))
+    assert found["mean_rank"] > values(plain, "i2t")["mean_rank"]
+    assert (data["rsum"].sel(distractors="with") <= data["rsum"].sel(distractors="without")).all()
+
+
+def test_distractors_of_a_labelled_set_leave_every_sample_out_of_its_own_candidates(classes):
+    more = torch.randn(25, 8, generator=torch.Generator().manual_seed(6))
+    samples = measures.evaluate(classes, distractors=Embeddings.labelled(more, torch.arange(25)))
+    score = cosines(classes.query, torch.cat([classes.query, more]))
+    same = torch.cat([classes.query_group[:, None] == classes.query_group, torch.zeros(90, 25) > 0], dim=1)
+    found = values(samples, "s2s", "with")
+    assert (found.pop("queries"), found.pop("candidates"), samples["left_out"].item()) == (89, 115, 1)
+    assert found == pytest.approx(loop(score, same & ~torch.eye(90, 115, dtype=torch.bool), ~same))
+    assert values(samples, "s2s") == values(measures.evaluate(classes), "s2s")
+
+
+def test_the_area_counts_pairs_that_tie_together():
+    score = torch.tensor([0.9, 0.5, 0.5, 0.1], dtype=torch.float64)
+    negatives = torch.tensor([0, 2, 2, 6])
+    # thresholds .9, .5, .1: precision 1/1, 3/5, 4/10 for recall 1/4, 2/4 more, 1/4 more
+    assert retrieval.average_precision(score, negatives) == pytest.approx(100 * (1 / 4 + 3 / 5 / 2 + 4 / 10 / 4))
+
+
+def test_nmi_is_that_of_the_table_of_both_partitions():
+    generator = np.random.default_rng(0)
+    for classes, clusters in ((2, 2), (5, 3), (4, 9)):
+        left, right = generator.integers(classes, size=50), generator.integers(clusters, size=50)
+        left[:20] = right[:20] % classes
+        shared = [[np.mean((left == a) & (right == b)) for b in set(right)] for a in set(left)]
+        rows, columns = np.sum(shared, axis=1), np.sum(shared, axis=0)
+        mutual = sum(
+            p * math.log(p / rows[i] / columns[j]) for i, row in enumerate(shared) for j, p in enumerate(row) if p
+        )
+        apart = -sum(p * math.log(p) for p in (*rows, *columns))
+        found = retrieval.nmi(torch.from_numpy(left * 10), torch.from_numpy(right - 4))
+        assert found == pytest.approx(100 * 2 * mutual / apart)
+    labels = torch.tensor([0, 0, 1, 1])
+    assert retrieval.nmi(labels, 1 - labels) == pytest.approx(100)
+    assert retrieval.nmi(labels, torch.tensor([0, 1, 0, 1])) == pytest.approx(0)
+    assert retrieval.nmi(labels, torch.zeros(4, dtype=torch.int64)) == pytest.approx(0)
+
+
+def test_k_means_is_that_of_scipy_from_the_same_start():
+    from scipy.cluster.vq import kmeans2
+
+    generator = torch.Generator().manual_seed(7)
+    vectors = torch.nn.functional.normalize(torch.randn(300, 5, generator=generator, dtype=torch.float64), dim=1)
+    starts = retrieval.kmeans_plus_plus(vectors, 12, seed=1)
+    _, labels = kmeans2(vectors.numpy(), starts.numpy(), minit="matrix", iter=100)
+    assert retrieval.kmeans(vectors, starts).tolist() == labels.tolist()
+    assert torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=1))
+    assert not torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=2))
+    assert len(starts.unique(dim=0)) == 12
+
+
+def test_an_empty_cluster_stays_and_equal_rows_are_no_fault():
+    vectors = torch.tensor([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]])
+    labels = retrieval.kmeans(vectors, torch.tensor([[0.0, 1.0], [5.0, 0.0], [99.0, 99.0]]))
+    assert labels.tolist() == [0, 0, 1]
+    assert retrieval.kmeans_plus_plus(torch.ones(5, 3), 3).tolist() == [[1.0] * 3] * 3
+
+
+def test_k_means_plus_plus_starts_in_every_far_cluster():
+    centres = 1000 * torch.eye(6)
+    vectors = centres.repeat(20, 1) + torch.randn(120, 6, generator=torch.Generator().manual_seed(8))
+    labels = torch.arange(120) % 6
+    for seed in range(5):
+        starts = retrieval.kmeans_plus_plus(vectors, 6, seed)
+        assert starts.argmax(dim=1).unique().tolist() == list(range(6))
+        assert retrieval.nmi(labels, retrieval.kmeans(vectors, starts)) == pytest.approx(100)
+
+
+def test_the_seed_is_that_of_the_clusters_only(classes):
+    first, again, other = (measures.evaluate(classes, seed=seed) for seed in (1, 1, 2))
+    assert first.identical(again)
+    assert first["NMI"].item() != other["NMI"].item()
+    assert first["mAP@R"].item() == other["mAP@R"].item()
+
+
+def test_a_checkpoint_is_evaluated_on_its_test_split():
+    frozen = cocos.demo.checkpoint()
+    data = measures.evaluate(frozen)
+    assert data.attrs["split"] == "test" and "split test, one of train, val, test" in data.attrs["notes"]
+    assert data.attrs["checkpoint_sha256"] == frozen.sha256
+    own = frozen.embed("test", "cpu")
+    positive = own.query_group[:, None] == own.candidate_group
+    found = values(data, "i2t")
+    assert (found.pop("queries"), found.pop("candidates")) == (358, 1790)
+    score = cosines(own.query, own.candidate)
+    gap = score[:, :, None] - score[positive].view(358, 1, 5)
+    beaten = ((gap >= -1e-12) & ~positive[:, :, None]).sum(dim=1)
+    assert found["R@1"] == pytest.approx(100 * (beaten.min(dim=1).values == 0).double().mean().item())
+    assert found["tied"] > 1  # some emoji share a caption
+    negatives = score[~positive].sort().values
+    at = score[positive].sort(descending=True).values
+    assert_area(data, "without", retrieval.average_precision(at, len(negatives) - torch.searchsorted(negatives, at)))
+
+
+@pytest.mark.parametrize(
+    ("splits", "asked", "taken", "note"),
+    [
+        (("train", "val", "test"), None, "test", "split test, one of train, val, test; --split takes another"),
+        (("train", "dev", "val"), None, "val", "split val, one of train, dev, val; --split takes another"),
+        (("train", "dev"), None, "dev", "split dev, one of train, dev; --split takes another"),
+        (("train", "odd"), None, "train", "split train, one of train, odd; --split takes another"),
+        ((), None, "train", "split train, the checkpoint names none; --split takes another"),
+        (("train", "test"), "train", "train", ""),
+    ],
+)
+def test_the_split_is_one_that_the_checkpoint_has(captions, splits, asked, taken, note):
+    encoded = []
+
+    def embedder(split, device, progress):
+        encoded.append(split)
+        return captions
+
+    frozen = cocos.Checkpoint(path="a.pt", sha256="0", format="own", contents={}, embedder=embedder, splits=splits)
+    data = measures.evaluate(frozen, split=asked)
+    assert encoded == [taken] == [data.attrs["split"]]
+    assert data.attrs["notes"] == note
+
+
+FAULTS = (
+    ({"ks": ()}, "k: none is given"),
+    ({"ks": (0, 1)}, "k: 0, expected whole numbers of at least 1"),
+    ({"ks": (1.5,)}, "k: 1.5, expected whole numbers"),
+    ({"folds": 0}, "folds: 0, expected a whole number of at least 1"),
+    ({"folds": 2.0}, "folds: 2.0, expected a whole number"),
+    ({"folds": 21}, "folds: 21, expected at most 20: each needs two of the 40 groups"),
+    ({"metric": "cosin"}, "unknown metric 'cosin': did you mean 'cosine'?"),
+    ({"seed": -1}, "seed: -1, expected at least 0"),
+    ({"distractors": Embeddings(torch.ones(3, 5), torch.ones(3, 5))}, "distractors have width 5 and the embeddings"),
+    ({"distractors": Embeddings(torch.ones(2, 12), torch.eye(2, 12) * 0)}, "distractors: zero vector in rows 0, 1"),
+    ({"distractors": torch.ones(3, 12)}, "embeddings: Tensor, expected cocos.Embeddings or a checkpoint"),
+)
+
+
+@pytest.mark.parametrize(("options", "sentence"), FAULTS, ids=[sentence[:24] for _, sentence in FAULTS])
+def test_bad_options_get_one_sentence(captions, options, sentence):
+    with pytest.raises(InputError) as caught:
+        measures.evaluate(captions, **options)
+    assert sentence in str(caught.value)
+
+
+def test_sets_without_a_positive_or_a_negative_are_refused():
+    side = torch.eye(4)
+    for groups, sentence in (
+        ((torch.arange(4), torch.arange(4) + 9), "no query has any positive"),
+        (
+            (torch.zeros(4, dtype=torch.int64),) * 2,
+            "no query has any negative: all queries with a positive are of one group",
+        ),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            measures.evaluate(Embeddings(side, side, *groups))
+    with pytest.raises(InputError, match="no query has any positive: every sample is the only one of its class"):
+        measures.evaluate(Embeddings.labelled(side, torch.arange(4)))
+    with pytest.raises(InputError, match="in one of the folds every sample is the only one"):
+        measures.evaluate(Embeddings.labelled(torch.eye(6), torch.tensor([0, 0, 1, 1, 2, 3])), folds=2)
+
+
+@pytest.fixture
+def files(tmp_path, captions):
+    arrays = {
+        name: getattr(captions, name).numpy() for name in ("query", "candidate", "query_group", "candidate_group")
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez(tmp_path / "more.npz", query=arrays["query"], candidate=arrays["query"][:, ::-1])
+    np.savez(tmp_path / "narrow.npz", query=arrays["query"][:, :5], candidate=arrays["query"][:, :5])
+    return tmp_path
+
+
+def test_the_command_prints_one_document(files, captions):
+    done = call(
+        "evaluate",
+        files / "a.npz",
+        "--k",
+        "1,20",
+        "--distractors",
+        files / "more.npz",
+        "--json",
+        "--out",
+        files / "a.nc",
+    )
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["k"] == [1, 20] and document["ties"] == "a negative that ties with a positive stands above it"
+    assert document["checkpoint"]["format"] == "embeddings" and document["split"] is None
+    saved = results.open_dataset(files / "a.nc")
+    assert results.evaluated(saved) == document
+    expected = measures.evaluate(captions, ks=(1, 20))
+    assert document["directions"]["t2i"]["R@20"]["mean"] == values(expected, "t2i")["R@20"]
+    assert document["directions"]["i2t"]["unmatched"] == document["directions"]["t2i"]["left_out"] == 40
+    with_distractors = document["with_distractors"]["directions"]["i2t"]
+    assert with_distractors["mean_rank"]["mean"] > document["directions"]["i2t"]["mean_rank"]["mean"]
+    assert "note: i2t: 40 candidates match no query (distractors)" in done.stderr
+    quiet = call("evaluate", files / "a.npz", "--quiet")
+    assert quiet.exit_code == 0 and quiet.stderr == ""
+    assert "R@1 " in quiet.stdout and "A negative that ties with a positive stands above it." in quiet.stdout
+    assert "ties with a positive stands above it" in call("evaluate", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--k", "0"), "k: 0, expected whole numbers of at least 1"),
+        (("--k", "one"), "--k 'one': write it as whole numbers, like 1,5,10"),
+        (("--k", ""), "--k '': write it as whole numbers"),
+        (("--folds", "30"), "folds: 30, expected at most 20"),
+        (("--split", "val"), "holds embeddings and has no splits"),
+        (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),
+        (("--distractors", "none.npz"), "there is no such file"),
+        (("--metric", "angle"), "unknown metric 'angle'"),
+        (("--out", "a.txt"), "suffix '.txt', expected .nc"),
+    ],
+)
+def test_bad_arguments_get_one_sentence(files, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(files)
+    done = call("evaluate", "a.npz", "--json", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_unknown_split_of_a_checkpoint_is_named():
+    done = call("evaluate", cocos.demo.checkpoint().path, "--split", "tst")
+    assert done.exit_code == 2 and "'tst': did you mean 'test'?" in done.stderr

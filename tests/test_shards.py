@@ -1,0 +1,287 @@
+"""Several processes give the numbers of one, and end together: torchrun as a user meets it, gloo on a CPU."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+import cocos
+from cocos import cli, measures, results, shards
+from cocos.errors import InputError
+from cocos.shards import World
+
+LIMIT = 60  # seconds: a run that fails must end by itself
+LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+ELASTIC = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FORCE_COLOR", "TTY_COMPATIBLE")
+PLAIN = {k: v for k, v in os.environ.items() if k not in ELASTIC} | {"OMP_NUM_THREADS": "1"}
+
+
+def torchrun(processes, *arguments, cwd):
+    """Several processes of one command; (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        [*LAUNCH, f"--nproc-per-node={processes}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=PLAIN,
+        check=False,
+        timeout=LIMIT,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def said(stderr):
+    """The command's sentences, without what torchrun says."""
+    return [line for line in stderr.splitlines() if line.startswith("cocos: ")]
+
+
+def sides():
+    """50 images with 5 captions each, around them."""
+    generator = np.random.default_rng(3)
+    image = generator.normal(size=(50, 8)).astype(np.float32)
+    group = np.repeat(np.arange(50), 5)
+    caption = image[group] + 0.8 * generator.normal(size=(250, 8)).astype(np.float32)
+    return {"query": image, "candidate": caption, "query_group": np.arange(50), "candidate_group": group}
+
+
+def runs():
+    """Datasets of runs that differ in their sides, coupling, dtype, and number and size of batches."""
+    two = cocos.Embeddings(*sides().values())
+    labelled = cocos.Embeddings.labelled(two.candidate, two.candidate_group)
+    proxies = cocos.Embeddings(two.candidate, two.query, two.candidate_group, two.query_group, directions=("s2p",))
+    yield "many batches", measures.count(two, "ntxent", batch_size=32)
+    yield "two batches", measures.count(two, "smoothap", batch_size=25)
+    yield "one batch", measures.count(two, "ce_softmax", batch_size=250)
+    yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
+    yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
+
+
+def in_one_of_several(folder):
+    """What each process of the test below does."""
+    here = shards.join("cpu")
+    assert here == shards.world() == shards.launched() and here.size == 3
+    assert torch.distributed.get_backend() == "gloo"
+    own = {"rank": here.rank, "ones": [torch.ones(here.rank, dtype=torch.bool)], "nan": torch.tensor([0.1, np.nan])[1:]}
+    for rank, other in enumerate(shards.gather(own)):
+        assert other["rank"] == rank
+        assert torch.equal(other["ones"][0], torch.ones(rank, dtype=torch.bool))
+        assert other["nan"].shape == (1,) and other["nan"].isnan().all()
+    for name, data in runs():
+        if shards.first():
+            results.save(data, folder / f"{name}.nc")
+    generator = torch.Generator().manual_seed(here.rank)  # encoders that are not seeded alike
+    other = torch.randn(50, 8, generator=generator)
+    with pytest.raises(InputError, match="the embeddings of ranks 0 and 1 differ"):
+        measures.count(cocos.Embeddings(other, other + 0.1, torch.arange(50), torch.arange(50)))
+    shards.close()
+    assert shards.world() == World(0, 1) and shards.gather("me") == ["me"]
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """No launcher has set anything."""
+    for name in ELASTIC:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of embeddings, and losses that fail in one of two processes."""
+    folder = tmp_path_factory.mktemp("shards")
+    np.savez(folder / "a.npz", **sides())
+    (folder / "mine.py").write_text(LOSSES)
+    return folder
+
+
+LOSSES = """
+import os
+import signal
+
+
+def raises(scores, positive, negative):
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("no more of this")
+    return scores.masked_fill(~negative, -10).logsumexp(dim=1) - (scores * positive).sum(dim=1)
+
+
+def is_killed(scores, positive, negative):
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return scores.masked_fill(~negative, -10).logsumexp(dim=1) - (scores * positive).sum(dim=1)
+"""
+
+
+def test_three_processes_count_what_one_counts(alone, tmp_path):
+    code, out, err = torchrun(3, __file__, tmp_path, cwd=tmp_path)
+    assert (code, out) == (0, ""), err
+    batches = []
+    for name, expected in runs():
+        xr.testing.assert_identical(results.open_dataset(tmp_path / f"{name}.nc"), saved(expected, tmp_path))
+        batches.append(expected.sizes["batch"])
+    assert min(batches) == 1 and max(batches) > 6 and {size % 3 for size in batches} == {0, 1, 2}
+
+
+def saved(data, folder):
+    """A Dataset as its file gives it back."""
+    return results.open_dataset(results.save(data, folder / "one.nc"))
+
+
+def test_the_command_prints_and_writes_once(alone, folder):
+    one, two = folder / "one.nc", folder / "two.nc"
+    alone.chdir(folder)
+    options = ["count", "a.npz", "--loss", "ntxent", "--batch-size", "32", "--json", "--out"]
+    expected = CliRunner().invoke(cli.app, [*options, str(one)])
+    code, out, err = torchrun(2, "-m", "cocos", *options, two, cwd=folder)
+    assert (code, said(err)) == (0, []), err
+    assert out == expected.stdout and json.loads(out)["batches"] == 8
+    assert err.count(f"wrote {two}") == err.count("a.npz (embeddings): loss ntxent") == 1
+    xr.testing.assert_identical(results.open_dataset(two), results.open_dataset(one))
+    assert not list(folder.glob(".cocos-*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--loss", "ntxnt"], "cocos: unknown loss 'ntxnt': did you mean 'ntxent'?"),
+        (["--batch-size", "many"], "Error: Invalid value for '--batch-size'"),
+    ],
+)
+def test_what_all_ranks_find_alike_is_said_once(folder, arguments, sentence):
+    code, out, err = torchrun(
+        2, "-m", "cocos", "count", "a.npz", *arguments, "--json", "--out", folder / "no.nc", cwd=folder
+    )
+    assert (code, out) == (1, "")
+    assert err.count(sentence) == 1 and "rank 1:" not in err
+    assert not (folder / "no.nc").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentences"),
+    [
+        ("raises", ["cocos: rank 1: mine.py:raises", "no more of this"]),
+        ("is_killed", ["Signal 9 (SIGKILL)"]),  # torchrun's own word
+    ],
+)
+def test_a_rank_that_fails_stops_the_run(folder, loss, sentences):
+    start = time.monotonic()
+    options = ["--loss", f"mine.py:{loss}", "--batch-size", 32, "--out", folder / "no.nc"]
+    code, out, err = torchrun(2, "-m", "cocos", "count", "a.npz", *options, cwd=folder)
+    assert time.monotonic() - start < LIMIT
+    assert (code, out) == (1, ""), err
+    assert all(err.count(sentence) == 1 for sentence in sentences), err
+    assert len(said(err)) == sum(sentence.startswith("cocos") for sentence in sentences)
+    assert not (folder / "no.nc").exists() and not list(folder.glob(".cocos-*"))
+
+
+def test_one_process_is_alone(alone):
+    assert shards.join() == shards.world() == World(0, 1) and shards.first()
+    assert not torch.distributed.is_initialized()
+    assert shards.mine("abc") == ["a", "b", "c"] and shards.collect(["a"]) == ["a"]
+    value = {"x": [torch.eye(2), (1, torch.tensor(True))]}
+    (found,) = shards.gather(value)
+    assert torch.equal(found["x"][0], torch.eye(2)) and found["x"][1] == (1, torch.tensor(True))
+    shards.alike("nothing", torch.eye(2))
+    assert shards.turn() == ""
+    shards.close()
+    alone.setenv("WORLD_SIZE", "1")
+    alone.setenv("RANK", "0")
+    assert shards.join() == World(0, 1) and not torch.distributed.is_initialized()
+
+
+def test_who_does_not_join_is_alone(alone):
+    """A training script under torchrun may count on one rank only: it must not wait for the others."""
+    for name, value in zip(ELASTIC[:5], ("1", "2", "1", "localhost", "29500"), strict=True):
+        alone.setenv(name, value)
+    assert shards.launched() == World(1, 2)
+    assert shards.world() == World(0, 1) and shards.first()
+    assert shards.mine([1, 2, 3]) == [1, 2, 3] and shards.gather(5) == [5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("number", [0, 1, 4, 9])
+def test_shares_are_apart_and_come_back_in_order(monkeypatch, size, number):
+    items, shares = list(range(number)), []
+    for rank in range(size):
+        monkeypatch.setattr(shards, "world", lambda rank=rank: World(rank, size))
+        shares.append(shards.mine(items))
+    assert sorted(sum(shares, [])) == items
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    monkeypatch.setattr(shards, "gather", lambda value: shares)
+    assert shards.collect(shares[-1]) == items
+
+
+WRONG = {
+    "no size": ({"RANK": "0"}, "WORLD_SIZE is missing, expected a whole number from 1"),
+    "no rank": ({"WORLD_SIZE": "2"}, "RANK is missing, expected a whole number from 0 to 1"),
+    "rank too large": ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK is '2', expected a whole number from 0 to 1"),
+    "no number": ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK is '-1', expected a whole number from 0 to 1"),
+    "no processes": ({"WORLD_SIZE": "0", "RANK": "0"}, "WORLD_SIZE is '0', expected a whole number from 1"),
+    "no port": ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"}, "MASTER_PORT is missing"),
+    "no host": ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "29500"}, "MASTER_ADDR is missing"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_environment_that_is_not_whole_is_refused(alone, folder, name):
+    environment, sentence = WRONG[name]
+    for key, value in environment.items():
+        alone.setenv(key, value)
+    done = CliRunner().invoke(cli.app, ["count", str(folder / "a.npz")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_other_commands_are_not_repeated_by_every_rank(alone):
+    alone.setenv("WORLD_SIZE", "2")
+    alone.setenv("RANK", "0")
+    alone.setenv("MASTER_ADDR", "localhost")
+    alone.setenv("MASTER_PORT", "29500")
+    done = CliRunner().invoke(cli.app, ["losses"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "2 processes: only cocos count shares its work" in done.stderr
+
+
+def test_processes_that_do_not_come_are_not_waited_for_forever(alone, tmp_path):
+    """Rank 1 of 2 and no rank 0: nobody listens at its port."""
+    for name, value in zip(ELASTIC[:5], ("1", "2", "1", "localhost", "1"), strict=True):
+        alone.setenv(name, value)
+    alone.setattr(shards, "MEETING", timedelta(seconds=1))
+    with pytest.raises(InputError, match="2 processes should meet at localhost:1 and did not"):
+        shards.join("cpu")
+    assert shards.world() == World(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"),
+    [
+        ("cpu", 2, None),
+        ("auto", 0, None),
+        ("cuda", 2, 1),
+        (None, 2, 1),
+        ("cuda", 1, "process 2 of this machine finds 1 GPUs"),
+        ("cuda:0", 2, "device: 'cuda:0', but each process takes a GPU of its own"),
+    ],
+)
+def test_each_process_takes_a_gpu_of_its_own(alone, device, gpus, expected):
+    alone.setenv("LOCAL_RANK", "1")
+    alone.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    alone.setattr(torch.cuda, "device_count", lambda: gpus)
+    if not isinstance(expected, str):
+        assert shards._own_gpu(device) == expected
+        return
+    with pytest.raises(InputError, match=expected):
+        shards._own_gpu(device)
+
+
+if __name__ == "__main__":
+    in_one_of_several(Path(sys.argv[1]))
