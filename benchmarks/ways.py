@@ -11,6 +11,7 @@ from benchmarks.cases import Reading, Row
 from benchmarks.published import COUNTERS
 from cocos import losses, readers, sweep
 from cocos.batches import Batch
+from cocos.dense import Dense
 from cocos.embeddings import Embeddings
 
 __all__ = ["autograd", "loss_of", "metric", "prepare", "reader"]
@@ -63,7 +64,7 @@ def _bare(view: sweep.View) -> Callable[[], None]:
         for left in blocks[0]:
             for right in blocks[1]:
                 inside = out[: len(left), : len(right)]
-                sweep._product(left, right, inside)[1](left, right, inside)
+                sweep.multiply(left, right, inside)
 
     return run
 
@@ -127,13 +128,9 @@ def prepare(
         LookupError: the pass has no reader for it.
         ModuleNotFoundError: pytorch-metric-learning is not installed.
     """
-    if row.way in {"bare", "run"}:
-        views = [sweep.view(embeddings, batch, metric=kind) for batch in batches]
-        if row.way == "bare":
-            bare = [_bare(view) for view in views]
-            return lambda: [run() for run in bare]
-        wanted = [reader(each) for each in row.readings]
-        return lambda: [sweep.run(view, wanted, tile=tile) for view in views]
+    if row.way == "bare":
+        bare = [_bare(sweep.view(embeddings, batch, metric=kind)) for batch in batches]
+        return lambda: [run() for run in bare]
     if row.way == "pass":
         wanted = [reader(each) for each in row.readings]
         return lambda: [sweep.run(sweep.view(embeddings, b, metric=kind), wanted, tile=tile) for b in batches]
@@ -141,6 +138,9 @@ def prepare(
     if row.way == "mm":
         return lambda: [_mm(part.query, part.candidate) for part in parts]
     (reading,) = row.readings
+    if row.way == "dense":
+        count = Dense(loss_of(reading), reading.eps)
+        return lambda: [[count(part.query, part.candidate)] for part in parts]
     if row.way == "autograd":
         temperature = loss_of(reading).temperature
         return lambda: [autograd(part.query, part.candidate, temperature) for part in parts]

@@ -33,6 +33,7 @@ __all__ = [
     "View",
     "bare",
     "fits",
+    "multiply",
     "product_name",
     "run",
     "tile_of",
@@ -294,6 +295,10 @@ class View:
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         """`positives` with their scores in float64; kept where they are few."""
         key = (direction, start, stop)
+        turned = self._scored.get((0, 0, len(self.sides[0])))
+        if direction == 1 and stop - start == len(self.sides[1]) and turned:
+            order = turned[1].argsort(stable=True)
+            return turned[1][order], turned[0][order], turned[2][order]
         if key not in self._scored:
             query, other = self.positives(direction, start, stop)
             places = (query + start, other) if direction == 0 else (other, query + start)
@@ -417,8 +422,8 @@ def view(
     largest = (made.sides[0].longest + made.sides[1].longest) ** 2
     if product != "float64" and not largest < LARGEST:
         raise InputError(
-            f"{metric} scores of these embeddings may reach {largest:.1e}, beyond the range of float32; choose the dtype "
-            "float64"
+            f"{metric} scores of these embeddings may reach {largest:.1e}, beyond the range of float32; choose "
+            "the dtype float64"
         )
     return made
 
@@ -464,6 +469,11 @@ def _product(left: Tensor, right: Tensor, out: Tensor) -> tuple[str, Callable]:
             if needed["1x1 convolution"] < GAIN * needed["torch.mm"]:
                 _chosen[key] = ("1x1 convolution", _convolution)
     return _chosen[key]
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Put left @ right.T into `out`, by the fastest product there is."""
+    _product(left, right, out)[1](left, right, out)
 
 
 def product_name(view: View) -> str:
@@ -533,7 +543,7 @@ def tiles_of(view: View, tile: tuple[int, int], part: range) -> Iterator[tuple[T
                 block = right[c - begin : d - begin]
                 scored = buffer[: b - a, : -(-(d - c) // tiles.PAD) * tiles.PAD]
                 inside = scored[:, : d - c]
-                _product(left, block, inside)[1](left, block, inside)
+                multiply(left, block, inside)
                 scored[:, d - c :] = -torch.inf
                 if view.metric == "euclidean":
                     tiles.distances(scored)
@@ -592,4 +602,4 @@ def bare(view: View, tile: tuple[int, int] | None = None) -> None:
     for left in blocks[0]:
         for right in blocks[1]:
             inside = out[: len(left), : len(right)]
-            _product(left, right, inside)[1](left, right, inside)
+            multiply(left, right, inside)

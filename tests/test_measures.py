@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, plots, results, scores, tables
+from cocos import Embeddings, InputError, losses, measures, plots, results, scores, sweep, tables
 from cocos.batches import Batch, plan
 from cocos.measures import _weighing
 
@@ -79,6 +79,55 @@ def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     blocks = measures.count(embeddings, name, batch_size=64)
     np.testing.assert_array_equal(blocks["contributing"], whole["contributing"])
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
+
+
+VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm", "snm", "supcon", "triplet_squared")
+
+
+@pytest.mark.parametrize("name", VISITED)
+@pytest.mark.parametrize("options", [{"sample": "groups"}, {"sample": "pairs"}, {"same_group": "negative"}])
+def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings, monkeypatch, name, options):
+    held = measures.count(embeddings, name, batch_size=30, **options)
+    monkeypatch.setattr(_weighing, "LARGE", 0)
+    monkeypatch.setattr(sweep, "tile_of", lambda view: (16, 32))
+    visited = measures.count(embeddings, name, batch_size=30, **options)
+    assert visited.attrs["dtype"] == "float32" and "visited once" in visited.attrs["notes"]
+    assert (visited["uncertain"].fillna(0) == 0).all()
+    np.testing.assert_array_equal(visited["contributing"], held["contributing"])
+    np.testing.assert_array_equal(visited["query_index"], held["query_index"])
+    for key in set(held.data_vars) - {"contributing", "query_index"}:
+        if visited[key].isnull().all() and not held[key].isnull().all():
+            assert key.removesuffix("_per_query") in {"n90", "effective", "participation", "hardest_share"}
+            assert key.removesuffix("_per_query") in visited.attrs["notes"]
+        else:
+            np.testing.assert_allclose(visited[key], held[key], rtol=2e-4, atol=1e-4, err_msg=key)
+
+
+def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embeddings, monkeypatch):
+    every = measures.count(embeddings, "ntxent", batch_size="all")
+    assert every.sizes["batch"] == 1 and "above" not in every.attrs["notes"]
+    xr.testing.assert_identical(every, measures.count(embeddings, "ntxent", batch_size=len(embeddings.candidate)))
+    monkeypatch.setattr(_weighing, "LARGE", 0)
+    held = measures.count(embeddings, "multi_similarity", batch_size="all")
+    assert held.attrs["dtype"] == "float64" and not held["n90"].isnull().any()
+    monkeypatch.setattr(_weighing, "ARRAYS", 10**9)
+    with pytest.raises(InputError, match="proxy_anchor couples the queries of a batch, so its .* scores must be held"):
+        measures.count(embeddings, "proxy_anchor", batch_size="all")
+
+
+@pytest.mark.parametrize("large", [0, 10**9])
+@pytest.mark.parametrize("options", [{"sample": "groups", "batch_size": "all"}, {"batch_size": 16}])
+def test_metrics_beside_counts_are_those_of_evaluate(embeddings, monkeypatch, large, options):
+    monkeypatch.setattr(_weighing, "LARGE", large)
+    data = measures.count(embeddings, "ntxent", metrics=True, **options)
+    right = measures.evaluate(embeddings).sel(distractors="without").isel(fold=0)
+    for name in ("R@1", "R@5", "mAP", "mAP@R", "median_rank", "MRR"):
+        np.testing.assert_allclose(data[name], right[name], rtol=1e-12)
+    assert data["rsum"].item() == pytest.approx(right["rsum"].item())
+    assert data["PR-AUC"].item() == pytest.approx(right["PR-AUC"].item())
+    summary = results.summary(data)["metrics"]
+    assert summary["directions"]["t2i"]["R@1"] == data["R@1"].sel(direction="t2i").item()
+    assert "metrics" not in results.summary(measures.count(embeddings, "ntxent", **options))
 
 
 def test_a_seed_means_the_same_numbers(embeddings):

@@ -51,7 +51,7 @@ class LinearSoftmax:
 
     @property
     def softmax_scale(self) -> float | None:
-        """λ of Σ exp(λ s), through which alone the negatives of a query enter; None with smoothing, which adds to each."""
+        """λ of Σ exp(λ s), through which alone the negatives enter; None with smoothing, which adds to each."""
         return None if self.smoothing else 1.0
 
     def _shift(self, pairs: Pairs) -> Tensor:

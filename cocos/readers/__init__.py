@@ -2,12 +2,14 @@
 
 A reader of a loss gives, for each direction, a dict of (queries,) tensors in the order of the batch: `contributing`,
 `uncertain` (candidates that may fall on either side of eps: the count is within that many), `weight_above`,
-`weight_below`, `weight_positive`, `push`, `pull`, `hardest_share`, `negatives`, and where they were asked for and can be
-had from one pass, `effective` and `participation`; as in `cocos.statistics`.
+`weight_below`, `weight_positive`, `push`, `pull`, `hardest_share`, `negatives`, and where they were asked for and can
+be had from one pass, `effective` and `participation`; as in `cocos.statistics`.
 """
 
+import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
 
 from cocos.readers._held import Held
 from cocos.readers.histogram import Histogram
@@ -37,8 +39,12 @@ def has(loss) -> bool:
 
 
 def _own(loss, eps: float, *, spread: bool) -> Reader | None:
-    for module in pkgutil.iter_modules(__path__):
-        reads = getattr(importlib.import_module(f"{__name__}.{module.name}"), "reads", None)
-        if reads and (reader := reads(loss, eps, spread=spread)) is not None:
-            return reader
-    return None
+    found = (reads(loss, eps, spread=spread) for reads in _shelf())
+    return next((reader for reader in found if reader is not None), None)
+
+
+@functools.cache
+def _shelf() -> tuple[Callable, ...]:
+    """The functions `reads` of all files."""
+    modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
+    return tuple(module.reads for module in modules if hasattr(module, "reads"))

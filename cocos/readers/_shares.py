@@ -174,6 +174,8 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         ends = [
             torch.where(limit.isfinite(), limit + sign * width, never) if k in spilled else never for sign in (-1, 1)
         ]
+        if state.floor is not None:
+            ends = [end.clamp(min=state.floor) for end in ends]
         limits.append(tuple(end.to(view.dtype) for end in ends))
         references.append(torch.where(logarithm.isfinite(), logarithm.ceil(), 0).to(view.dtype))
     second = sweep.run(view, [_Recount(state, limits, references)])[0]
@@ -188,6 +190,11 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         query = (row if k == 0 else other)[mine].long()
         excess = (share.log2() - logarithm - math.log2(eps))[query] + score[mine] * state.scale
         above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)
+        if state.floor is not None:  # what was kept of the pairs at or below the floor
+            more, its = state.inside[k]
+            query = torch.cat([query, more])
+            excess = torch.cat([excess, (share.log2() - logarithm - math.log2(eps))[more] + its * state.scale])
+            above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)
         number = second.number[k] + torch.bincount(query[above], minlength=len(share))
         mass = second.mass[k][0] * (share.log2() - logarithm + references[k].double()).exp2()
         mass = torch.where(share > 0, mass, 0)

@@ -19,6 +19,7 @@ __all__ = ["CrossExample", "reads"]
 
 SAMPLED = 2**14  # pairs that the sum is guessed from
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
+LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
 KEPT = 2**21  # pairs about the last one kept that are noted
 DEVIATIONS = 5  # how sure the guess is of where the last one kept lies
 CUTS = 256  # parts that a bracket with too many pairs in it is cut into
@@ -83,8 +84,8 @@ class CrossExample:
     """Counts and sums of Cross-Example Softmax. Every positive pair pushes every negative pair of the batch.
 
     With mining, the pairs that are kept are those above a score that a sample of pairs brackets: pairs above the
-    bracket are summed at once, those inside it noted, and the last one kept is found among them when all have been seen. Where
-    the bracket missed it, the pass is made again with another.
+    bracket are summed at once, those inside it noted, and the last one kept is found among them when all have been
+    seen. Where the bracket missed it, the pass is made again with another.
 
     Args:
         loss: Cross-Example Softmax, or its negative mining.
@@ -102,6 +103,8 @@ class CrossExample:
         self.negatives = int(number)
         self.keep = max(1, math.floor(self.fraction * self.negatives + 1e-9))
         self.bracket, self.whole = None, -math.inf
+        if self.keep < self.negatives:
+            self.eps = max(self.eps, LEAST)
         if self.keep < self.negatives or self.negatives > SAMPLED:
             self._guess()
         self._start()
@@ -182,7 +185,10 @@ class CrossExample:
         place = int((bins < self.keep).sum())  # bins from the top, the last one kept in this one
         width = (high - low) / CUTS
         sure = 4 * float(self.view.slack(high))
-        self.bracket = (high - (place + 1) * width - sure, high - place * width + sure)
+        self.bracket = (  # the first and the last bin hold what is outside of the bracket as well
+            -math.inf if place == CUTS - 1 else high - (place + 1) * width - sure,
+            math.inf if place == 0 else high - place * width + sure,
+        )
 
     def _mined(self) -> bool:
         """Take in the noted pairs that are kept; False if the last one kept is not among them, with a new bracket.
@@ -229,6 +235,7 @@ class CrossExample:
             for line, values in enumerate((mass, mass * shifted, mass.square())):
                 sums.total[line].index_add_(0, query, values)
             torch.maximum(sums.top, top, out=sums.top)
+            state.inside.append((query, exact[order]))
             survivors = state.survivors[direction]
             survivors.above(high)
             limit = state.limits(direction)

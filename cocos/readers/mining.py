@@ -22,7 +22,7 @@ WIDER = 3  # roundings of a score by which the brackets are made wider before th
 SURE = 2  # roundings by which scores of one order in the tiles may have the other one
 NARROW = 16  # roundings: a bracket is not made narrower than this
 PASSES = 4  # that may go into the brackets
-HELD = 2**20  # scores in float64 that are held at once
+HELD = 2**18  # scores in float64 that are held at once
 MAGNITUDE = 2**31 - 1  # all bits of a float32 number save its sign
 
 

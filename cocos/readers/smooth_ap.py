@@ -120,12 +120,16 @@ class Sigmoids:
                 query, candidate = places if direction == 0 else places[::-1]
                 self.lists[direction].append((query[mine], candidate[mine], level_at[mine].long(), score[mine]))
 
+    def _least(self, direction: int, where: slice, whole: Tensor) -> Tensor:
+        """Slopes above which a negative may count, from the ranks as far as they are known, (n, K)."""
+        number = self.there[direction][where].sum(dim=1, keepdim=True)
+        return SLACK * self.eps * whole.square() / (number * self.rank[direction][where]).clamp(min=1e-300)
+
     def _band(self, direction: int, where: slice, steepest: Tensor) -> Tensor:
         """Half the width of the band of scores about each positive that may count, 0 for none in this tile."""
         rank = self.rank[direction][where]
         whole = rank + self.above[direction][where] + (self.part[0][where] if direction else 0)
-        number = self.there[direction][where].sum(dim=1, keepdim=True)
-        least = SLACK * self.eps * whole.square() / (number * rank).clamp(min=1e-300)
+        least = self._least(direction, where, whole)
         root = (1 - 4 * least).clamp(min=0).sqrt()
         band = self.temperature * torch.log((1 + root) / (1 - root).clamp(min=1e-15))
         return torch.where(self.there[direction][where] & (least < 0.25) & (steepest > SLACK * least), band, 0)
@@ -175,6 +179,10 @@ class Sigmoids:
         number = len(side)
         score, there, rank = self.score[direction], self.there[direction], self.rank[direction]
         query, candidate, level, rounded = self._survivors(direction)
+        steepness = self._sigmoid(rounded.double() - score[query, level])
+        least = self._least(direction, slice(None), rank + self.above[direction])
+        kept = steepness * (1 - steepness) > least[query, level]  # so that it is the same whatever was known when
+        query, candidate, level, rounded = (each[kept] for each in (query, candidate, level, rounded))
         exact = view.exact(*((query, candidate) if direction == 0 else (candidate, query)))
         above, slope = self.above[direction], self.slope[direction]
         own = score[query, level]

@@ -1,0 +1,834 @@
+"""The single pass against dense float64: every reader on every kind of input, whatever the tile, kernel, product."""
+
+import functools
+import math
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from cocos import losses, readers, scores, statistics, sweep, tiles, weights
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.losses.ce_nm import CrossExampleNegativeMining
+from cocos.readers import _exponentials, _shares, cross_example
+from cocos.readers._exponentials import Survivors
+from cocos.tiles import _build
+
+TILE = (96, 112)  # divides none of the inputs
+ROUNDING = 4e-7  # of a float32 score: a few times what was measured, as performance.md has it (3e-7)
+SUMS = 1e-5  # relative error of float32 exponentials and their sums
+TIE = 1e-9  # relative difference of a share and eps below which float64 sums, in any order, need not agree
+FAR = 1e-6  # share of all the candidates that a reader leaves out as too far
+SECTION_7 = (  # of performance.md
+    "random",
+    "clustered",
+    "near duplicates",
+    "exact duplicates",
+    "collapsed",
+    "nearly collapsed",
+    "ascending",
+    "descending",
+    "ascending both ways",
+    "any length",
+    "raw",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """A set of rows, and how they are seen."""
+
+    embeddings: Embeddings
+    batch: Batch | None = None
+    same_group: str = "ignore"
+
+    def seen(self, metric):
+        """The rows; in one direction where the metric is not the same from the other side."""
+        both = metric != "cosine_dot"
+        return self.embeddings if both else replace(self.embeddings, directions=self.embeddings.directions[:1])
+
+    def view(self, metric="cosine", product="float32"):
+        rows = self.seen(metric)
+        return sweep.view(rows, self.batch, metric=metric, same_group=self.same_group, product=product)
+
+    def pairs(self, metric="cosine"):
+        """Dense scores in float64, as the queries of each direction see them."""
+        return dense(self, metric)
+
+
+@functools.cache
+def dense(given, metric):
+    sides = [(given.seen(metric), given.batch)]
+    if len(given.seen(metric).directions) == 2:
+        sides.append((given.embeddings.flip(), given.batch and given.batch.flip()))
+    return [
+        scores.pairs(rows.to(dtype=torch.float64), batch, metric=metric, same_group=given.same_group)
+        for rows, batch in sides
+    ]
+
+
+def drawn(number, width, seed=0):
+    return torch.randn(number, width, generator=torch.Generator().manual_seed(seed))
+
+
+def near(centre, noise, seed):
+    """Unit vectors about others; with a noise of 2 their cosines are about 0.45."""
+    return normalize(centre + noise * normalize(drawn(*centre.shape, seed), dim=1), dim=1)
+
+
+def pairs_of(number, width):
+    query = normalize(drawn(number, width), dim=1)
+    return query, near(query, 2.0, 1)
+
+
+def along(part, seed):
+    """Unit vectors whose cosines to one axis are given."""
+    axis = normalize(drawn(1, 16), dim=1)
+    beside = drawn(len(part), 16, seed)
+    beside = normalize(beside - (beside @ axis.T) * axis, dim=1)
+    return part[:, None] * axis + (1 - part.square()).sqrt()[:, None] * beside
+
+
+def ordered(query, candidate):
+    """Scores that rise or fall along the rows and the columns."""
+    return Embeddings(along(torch.linspace(*query, 141), 1), along(torch.linspace(*candidate, 141), 2))
+
+
+@functools.cache
+def inputs():
+    """Every kind of input, by its name."""
+    query, candidate = pairs_of(150, 24)
+    many = pairs_of(331, 16)
+    classes = near(normalize(drawn(4, 24, 2), dim=1).repeat_interleave(64, dim=0), 0.4, 3)
+    twins = torch.arange(331) // 3
+    some = torch.randperm(331, generator=torch.Generator().manual_seed(3))[:140]
+    lengths = torch.logspace(-20, 20, 150)[:, None]
+    uneven = torch.cat([torch.zeros(140), torch.ones(18), torch.arange(2, 22)]).long()
+    same = torch.full((100, 8), 0.3)
+    tall = near(query[torch.arange(1025) % 31], 2.0, 4)
+    return {
+        "random": Input(Embeddings(query, candidate)),
+        "clustered": Input(Embeddings(classes, near(classes, 0.4, 4))),
+        "near duplicates": Input(
+            Embeddings(near(query[:20].repeat(8, 1), 1e-4, 2), near(candidate[:20].repeat(8, 1), 1e-4, 3))
+        ),
+        "exact duplicates": Input(Embeddings(query[:20].repeat(8, 1), candidate[:20].repeat(8, 1))),
+        "collapsed": Input(Embeddings(same, same)),
+        "nearly collapsed": Input(Embeddings(near(same, 1e-3, 1), near(same, 1e-3, 2))),
+        "ascending": Input(ordered((0.9, 0.9), (-0.5, 0.9))),
+        "descending": Input(ordered((0.9, 0.9), (0.9, -0.5))),
+        "ascending both ways": Input(ordered((0.1, 0.9), (-0.5, 0.9))),
+        "any length": Input(Embeddings(query * lengths, candidate * lengths.flip(0))),
+        "raw": Input(Embeddings(1.7 * query, 0.8 * candidate)),
+        "shard": Input(Embeddings.labelled(query, torch.arange(150) % 40), Batch(some % 90, torch.arange(150), False)),
+        "drawn twice": Input(Embeddings.labelled(query, torch.arange(150) % 40), Batch(some % 99, some % 99, False)),
+        "int32": Input(Embeddings(*many, twins, twins), Batch(some.int(), some.int(), paired=True)),
+        "captions": Input(Embeddings(many[0][:50], many[1][:250], torch.arange(50), torch.arange(250) * 7 % 50)),
+        "labelled": Input(Embeddings.labelled(many[0][:140], torch.cat([torch.arange(139) % 33, torch.tensor([99])]))),
+        "many positives": Input(Embeddings.labelled(many[0][:90], torch.arange(90) % 3)),
+        "uneven classes": Input(Embeddings.labelled(many[0][:178], uneven)),
+        "proxies": Input(Embeddings.labelled(many[0], torch.arange(331) % 40, many[1][:120], torch.arange(120) % 40)),
+        "paired": Input(Embeddings(*many, twins, twins), Batch(some, some, paired=True)),
+        "paired, negative": Input(Embeddings(*many, twins, twins), Batch(some, some, paired=True), "negative"),
+        "paired apart": Input(Embeddings(*many, twins, twins), Batch(some, some // 3 * 3, paired=True)),
+        "grouped batch": Input(Embeddings(*many, twins, twins), Batch(some[:90], some[40:], paired=False)),
+        "near and far": Input(
+            Embeddings(
+                query[:75],
+                torch.cat([near(query[:75], 0.2, 7), drawn(75, 24, 8)]),
+                torch.arange(75),
+                torch.arange(150) % 75,
+            )
+        ),
+        "few duplicates": Input(Embeddings(query, torch.cat([candidate[:145], candidate[3:8]]))),
+        "float16": Input(Embeddings(query.half(), candidate.half())),
+        "bfloat16": Input(Embeddings(query.bfloat16(), candidate.bfloat16())),
+        "float64": Input(Embeddings(normalize(drawn(150, 24).double(), dim=1), candidate.double())),
+        "beyond float32": Input(Embeddings(query[:90].double() * 1e-300, candidate[:90].double() * 1e300)),
+        "strided": Input(Embeddings(drawn(16, 120).T, drawn(120, 40, 1)[:, 8:24])),
+        "one query": Input(Embeddings(query[:1], candidate[:50], torch.zeros(1).long(), torch.arange(50))),
+        "one candidate": Input(Embeddings(query[:50], candidate[:1], torch.arange(50), torch.zeros(1).long())),
+        "one pair": Input(Embeddings(query[:1], candidate[:1])),
+        "two pairs": Input(Embeddings(query[:2], candidate[:2])),
+        "wide": Input(Embeddings(query[:17], tall[:1000], torch.arange(17), torch.arange(1000) % 62)),
+        "tall": Input(Embeddings(tall, query[:31], torch.arange(1025) % 40, torch.arange(31))),
+        "no negative": Input(Embeddings(query[:40], candidate[:9], torch.arange(40) // 30, torch.zeros(9).long())),
+        "no positive": Input(Embeddings(query[:60], candidate[:90], torch.arange(60), torch.arange(90) + 20)),
+    }
+
+
+def visited(given, asked, *, product="float32", tile=TILE):
+    """What one pass says to readers of losses of one metric, which are given as (loss, eps)."""
+    view = given.view(asked[0][0].metric, product)
+    found = sweep.run(view, [readers.of(loss, eps) for loss, eps in asked], tile=tile)
+    return [(loss, eps, result) for (loss, eps), result in zip(asked, found, strict=True)]
+
+
+def steepness(loss):
+    """How fast the logarithm of a share changes with the score."""
+    fixed = getattr(loss, "softmax_scale", None) or getattr(loss, "scale", None)
+    return fixed or 1 / getattr(loss, "temperature", float("inf"))
+
+
+def blur(pairs, metric):
+    """How far a float32 score of each query may be off, (Q,), by the sizes that are multiplied."""
+    one = torch.full_like(pairs.scores[:, 0], ROUNDING)
+    left, right = pairs.query_norm.max(), pairs.candidate_norm.max()
+    square = 2 * (left + right).square() * one
+    if metric == "euclidean":
+        nearest = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1).abs()
+        return (square / nearest).minimum(square.sqrt())
+    return {"cosine": one, "cosine_dot": right * one, "dot": left * right * one, "squared_euclidean": square}[metric]
+
+
+def tied(loss, share, pairs, eps):
+    """Negatives whose share is eps, or that lie on a hinge, as near as float64 can tell, (Q,)."""
+    ties = (share - eps).abs() <= TIE * eps
+    if hasattr(loss, "hinge"):
+        size = 2 * sweep.TIES * max(1.0, pairs.scores.abs().max().item())
+        bars = (pairs.scores - loss.margin).masked_fill(~pairs.positive, torch.inf).sort(dim=1).values
+        first = torch.searchsorted(bars, pairs.scores - size)
+        ties |= torch.searchsorted(bars, pairs.scores + size, right=True) > first
+    return (ties & pairs.negative).sum(dim=1)
+
+
+@functools.lru_cache(maxsize=100)
+def weighed(loss, pairs):
+    """Shares of all candidates in float64, what does not hang on eps, and the room that float32 sums have."""
+    weight, unit = weights.of(loss, pairs), loss.unit(pairs)
+    share, part = weight.abs() / unit, statistics.spread(weight, pairs)
+    error = torch.expm1(steepness(loss) * blur(pairs, loss.metric)) + SUMS
+    whole = unit.expand_as(share)[:, 0]
+    positive, push, pull = statistics.weight_positive(share, pairs), statistics.push(weight), statistics.pull(weight)
+    hardest, effective = statistics.hardest_share(part), statistics.effective(part)
+    participation = statistics.participation(part)
+    return (
+        share,
+        error,
+        {
+            "weight_positive": (positive, error * (1 + positive)),
+            "push": (push, error * (whole + push)),
+            "pull": (pull, error * (whole + pull)),
+            "hardest_share": (hardest, error * hardest),
+            "effective": (effective, 2 * error * effective),
+            "participation": (participation, 2 * error * participation),
+        },
+    )
+
+
+def check_counts(found, loss, eps, pairs, what, *, settled=True):
+    """One direction against all weights in float64; the number of queries that were compared.
+
+    A count is right where nothing is uncertain, and right within that many elsewhere. Where the reader looks again in
+    float64 (`settled`), only what is a tie there too may be uncertain.
+    """
+    share, _, _ = weighed(loss, pairs)
+    unsure, truth = found["uncertain"], statistics.contributing(share, pairs, eps)
+    off = (found["contributing"] - truth).abs()
+    assert (off <= unsure).all(), f"{what}: {int((off > unsure).sum())} counts are wrong, by up to {int(off.max())}"
+    if settled:
+        ties = tied(loss, share, pairs, eps)
+        assert (unsure <= ties).all(), f"{what}: {int(unsure.sum())} are uncertain, and {int(ties.sum())} are ties"
+    assert torch.equal(found["negatives"], pairs.negative.sum(dim=1)), f"{what}: negatives"
+    return len(truth)
+
+
+def check(found, loss, eps, pairs, what, *, settled=True):
+    """`check_counts`, and every sum as near as float32 scores allow."""
+    share, error, right = weighed(loss, pairs)
+    above, below = (function(share, pairs, eps) for function in (statistics.weight_above, statistics.weight_below))
+    moved = found["uncertain"] * eps * (1 + TIE) + FAR
+    right = right | {
+        "weight_above": (above, error * above + moved),
+        "weight_below": (below, error * (above + below) + moved),
+    }
+    decided = found["uncertain"] == 0 if hasattr(loss, "hinge") else torch.ones_like(above, dtype=torch.bool)
+    for name in sorted(right.keys() & found.keys()):
+        want, room = right[name]
+        off = (found[name] - want).abs()
+        assert not (off > room + 1e-12)[decided].any(), f"{what}: {name} is off by up to {off[decided].max():.3g}"
+        assert not off[decided].isnan().any(), f"{what}: {name} is not a number"
+    if "eq7" in found:
+        assert torch.equal(found["eq7"], statistics.eq7(pairs, loss.temperature, eps)), f"{what}: eq7"
+    assert {"weight_above", "weight_below", "weight_positive", "push", "pull"} <= found.keys(), what
+    return check_counts(found, loss, eps, pairs, what, settled=settled)
+
+
+def check_all(given, asked, what):
+    """`check` in every direction for several readers of one metric, which share a pass."""
+    compared = 0
+    for loss, eps, found in visited(given, asked):
+        for direction, pairs in zip(found, given.pairs(loss.metric), strict=True):
+            settled = not isinstance(loss, CrossExampleNegativeMining)  # it has no second look
+            compared += check(direction, loss, eps, pairs, f"{what}, {loss}, eps {eps}", settled=settled)
+    return compared
+
+
+READ = [name for name in losses.names() if readers.has(losses.load(name))]
+REST = [name for name in losses.names() if name not in READ]
+CORE = (
+    "ce_nm",
+    "ce_softmax",
+    "ntxent",
+    "smoothap",
+    "supcon",
+    "triplet",
+    "warped_softmax",
+)
+SOME = (
+    "random",
+    "clustered",
+    "raw",
+    "captions",
+    "labelled",
+    "many positives",
+    "proxies",
+    "paired",
+    "wide",
+    "no negative",
+)
+
+
+LENGTHS = {"any length", "beyond float32"}  # that no metric but the cosine allows
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_reader_finds_what_all_weights_in_float64_say(name):
+    loss = losses.load(name)
+    names = SOME if name not in CORE else inputs().keys() - (LENGTHS if loss.metric != "cosine" else set())
+    compared = sum(check_all(inputs()[kind], [(loss, 0.01)], kind) for kind in sorted(names))
+    assert compared > (8000 if name in CORE else 1000)
+
+
+@pytest.mark.parametrize("name", REST)
+def test_other_losses_are_held_or_refused(name):
+    loss = losses.load(name)
+    if loss.couples != "query":
+        assert readers.of(loss) is None
+        return
+    if loss.metric not in sweep.METRICS:
+        with pytest.raises(InputError, match=loss.metric):
+            inputs()["random"].view(loss.metric)
+        return
+    for key in ("captions", "labelled", "paired"):
+        ((_, _, found),) = visited(inputs()[key], [(loss, 0.01)])
+        for direction, pairs in zip(found, inputs()[key].pairs(loss.metric), strict=True):
+            check(direction, loss, 0.01, pairs, f"{key}, {name}")
+
+
+@pytest.mark.parametrize("kind", SECTION_7)
+def test_counts_at_every_temperature_and_threshold(kind):
+    asked = []
+    for temperature in (0.2, 0.05, 0.01, 0.005):
+        sharp = {"temperature": temperature}
+        asked += [(losses.load("ntxent", sharp), eps) for eps in (0.01, 1e-4)] + [
+            (losses.load("smoothap", sharp), 0.01)
+        ]
+    asked += [(losses.load("ntxent", {"temperature": 0.05}), eps) for eps in (0.0, 0.5)]
+    asked += [(losses.load("supcon", {"temperature": temperature}), 1e-4) for temperature in (0.2, 0.005)]
+    asked += [(losses.load("smoothap"), eps) for eps in (1e-4, 0.0, 0.2)]
+    asked += [(losses.load("ce_softmax", {"scale": scale}), eps) for scale in (5.0, 200.0) for eps in (0.01, 1e-4, 0.0)]
+    asked += [(losses.load("ce_nm", {"fraction": fraction}), 1e-4) for fraction in (1e-5, 0.003, 0.29, 1.0)]
+    asked += [(losses.load("ce_nm", {"scale": 200.0}), 0.01)]
+    assert check_all(inputs()[kind], asked, kind) >= 30 * 2 * 100
+
+
+@pytest.mark.parametrize(
+    "kind", [*SECTION_7, "few duplicates", "captions", "labelled", "many positives", "paired, negative"]
+)
+def test_hinges_at_every_margin_and_threshold(kind):
+    asked = [
+        (losses.load(name, {"margin": margin}), eps)
+        for name in ("triplet", "triplet_sh")
+        for margin in (0.0, 0.2, 1.0)
+        for eps in (0.01, 1.0, 2.5)
+    ]
+    assert check_all(inputs()[kind], asked, kind) >= len(asked) * 90
+
+
+@dataclass(frozen=True)
+class Of:
+    """A loss on another metric than its own."""
+
+    loss: object
+    metric: str
+
+    def __getattr__(self, name):
+        return getattr(self.loss, name)
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine_dot", "euclidean", "squared_euclidean"])
+def test_counts_on_every_metric(metric):
+    asked = [(Of(losses.load(name), metric), 0.01) for name in ("ntxent", "supcon", "triplet")]
+    names = ("random", "clustered", "near duplicates", "raw", "captions", "labelled", "float16", "float64", "strided")
+    assert sum(check_all(inputs()[kind], asked, f"{kind}, {metric}") for kind in names) > 3000
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_distances_far_from_the_origin(dtype):
+    rows = [side.double() + 1000 for side in pairs_of(150, 24)]
+    given = Input(Embeddings(*(side.to(dtype) for side in rows)))
+    check_all(given, [(losses.load("triplet_euclidean"), 0.01)], "far away")
+    check_all(given, [(losses.load("warped_softmax"), 0.01)], "far away")
+
+
+FAMILY = (  # of one metric, so that they share a pass
+    (losses.load("ntxent", {"temperature": 0.05}), 0.01),
+    (losses.load("ntxent", {"temperature": 0.005}), 0.01),
+    (losses.load("supcon"), 1e-4),
+    (losses.load("ce_softmax"), 0.01),
+    (losses.load("ce_nm"), 0.01),
+    (losses.load("triplet"), 0.01),
+    (losses.load("triplet_sh"), 0.01),
+    (losses.load("smoothap"), 0.01),
+)
+DISTANCES = (
+    (losses.load("warped_softmax"), 0.01),
+    (losses.load("triplet_euclidean", {"margin": 0.2}), 0.01),
+)
+
+
+def assert_same(loss, found, other, what):
+    """Whole numbers are equal, sums to the rounding of float32 scores and sums in another order."""
+    room = SUMS + 2 * ROUNDING * steepness(loss) + (1e-4 if loss.metric == "euclidean" else 0)
+    for mine, theirs in zip(found, other, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, values in mine.items():
+            off = (values - theirs[name]).abs()
+            some = values + mine["weight_above"] if name == "weight_below" else values  # it is what is left over
+            assert (off <= (room * some + FAR if values.is_floating_point() else 0)).all(), f"{what}, {loss}: {name}"
+
+
+@pytest.mark.parametrize("kind", ["random", "clustered", "labelled", "paired"])
+def test_counts_and_sums_alone_are_the_same(kind):
+    given, described = inputs()[kind], {"effective", "participation"}
+    for asked in (FAMILY, DISTANCES):
+        alone = [readers.of(loss, eps, spread=False) for loss, eps in asked]
+        found = sweep.run(given.view(asked[0][0].metric), alone, tile=TILE)
+        for (loss, _, whole), part in zip(visited(given, asked), found, strict=True):
+            assert not any(described & each.keys() for each in part)
+            rest = [{name: each[name] for name in each.keys() - described} for each in whole]
+            assert_same(loss, rest, part, kind)
+
+
+def few(kind):
+    """Thirty queries of an input, for tiles of one row."""
+    given = inputs()[kind]
+    rows = [torch.arange(len(side)) for side in (given.embeddings.query, given.embeddings.candidate)]
+    batch = given.batch or Batch(*rows, paired=False)
+    many = 30 if batch.paired else 60
+    return replace(given, batch=Batch(batch.query_index[:30], batch.candidate_index[:many], batch.paired))
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", "clustered", "exact duplicates", "labelled", "many positives", "paired", "all"]
+)
+def test_nothing_depends_on_the_tile(kind):
+    whole = kind == "all"  # more rows than a strip of the kernel, and more than a tile
+    given = Input(Embeddings(*pairs_of(600, 16))) if whole else few(kind)
+    for asked in (FAMILY, DISTANCES):
+        first = visited(given, asked, tile=(1024, 1024))
+        for tile in ((256, 256), (300, 100), None) if whole else ((37, 48), (1, 16)):
+            for (loss, _, found), (_, _, other) in zip(first, visited(given, asked, tile=tile), strict=True):
+                assert_same(loss, found, other, f"{kind}, {tile}")
+
+
+def test_the_tiles_are_the_score_matrix():
+    class Seen:
+        def begin(self, view):
+            self.view, self.times = view, 0
+            self.matrix = torch.full([len(side) for side in view.sides], torch.nan, dtype=view.dtype)
+
+        def tile(self, tile, rows, columns):
+            there, self.times = columns.stop - columns.start, self.times + 1
+            assert (tile[:, there:] == -torch.inf).all() and tile.shape[1] % tiles.PAD == 0
+            assert self.matrix[rows, columns].isnan().all()
+            self.matrix[rows, columns] = tile[:, :there]
+
+        def fold(self):
+            assert not self.matrix[0].isnan().any()
+
+        def finish(self):
+            query, candidate = (side.place for side in self.view.sides)
+            found = torch.empty_like(self.matrix)
+            found[query[:, None], candidate] = self.matrix
+            return found
+
+    for kind, given in inputs().items():
+        pairs, (rows, columns) = given.pairs()[0], (len(side) for side in given.view().sides)
+        for tile in (None, (37, 48), (8, 1000)):
+            steps, seen = [], Seen()
+            (found,) = sweep.run(
+                given.view(), [seen], tile=tile, progress=lambda *step, steps=steps: steps.append(step)
+            )
+            negative = found > -torch.inf
+            assert torch.equal(negative, pairs.negative), kind
+            assert torch.allclose(found[negative].double(), pairs.scores[negative], rtol=0, atol=ROUNDING), kind
+            m, n = tile or sweep.tile_of(given.view())
+            assert steps == [(k + 1, seen.times) for k in range(-(-rows // m) * -(-columns // n))], kind
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Tiles are seen by torch."""
+    return lambda: monkeypatch.setattr(_build, "library", lambda: None)
+
+
+@pytest.mark.parametrize(
+    "kind", ["random", "clustered", "exact duplicates", "captions", "labelled", "uneven classes", "wide"]
+)
+def test_the_kernels_agree(kind, plain):
+    given = inputs()[kind]
+    compiled = [visited(given, asked) for asked in (FAMILY, DISTANCES)]
+    plain()
+    assert tiles.kernel_name() == "plain torch"
+    for asked, first in zip((FAMILY, DISTANCES), compiled, strict=True):
+        for (loss, _, found), (_, _, other) in zip(first, visited(given, asked), strict=True):
+            assert_same(loss, found, other, kind)
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    monkeypatch.setattr(sweep, "_product", lambda *_: ("torch.mm", sweep._mm))  # not by the clock
+    given = Input(Embeddings(*pairs_of(700, 16)))
+    first = visited(given, FAMILY, tile=(600, 512))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        second = visited(given, FAMILY, tile=(600, 512))
+    finally:
+        torch.set_num_threads(before)
+    for (loss, _, found), (_, _, other) in zip(first, second, strict=True):
+        for mine, theirs in zip(found, other, strict=True):
+            for name, values in mine.items():
+                assert torch.equal(values, theirs[name]), f"{loss}: {name}"
+
+
+def spilled(given, loss, eps):
+    """Whether too many negatives survived in each direction, and what was found."""
+    reader = readers.of(loss, eps)
+    found = sweep.run(given.view(), [reader], tile=TILE)[0]
+    return [each.spilled for each in reader.state.survivors], found
+
+
+def nearly_equal(number):
+    return Input(Embeddings(*(near(torch.ones(number, 8), 1e-3, seed) for seed in (1, 2))))
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Directions whose survivors are too many, however few there are."""
+
+    def make(*directions):
+        turn = iter(range(2))
+
+        def survivors(number):
+            return Survivors(-(2**13) if next(turn) in directions else number)
+
+        monkeypatch.setattr(_exponentials, "Survivors", survivors)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["ntxent", "supcon", "ce_softmax"])
+def test_too_many_survivors_are_counted_in_a_second_pass(name):
+    given, loss, eps = nearly_equal(320), losses.load(name), 1e-4
+    spills, found = spilled(given, loss, eps)
+    assert spills == [True, True]
+    for direction, pairs in zip(found, given.pairs(), strict=True):
+        check(direction, loss, eps, pairs, name)
+        assert (direction["contributing"] > 300).all()
+
+
+@pytest.mark.parametrize("directions", [(0, 1), (0,), (1,)], ids=str)
+def test_a_second_pass_counts_the_same(directions, no_room):
+    asked = [(losses.load("ntxent", {"temperature": t}), eps) for t, eps in ((0.05, 0.01), (0.005, 0.01), (0.2, 1e-4))]
+    asked += [(losses.load("supcon"), 0.01), (losses.load("ce_softmax"), 1e-4)]
+    names = ("random", "clustered", "collapsed", "captions", "labelled", "one pair", "no negative", "no positive")
+    for kind in (*names, "ascending both ways") if len(directions) == 2 else names[:5]:
+        for loss, eps in asked:
+            no_room(*directions)
+            spills, found = spilled(inputs()[kind], loss, eps)
+            assert kind != "random" or spills == [0 in directions, 1 in directions]
+            for direction, pairs in zip(found, inputs()[kind].pairs(), strict=True):
+                check(direction, loss, eps, pairs, f"{kind}, {loss}")
+
+
+def test_what_a_second_pass_has_no_room_for_stays_uncertain(no_room, monkeypatch):
+    no_room(0, 1)
+    monkeypatch.setattr(_shares, "UNDECIDED", 0)
+    given, loss = nearly_equal(200), losses.load("ntxent")
+    eps = (given.pairs()[0].scores / loss.temperature).softmax(dim=1).median().item()
+    _, found = spilled(given, loss, eps)
+    for direction, pairs in zip(found, given.pairs(), strict=True):
+        check_counts(direction, loss, eps, pairs, "undecided", settled=False)
+        assert direction["uncertain"].any()
+
+
+GUESSES = {
+    "everything": (-math.inf, math.inf),
+    "too high": (0.8, 0.81),
+    "too low": (-0.9, -0.89),
+    "nothing": (0.2, 0.2),
+}
+
+
+@pytest.mark.parametrize("guess", GUESSES)
+def test_a_wrong_guess_of_what_mining_keeps_is_found_out(guess, monkeypatch):
+    """The last pair kept is looked for between two scores: here where it is not, or among far too many pairs."""
+    monkeypatch.setattr(cross_example.CrossExample, "_guess", lambda reader: setattr(reader, "bracket", GUESSES[guess]))
+    if guess == "everything":
+        monkeypatch.setattr(cross_example, "KEPT", 500)
+    asked = [(losses.load("ce_nm", {"fraction": fraction}), 1e-3) for fraction in (0.001, 0.3, 0.7)]
+    for kind in ("random", "captions", "labelled", "raw"):
+        check_all(inputs()[kind], asked, f"{kind}, {guess}")
+
+
+def test_too_many_equal_pairs_are_refused_by_mining(monkeypatch):
+    monkeypatch.setattr(cross_example, "KEPT", 500)
+    with pytest.raises(InputError, match="more than 1,000 pairs have the score of the last one"):
+        visited(inputs()["collapsed"], [(losses.load("ce_nm"), 0.01)])
+
+
+@pytest.mark.parametrize("surely", [0.5, -3.0], ids=["low", "too high"])
+def test_a_guess_of_the_sum_of_all_pairs_is_verified(surely, monkeypatch):
+    """Limits may begin at what the sum over a sample says, if the sum of all is not below it."""
+    monkeypatch.setattr(cross_example, "SAMPLED", 2000)
+    monkeypatch.setattr(cross_example, "SURELY", surely)
+    asked = [
+        (losses.load("ce_softmax"), 0.01),
+        (losses.load("ce_softmax", {"scale": 200.0}), 1e-3),
+        (losses.load("ce_nm"), 0.01),
+    ]
+    for kind in ("random", "clustered", "captions", "labelled", "ascending"):
+        check_all(inputs()[kind], asked, kind)
+
+
+def test_survivors_are_pruned_by_limits_that_only_grow():
+    survivors, limit, generator = Survivors(100), torch.zeros(100), torch.Generator().manual_seed(0)
+    kept = []
+    for _ in range(20):
+        query, other = torch.randint(100, (2, 9000), generator=generator).int()
+        score = torch.rand(9000, generator=generator) + limit[0]
+        kept.append((query, other, score))
+        limit = limit + 0.09
+        survivors.add(query, other, score, lambda limit=limit: limit)
+        assert survivors.size <= 8 * 100 + 2**16
+    query, other, score = survivors.all()
+    assert not survivors.spilled and len(query) < 20 * 9000
+    everything = [torch.cat(each) for each in zip(*kept, strict=True)]
+    there, still = score > limit[0], everything[2] > limit[0]
+    assert still.any()
+    for mine, all_of_it in zip((query, other, score), everything, strict=True):
+        assert torch.equal(mine[there], all_of_it[still])
+
+
+@pytest.mark.parametrize("way", ["one pass", "two passes", "plain", "wide"])
+def test_a_share_that_is_eps_is_never_decided_silently(way, monkeypatch, plain, no_room):
+    """Of a hundred candidates that are all the same, each holds a hundredth of the softmax."""
+    if way == "plain":
+        plain()
+    elif way == "wide":
+        monkeypatch.setattr(_exponentials, "NARROW", {True: 0.0, False: 0.0})
+    given = inputs()["collapsed"]
+    for name in ("ntxent", "supcon", "normalized_softmax"):
+        for eps, counted, uncertain in ((0.01, None, 99), (0.01 * (1 + 1e-8), 0, 0), (0.01 * (1 - 1e-8), 99, 0)):
+            if way == "two passes":
+                no_room(0, 1)
+            ((_, _, found),) = visited(given, [(losses.load(name), eps)])
+            for direction in found:
+                assert (direction["uncertain"] == uncertain).all(), f"{name}, {eps}"
+                assert counted is None or (direction["contributing"] == counted).all(), f"{name}, {eps}"
+
+
+@pytest.mark.parametrize("name", [name for name in READ if losses.load(name).metric == "cosine" and name != "ce_nm"])
+def test_a_threshold_at_one_of_the_shares_is_a_tie(name):
+    loss = losses.load(name)
+    if hasattr(loss, "hinge"):  # not its shares, which are whole numbers, but its scores tie
+        loss = losses.load(name, {"margin": 0.0})
+    for kind in ("random", "exact duplicates", "collapsed", "captions"):
+        given = inputs()[kind]
+        share, _, _ = weighed(loss, given.pairs()[0])
+        eps = 0.01 if hasattr(loss, "hinge") else share[3][given.pairs()[0].negative[3]].topk(2).values[1].item()
+        ((_, _, found),) = visited(given, [(loss, eps)])
+        for direction, pairs in zip(found, given.pairs(), strict=True):
+            check_counts(direction, loss, eps, pairs, f"{kind}, {name}")
+        if not hasattr(loss, "hinge") or kind in {"exact duplicates", "collapsed"}:
+            assert found[0]["uncertain"][3] > 0, f"{kind}, {name}: decided silently"
+
+
+@pytest.mark.parametrize("name", ["triplet", "triplet_sh"])
+@pytest.mark.parametrize(("level", "eps", "uncertain"), [(0, 0.01, 1), (1, 0.01, 0), (0, 1.5, 0), (1, 1.5, 1)])
+def test_a_tie_with_a_hinge_is_uncertain_where_it_decides(name, level, eps, uncertain):
+    """A negative as high as the lower, or the higher, of two positives, where it must violate one of them, or both."""
+    query = normalize(drawn(6, 16), dim=1)
+    candidate, group = near(query.repeat(2, 1), 0.3, 1), torch.arange(12) % 6
+    positives = (query[:1] @ candidate[[0, 6]].T).argsort()[0] * 6
+    twin = candidate[positives[level]][None]
+    given = Input(Embeddings(query, torch.cat([candidate, twin]), torch.arange(6), torch.cat([group, group[-1:] + 1])))
+    ((_, _, found),) = visited(given, [(losses.load(name, {"margin": 0.0}), eps)])
+    assert found[0]["uncertain"][0] == uncertain
+    assert found[0]["contributing"][0] == (level == 1 and eps < 1)
+
+
+@pytest.mark.parametrize("product", ["float64", "tf32", "bfloat16"])
+def test_the_interval_holds_the_truth_in_every_product(product):
+    """On a CPU tf32 is float32, and bfloat16 rounds the rows only: the bounds of both are looked at on their own."""
+    for kind in ("clustered", "near duplicates", "captions", "raw", "float64"):
+        for asked in (FAMILY, DISTANCES):
+            for loss, eps, found in visited(inputs()[kind], asked, product=product):
+                for direction, pairs in zip(found, inputs()[kind].pairs(loss.metric), strict=True):
+                    check_counts(direction, loss, eps, pairs, f"{kind}, {loss}, {product}", settled=False)
+
+
+def test_queries_beyond_those_looked_at_again_keep_their_interval():
+    given, loss = Input(Embeddings(*pairs_of(700, 24))), losses.load("ntxent", {"temperature": 0.05})
+    ((_, _, found),) = visited(given, [(loss, 0.01)], product="bfloat16")
+    for direction, pairs in zip(found, given.pairs(), strict=True):
+        check_counts(direction, loss, 0.01, pairs, "bfloat16", settled=False)
+        truth = statistics.contributing(weighed(loss, pairs)[0], pairs, 0.01)
+        assert (direction["contributing"] != truth).any(), "then the intervals were not needed"
+        assert (direction["uncertain"] > 0).sum() < 600, "none was looked at again"
+
+
+@pytest.mark.parametrize("product", list(sweep.PRODUCTS))
+@pytest.mark.parametrize("metric", sweep.METRICS)
+def test_no_score_is_further_off_than_stated(metric, product):
+    signs = torch.ones(64, 512)
+    signs[1::2, 1::2] = -1
+    names = ("random", "near duplicates", "raw", "captions", "labelled", "bfloat16", "float64")
+    given = {name: inputs()[name] for name in names}
+    given["signs"] = Input(Embeddings(signs / 3, signs.flip(0) * (1 + drawn(64, 1).abs()) / 3))
+    given["far away"] = Input(Embeddings(drawn(60, 16).double() + 100, drawn(60, 16, 1).double() + 100))
+    if metric == "cosine":
+        given |= {name: inputs()[name] for name in LENGTHS}
+        given["longest"] = Input(Embeddings(drawn(50, 64) * 1e37, drawn(50, 64, 1) * 5e37))
+        given["shortest"] = Input(Embeddings(drawn(50, 64) * 1e-40, drawn(50, 64, 1) * 1e-30))
+    worst = 0.0
+    for name, each in given.items():
+        view, pairs = each.view(metric, product), each.pairs(metric)[0]
+        for tile, rows, columns in sweep.tiles_of(view, TILE, range(0, len(view.sides[0]), TILE[0])):
+            right = pairs.scores[view.sides[0].place[rows, None], view.sides[1].place[columns]]
+            found = tile[:, : right.shape[1]].double()
+            off = (found - right).abs() / (view.slack(right) + torch.zeros_like(right))
+            off = off[(found > -torch.inf) & ((found - right).abs() > 1e-14)]  # where float64 itself is sure
+            assert not (off > 1).any(), f"{name}: off by {off.max():.3g} of what is stated"
+            worst = max(worst, off.max().item() if off.numel() else 0.0)
+    assert product in {"float64", "tf32"} or worst > 0.02, f"no score uses more than {worst:.2g} of the bound"
+
+
+def by_hand(pairs, tie):
+    """Positive pairs of every query, with the negatives above and those as high, one comparison at a time."""
+    for query, row in enumerate(pairs.scores.tolist()):
+        negative = [score for score, is_one in zip(row, pairs.negative[query].tolist(), strict=True) if is_one]
+        for candidate in pairs.positive[query].nonzero().flatten().tolist():
+            above = sum(score > row[candidate] + tie for score in negative)
+            ties = sum(abs(score - row[candidate]) <= tie for score in negative)
+            yield query, candidate, above, ties, row[candidate]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_ranks_are_those_of_a_slow_loop(metric):
+    """Ties are counted on their own, so that a rank can be told pessimistically; also of above 16 positives a query."""
+    compared, tied = 0, 0
+    for kind in SOME if metric != "cosine" else sorted(inputs().keys() - {"tall", "wide"}):
+        given = inputs()[kind]
+        view = given.view(metric)
+        for ranked, pairs in zip(sweep.run(view, [readers.Ranks()], tile=TILE)[0], given.pairs(metric), strict=True):
+            *right, score = zip(*by_hand(pairs, 1e-12 * max(1.0, view.most)), strict=True)
+            for name, values in zip(("query", "candidate", "above", "ties"), right, strict=True):
+                assert getattr(ranked, name).tolist() == list(values), f"{kind}: {name}"
+            assert torch.allclose(ranked.score, torch.tensor(score, dtype=torch.float64), rtol=1e-12, atol=1e-13), kind
+            compared, tied = compared + len(score), tied + sum(number > 0 for number in right[3])
+    assert compared > (30_000 if metric == "cosine" else 7000) and (tied > 500 or metric != "cosine")
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_precision_and_recall_are_those_of_all_pairs(metric):
+    compared = 0
+    for kind in (*SOME, "exact duplicates", "collapsed", "float64", "one query", "one pair"):
+        given = inputs()[kind]
+        view, pairs = given.view(metric), given.pairs(metric)[0]
+        (curve,) = sweep.run(view, [readers.PrecisionRecall()], tile=TILE)
+        right = pairs.scores[pairs.positive].sort(descending=True).values
+        assert torch.allclose(curve.score, right, rtol=1e-12, atol=1e-13), kind
+        above = pairs.scores[pairs.negative] >= right[:, None] - 1e-12 * max(1.0, view.most)
+        assert torch.equal(curve.negatives, above.sum(dim=1)), kind
+        compared += len(right)
+    assert compared > 3000
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high"), [("cosine", -1.0, 1.0), ("cosine", -0.2, 0.3), ("euclidean", -2.0, 0.0)]
+)
+def test_histograms_hold_every_negative_in_its_bin(metric, low, high):
+    compared = 0
+    for kind in (*SOME, "tall", "exact duplicates", "float64", "one query", "one pair"):
+        given = inputs()[kind]
+        found = sweep.run(given.view(metric), [readers.Histogram(24, low, high)], tile=TILE)[0]
+        for count, pairs in zip(found, given.pairs(metric), strict=True):
+            place = (pairs.scores - low) / (high - low) * 24
+            edge = (((place - place.round()).abs() < 1e-4) & pairs.negative).sum(dim=1)
+            right = torch.zeros_like(count).scatter_add_(1, place.floor().clamp(0, 23).long(), pairs.negative.long())
+            assert torch.equal(count.sum(dim=1), pairs.negative.sum(dim=1)), kind
+            assert ((count - right).abs().sum(dim=1) <= 2 * edge).all(), kind
+            compared += int((edge == 0).sum())
+    assert compared > 2000
+
+
+@pytest.mark.parametrize(("bins", "low", "high"), [(0, -1.0, 1.0), (4, 1.0, -1.0)])
+def test_a_histogram_without_room_is_refused(bins, low, high):
+    with pytest.raises(InputError, match=f"{bins} bins from {low} to {high}"):
+        readers.Histogram(bins, low, high)
+
+
+def test_what_no_product_gives_is_refused():
+    rows = Embeddings(*pairs_of(20, 8))
+    for metric, named in (("mahalanobis", "mahalanobis"), ("cosine_dot", "each direction has its own product")):
+        with pytest.raises(InputError, match=named):
+            sweep.view(rows, metric=metric)
+    with pytest.raises(InputError, match="float16"):
+        sweep.view(rows, product="float16")
+    for metric in ("dot", "euclidean"):
+        with pytest.raises(InputError, match="leaves the range of float32"):
+            inputs()["any length"].view(metric)
+
+
+MEMORY = """
+import ctypes, gc, torch
+from cocos import losses, readers, sweep
+from cocos.embeddings import Embeddings
+
+def status(name):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
+
+def visit(rows):
+    view = sweep.view(rows)
+    asked = [readers.of(losses.load(name)) for name in ("ntxent", "triplet")]
+    return sweep.run(view, asked)
+
+torch.set_num_threads(1)
+small, large = (Embeddings(*torch.randn(2, number, 64)) for number in (1100, 16384))
+visit(small)
+gc.collect()
+ctypes.CDLL(None).malloc_trim(0)
+with open("/proc/self/clear_refs", "w") as reset:
+    reset.write("5")
+before = status("VmRSS")
+visit(large)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak")
+def test_a_gibibyte_of_scores_takes_64_mebibytes():
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "262144"}
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 64
