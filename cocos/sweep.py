@@ -516,7 +516,9 @@ def _mask(view: View, tile: Tensor, rows: slice, columns: slice) -> None:
     column = np.arange(len(row)) - np.repeat(number.cumsum() - number - first + columns.start, number)
     places = torch.from_numpy(row * tile.stride(0) + column)
     flat = tile.as_strided((int(places[-1]) + 1,), (1,))
-    flat.index_fill_(0, places.to(tile.device), -torch.inf)
+    if tiles.ahead(tile.device):
+        places = places.pin_memory().to(tile.device, non_blocking=True)
+    flat.index_fill_(0, places, -torch.inf)
 
 
 def parts_of(view: View, tile: tuple[int, int]) -> list[range]:

@@ -114,7 +114,7 @@ SCALED = [name for name in losses.names() if getattr(losses.load(name), "softmax
 
 @pytest.mark.parametrize("name", SCALED)
 def test_negatives_enter_through_one_sum_alone(name):
-    """What `softmax_scale` says: two negatives act as one with the logarithm of their sum, for every other candidate."""
+    """What `softmax_scale` says: two negatives act as one with the logarithm of their sum, for all others."""
     loss, generator = losses.load(name), torch.Generator().manual_seed(3)
     scored = torch.rand(6, 5, generator=generator, dtype=torch.float64) * 0.4 + 0.1
     scored = -4 * scored if "euclidean" in loss.metric else scored

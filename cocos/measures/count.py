@@ -17,7 +17,7 @@ from cocos.measures._weighing import Progress, Run, prepare
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-VISITED = "the scores of a batch are visited once and never held: products in {}, counts decided in float64"
+VISITED = "the scores of a batch are visited once and never held: products and sums of shares in {}, counts decided in float64"
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 UNKNOWN = ("n90", "effective", "participation", "hardest_share")  # what a pass may leave open

@@ -16,6 +16,7 @@ NARROW = (90.0, 60.0)  # exponents (base 2) up to which 2^z, and 4^z, need no re
 EMPTY = 2.0**-94  # a sum below it is of none: -inf counts as 2^-126, and no narrow exponent is below -90
 EXPONENTIAL = 2e-6  # relative error of a float32 exponential and of float32 sums of 64 of them
 MARGIN = 2e-3  # of the exponent: survivors are a little more than those that count
+RARELY = 16  # tiles between two waits for a GPU
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
 
 
@@ -113,7 +114,11 @@ class Survivors:
             self.chunks = [(query[kept], other[kept], score[kept])]
             self.size = len(self.chunks[0][0])
             if self.size > 16 * self.number + 2**16:
-                self.spilled, self.chunks, self.size = True, [], 0
+                self.spill()
+
+    def spill(self) -> None:
+        """Drop them all."""
+        self.spilled, self.chunks, self.size = True, [], 0
 
     def merge(self) -> None:
         """Put together those of all processes, in the order in which one would have met them."""
@@ -178,6 +183,7 @@ class Exponentials:
         self._others = [each.exp2() for each in self.base]
         self._part = self._new_part()
         self._parts: list[Sums] = []
+        self._seen: list[tuple[tuple[Tensor, ...], int, int]] = []
         self._visits: dict[tuple[int, int], int] = {}
 
     def _new_part(self) -> Sums | None:
@@ -221,9 +227,11 @@ class Exponentials:
         limits = [self._limits[k][where[k]] for k in self.view.directions]
         if floors is not None:
             limits = [torch.maximum(*each) for each in zip(limits, floors, strict=False)]
-        found = tiles.above(tile, limits[0], tops[0], limits[1] if self.view.two else None, tops[1])
-        if len(found[0]):
-            self._note(found, rows.start, columns.start)
+        second = limits[1] if self.view.two else None
+        found = tiles.above(tile, limits[0], tops[0], second, tops[1], fixed=True)
+        self._seen.append((found, rows.start, columns.start))
+        if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
+            self._note()
 
     def _floors(self, tile: Tensor, where: tuple[slice, slice]) -> tuple[Tensor, Tensor | None] | None:
         """Scores of the rows and columns of a tile at or below which they are left out; None: none is."""
@@ -261,16 +269,20 @@ class Exponentials:
             torch.maximum(sums.top[place], top, out=sums.top[place])
         return tops
 
-    def _note(self, found: tuple[Tensor, ...], row_start: int, column_start: int) -> None:
-        """Keep what may count, for the direction that it may count in."""
-        row, column, score, sign = found
-        row += row_start
-        column += column_start
-        for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
-            mine = (sign & (1 << direction)).nonzero().flatten()
-            self.survivors[direction].add(query[mine], other[mine], score[mine], lambda k=direction: self.limits(k))
-            if self.survivors[direction].spilled:
-                self._limits[direction].fill_(torch.inf)
+    def _note(self) -> None:
+        """Keep what may count of the last tiles, for the direction that it may count in."""
+        seen, self._seen = [each for each in self._seen if len(each[0][0])], []
+        if tiles.ahead(self.view.device) and seen and bool(torch.stack([found[3][-1] for found, _, _ in seen]).any()):
+            for survivors in self.survivors:  # a list of fixed length was too short
+                survivors.spill()
+        for (row, column, score, sign), row_start, column_start in seen:
+            places = (row + row_start, column + column_start)
+            for direction, (query, other) in enumerate((places, places[::-1])[: len(self.sums)]):
+                mine = (sign & (1 << direction)).nonzero().flatten()
+                self.survivors[direction].add(query[mine], other[mine], score[mine], lambda k=direction: self.limits(k))
+        for survivors, limits in zip(self.survivors, self._limits, strict=True):
+            if survivors.spilled:
+                limits.fill_(torch.inf)
 
     def _scores(self, direction: int, where: slice) -> Tensor:
         """Scores above which a negative may count, of some queries, from what is known of the sums."""
@@ -295,6 +307,7 @@ class Exponentials:
 
     def fold(self) -> None:
         """A part of the rows is done."""
+        self._note()
         if self._part is not None:
             if self.view.together:
                 self._parts.append(self._part.copy())

@@ -10,6 +10,7 @@ __all__ = ["DENSE", "MOST", "Levels", "ranked", "summed"]
 
 MOST = 16  # levels of a query that a pass can hold
 PENDING = 2**16  # undecided pairs that wait for their float64 scores
+RARELY = 16  # tiles between two waits for a GPU
 DENSE = 256  # where one pair in so many is undecided, the tile is multiplied again in float64
 
 
@@ -48,7 +49,7 @@ class Levels:
         self.above = [torch.zeros_like(level, dtype=torch.int64) for level in self.levels]
         self.ties = [torch.zeros_like(each) for each in self.above]
         self._pending: list[tuple[Tensor, ...]] = []
-        self._waiting = 0
+        self._waiting, self._seen = 0, []
 
     def _of(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         query, other, score = self.view.scored(direction, start, stop)
@@ -70,19 +71,35 @@ class Levels:
         row_top, column_top = tiles.tops(tile, two)
         row = [end[rows] for end in self.ends[0]]
         column = [end[:, wide].contiguous() for end in self.ends[1]] if two else [None, None]
-        row_count, column_count, found = tiles.levels(tile, *row, row_top, *column, column_top)
-        if len(found[0]) * DENSE > tile.numel():
-            self._again(rows, columns)
-            return
-        self.above[0][rows] += row_count
-        if two:
-            self.above[1][columns] += column_count.T[: columns.stop - columns.start]
-        if len(found[0]):
-            row, other, level, side = (each.long() for each in found)
-            self._pending.append((row + rows.start, other + columns.start, level, side))
-            self._waiting += len(row)
-            if self._waiting > PENDING:
-                self._decide()
+        seen = tiles.levels(tile, *row, row_top, *column, column_top, fixed=True)
+        self._seen.append((rows, columns, tile.numel(), *seen))
+        if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
+            self._take()
+
+    def _take(self) -> None:
+        """Take in the counts of the last tiles; those with many undecided pairs, or short lists, again in float64."""
+        seen, self._seen = self._seen, []
+        numbers = [len(each[-1][0]) for each in seen]
+        if tiles.ahead(self.view.device):
+            lists = sum(level.shape[1] for level in self.levels)
+            full = [each[-1][0].reshape(lists, -1)[:, -1].amax() >= 0 for each in seen]
+            there = [(each[-1][0] >= 0).sum() + each[2] * short for each, short in zip(seen, full, strict=True)]
+            numbers = torch.stack(there).tolist() if there else []
+        for number, (rows, columns, size, row_count, column_count, found) in zip(numbers, seen, strict=True):
+            if number * DENSE > size:
+                self._again(rows, columns)
+                continue
+            self.above[0][rows] += row_count
+            if self.view.two:
+                self.above[1][columns] += column_count.T[: columns.stop - columns.start]
+            if number:
+                row, other, level, side = (each.long() for each in found)
+                kept = row >= 0
+                pending = (row + rows.start, other + columns.start, level, side)
+                self._pending.append(tuple(each[kept] for each in pending))
+                self._waiting += number
+                if self._waiting > PENDING:
+                    self._decide()
 
     def _again(self, rows: slice, columns: slice) -> None:
         """One tile in float64."""
@@ -109,6 +126,7 @@ class Levels:
 
     def fold(self) -> None:
         """A part of the rows is done."""
+        self._take()
         self._decide()
 
     def merge(self) -> None:

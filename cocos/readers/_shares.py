@@ -25,6 +25,10 @@ class Counted:
     uncertain: Tensor  # int64, of them and of those not counted
     mass: Tensor  # float64: their shares
 
+    def rest(self, share: Tensor, negatives: Tensor) -> Tensor:
+        """Shares of the negatives that do not count, (n,), from the share of all of them."""
+        return torch.where(self.number < negatives, (share - self.mass).clamp(min=0), 0)
+
 
 def _rows_exactly(view: View, direction: int, places: Tensor, scale: float) -> Tensor:
     """log2 Σ 2^(scale · score) over the negatives of some queries, in float64, (places,)."""

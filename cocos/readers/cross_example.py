@@ -52,14 +52,14 @@ class _Everywhere(Exponentials):
         zeros = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
         nothing, offsets = [each - torch.inf for each in zeros], [each + offset for each in zeros]
         super().__init__(view, scale, spread=spread, base=nothing, offset=offsets, floor=floor)
-        self.guess, self._seen = guess, 0
+        self.guess, self._tiles = guess, 0
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""
-        if self._seen % OFTEN == 0:
+        if self._tiles % OFTEN == 0:
             for direction in self.view.directions:
                 self.limits(direction)
-        self._seen += 1
+        self._tiles += 1
         super().tile(tile, rows, columns)
 
     def _due(self, direction: int, start: int) -> bool:
@@ -322,7 +322,7 @@ class CrossExample:
             "contributing": found.number,
             "uncertain": found.uncertain,
             "weight_above": found.mass,
-            "weight_below": (share - found.mass).clamp(min=0),
+            "weight_below": found.rest(share, self.view.negatives(direction)),
             "weight_positive": self.missing[direction],
             "push": self.loss.scale * share,
             "pull": self.loss.scale * self.missing[direction],
@@ -330,6 +330,7 @@ class CrossExample:
             "negatives": self.view.negatives(direction),
         }
         if self.spread:
-            numbers = (torch.where(active, each, 0) for each in sums.numbers())
+            most = result["negatives"]
+            numbers = (torch.where(active, each, 0).clamp(max=most) for each in sums.numbers())
             result |= dict(zip(("effective", "participation"), numbers, strict=True))
         return {name: side.unsorted(values) for name, values in result.items()}

@@ -155,7 +155,7 @@ class Softmax:
             "contributing": found.number,
             "uncertain": found.uncertain,
             "weight_above": found.mass,
-            "weight_below": (whole.share - found.mass).clamp(min=0),
+            "weight_below": found.rest(whole.share, self.view.negatives(direction)),
             "weight_positive": whole.positive,
             "push": whole.push,
             "pull": whole.pull,
@@ -163,6 +163,7 @@ class Softmax:
             "negatives": self.view.negatives(direction),
         }
         if self.spread:
-            numbers = (torch.where(active, each, 0) for each in sums.numbers())
+            most = result["negatives"]
+            numbers = (torch.where(active, each, 0).clamp(max=most) for each in sums.numbers())
             result |= dict(zip(("effective", "participation"), numbers, strict=True))
         return {name: side.unsorted(values) for name, values in result.items()}

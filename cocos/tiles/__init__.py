@@ -8,6 +8,7 @@ turns it off.
 import types
 
 from torch import Tensor, float32
+from torch import device as Device
 
 from cocos.tiles import _build, _compiled, _plain
 from cocos.tiles._compiled import batch
@@ -17,6 +18,7 @@ __all__ = [
     "PAD",
     "Owners",
     "above",
+    "ahead",
     "batch",
     "distances",
     "dots",
@@ -44,6 +46,11 @@ def _ready(values: Tensor) -> bool:
 def small(rows: Tensor) -> bool:
     """Whether `batch` takes the scores of these rows, each with each."""
     return _ready(rows) and rows.shape[0] % PAD == 0
+
+
+def ahead(device: Device) -> bool:
+    """Whether the host goes on while the device works, so that asking it for a number would make it wait."""
+    return device.type != "cpu"
 
 
 def kernel_name() -> str:
@@ -136,7 +143,13 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
 
 
 def above(
-    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+    tile: Tensor,
+    row_limit: Tensor,
+    row_top: Tensor,
+    column_limit: Tensor | None,
+    column_top: Tensor | None,
+    *,
+    fixed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores above a limit of their row or of their column.
 
@@ -146,11 +159,13 @@ def above(
         row_top: (m,) largest score of each row.
         column_limit: (n,), or None.
         column_top: (n,), or None.
+        fixed: on a GPU the lists may have a fixed length, so that nothing waits for their number; the sign of what
+            stands for nothing is 0, and where the last one stands for something there may be more.
 
     Returns:
         Rows, columns, scores and signs, (found,) each: sign 1 above the limit of the row, 2 of the column, 3 of both.
     """
-    return _of(tile).above(tile, row_limit, row_top, column_limit, column_top)
+    return _of(tile).above(tile, row_limit, row_top, column_limit, column_top, fixed=fixed and ahead(tile.device))
 
 
 def levels(
@@ -161,6 +176,8 @@ def levels(
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,
+    *,
+    fixed: bool = False,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Number of scores above the upper end of each level, and those that lie between its ends.
 
@@ -172,12 +189,14 @@ def levels(
         column_low: (L, n) lower ends of the levels of each column, or None.
         column_high: (L, n).
         column_top: (n,).
+        fixed: as for `above`; a row of -1 stands for nothing, and each level of each side has a list of its own.
 
     Returns:
         (m, K) whole numbers, (L, n) whole numbers or None, and rows, columns, levels and sides (0 of a row, 1 of a
         column) of the scores above a lower end and not above the upper one, (found,) each.
     """
-    return _of(tile).levels(tile, row_low, row_high, row_top, column_low, column_high, column_top)
+    ends = (row_low, row_high, row_top, column_low, column_high, column_top)
+    return _of(tile).levels(tile, *ends, fixed=fixed and ahead(tile.device))
 
 
 def sigmoids(

@@ -202,7 +202,13 @@ def _places(search: Callable[..., int], rows: int, dtypes: tuple[torch.dtype, ..
 
 
 def above(
-    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+    tile: Tensor,
+    row_limit: Tensor,
+    row_top: Tensor,
+    column_limit: Tensor | None,
+    column_top: Tensor | None,
+    *,
+    fixed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `cocos.tiles.above`."""
     (_, n), ld = tile.shape, tile.stride(0)
@@ -222,6 +228,8 @@ def levels(
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,
+    *,
+    fixed: bool,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """See `cocos.tiles.levels`."""
     (m, n), ld = tile.shape, tile.stride(0)

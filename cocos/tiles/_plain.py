@@ -1,12 +1,31 @@
 """The kernel in torch: any dtype, any device, and nothing that waits for the device save the lists of places."""
 
+import functools
+import importlib.util
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-__all__ = ["Owners", "above", "distances", "dots", "exponentials", "histogram", "levels", "sigmoids", "sums", "tops"]
+from cocos.tiles._build import OFF
 
+__all__ = [
+    "Owners",
+    "above",
+    "both",
+    "distances",
+    "dots",
+    "exponentials",
+    "histogram",
+    "levels",
+    "sigmoids",
+    "sums",
+    "tops",
+]
+
+ROOM = 2**16  # length of lists whose number is not waited for
 PAIRS = 2**19  # numbers of either side that are held at once
 
 
@@ -50,13 +69,39 @@ def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def _sums(z: Tensor, kept: Tensor, dim: int, *, spread: bool) -> Tensor:
-    z = z.clamp_(min=-126.0)
-    mass = z.exp2().mul_(kept)
+    z = z.clamp(min=-126.0)
+    mass = torch.where(kept, z.exp2(), 0)
     first = mass.sum(dim=dim, dtype=torch.float64)
     if not spread:
         return torch.stack([first, torch.zeros_like(first), torch.zeros_like(first)])
-    others = z.mul_(mass).sum(dim=dim, dtype=torch.float64), mass.square_().sum(dim=dim, dtype=torch.float64)
+    others = (mass * z).sum(dim=dim, dtype=torch.float64), mass.square().sum(dim=dim, dtype=torch.float64)
     return torch.stack([first, *others])
+
+
+def both(
+    tile: Tensor,
+    scale: float,
+    references: tuple[Tensor, Tensor | None] | None,
+    floors: tuple[Tensor, Tensor | None] | None,
+    spread: bool,
+    columns: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Sums and largest scores of the rows and of the columns of a tile, as one function that a compiler can fuse."""
+    z, sides = tile * scale, []
+    for dim in (1, 0) if columns else (1,):
+        which = 1 - dim
+        kept = tile > (-torch.inf if floors is None else floors[which].unsqueeze(dim))
+        shifted = z if references is None else z - references[which].unsqueeze(dim)
+        sides += [_sums(shifted, kept, dim, spread=spread), tile.amax(dim=dim)]
+    return (*sides, None, None)[:4]
+
+
+@functools.cache
+def _fused() -> Callable:
+    """`both` in few passes over the tile, on a GPU whose PyTorch has a compiler; if not, function by function."""
+    if os.environ.get("COCOS_KERNEL", "").lower() in OFF or importlib.util.find_spec("triton") is None:
+        return both
+    return torch.compile(both)
 
 
 def sums(
@@ -70,16 +115,12 @@ def sums(
     spread: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """See `cocos.tiles.sums`."""
-    z, kept = tile * scale, tile > -torch.inf
-    row_kept, column_kept = (kept, kept) if floors is None else (tile > floors[0][:, None], kept)
-    rows += _sums(z.clone() if references is None else z - references[0][:, None], row_kept, 1, spread=spread)
-    if columns is None:
-        return tile.amax(dim=1), None
-    if floors is not None:
-        column_kept = tile > floors[1]
-    there = columns.shape[1]
-    columns += _sums(z if references is None else z.sub_(references[1]), column_kept, 0, spread=spread)[:, :there]
-    return tile.amax(dim=1), tile.amax(dim=0)
+    take = _fused() if tile.is_cuda else both
+    row, row_top, column, column_top = take(tile, scale, references, floors, spread, columns is not None)
+    rows += row
+    if columns is not None:
+        columns += column[:, : columns.shape[1]]
+    return row_top, column_top
 
 
 def exponentials(
@@ -115,15 +156,35 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
     return torch.cat(parts) if parts else left.new_empty(0, dtype=torch.float64)
 
 
+def _places(mask: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:
+    """Rows and columns where a mask holds, (found,) each; of fixed length: the first ones, and rows of -1 then."""
+    if not fixed:
+        return mask.nonzero(as_tuple=True)
+    room, width = min(ROOM, mask.numel()), mask.shape[1]
+    flat = mask.flatten()
+    rank = flat.cumsum(0)
+    slot = torch.where(flat & (rank <= room), rank - 1, room)
+    found = torch.full((room + 1,), -1, dtype=torch.int64, device=mask.device)
+    found.scatter_(0, slot, torch.arange(mask.numel(), device=mask.device))
+    found = found[:room]
+    return torch.where(found < 0, -1, found.div(width, rounding_mode="floor")), found.clamp(min=0) % width
+
+
 def above(
-    tile: Tensor, row_limit: Tensor, row_top: Tensor, column_limit: Tensor | None, column_top: Tensor | None
+    tile: Tensor,
+    row_limit: Tensor,
+    row_top: Tensor,
+    column_limit: Tensor | None,
+    column_top: Tensor | None,
+    *,
+    fixed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `cocos.tiles.above`."""
     by_row = tile > row_limit[:, None]
     by_column = torch.zeros_like(by_row) if column_limit is None else tile > column_limit
-    row, column = (by_row | by_column).nonzero(as_tuple=True)
+    row, column = _places(by_row | by_column, fixed)
     sign = by_row[row, column].to(torch.int8) + 2 * by_column[row, column].to(torch.int8)
-    return row, column, tile[row, column], sign
+    return row, column, tile[row, column], torch.where(row < 0, 0, sign)
 
 
 def levels(
@@ -134,9 +195,11 @@ def levels(
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,
+    *,
+    fixed: bool,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """See `cocos.tiles.levels`."""
-    places, counts = [], []
+    found, counts = [], []
     sides = [(row_low.T[:, :, None], row_high.T[:, :, None], 1)]
     if column_low is not None:
         sides.append((column_low[:, None, :], column_high[:, None, :], 0))
@@ -145,11 +208,10 @@ def levels(
         for level in range(len(low)):
             over = tile > high[level]
             count.append(over.sum(dim=dim))
-            row, column = ((tile > low[level]) & ~over).nonzero(as_tuple=True)
-            places.append((row, column, torch.full_like(row, level), torch.full_like(row, sign)))
+            row, column = _places((tile > low[level]) & ~over, fixed)
+            found.append((row, column, torch.full_like(row, level), torch.full_like(row, sign)))
         counts.append(torch.stack(count))
-    found = tuple(torch.cat(each) for each in zip(*places, strict=True))
-    return counts[0].T, counts[1] if len(counts) == 2 else None, found
+    return counts[0].T, counts[1] if len(counts) == 2 else None, tuple(map(torch.cat, zip(*found, strict=True)))
 
 
 def _sigmoids(tile: Tensor, scale: float, level: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
