@@ -11,7 +11,6 @@ from cocos import tiles
 from cocos.tiles import _build, _compiled, _plain
 
 needs_compiler = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
-WAYS = [pytest.param(_compiled, id="compiled", marks=needs_compiler), pytest.param(_plain, id="plain")]
 SHAPES = (
     (1, 16),
     (3, 32),
@@ -42,10 +41,15 @@ def tile_of(m, n, seed=0):
     return tile
 
 
-@pytest.fixture(params=WAYS)
-def way(request):
+@pytest.fixture(params=["compiled C", "plain torch"])
+def way(request, monkeypatch):
     """The functions, compiled and in torch."""
-    return request.param
+    if request.param == "plain torch":
+        monkeypatch.setattr(_build, "library", lambda: None)
+    elif _build.library() is None:
+        pytest.skip("there is no C compiler")
+    assert tiles.kernel_name() == request.param
+    return tiles
 
 
 def test_a_tile_that_the_kernel_cannot_take_is_seen_by_torch():
@@ -81,13 +85,13 @@ def test_the_exponential_is_right_over_its_range(way):
     ])
     z = z[: len(z) // 16 * 16]
     total = torch.zeros(3, len(z), dtype=torch.float64)
-    way.sums(z[None], 1.0, torch.zeros(3, 1, dtype=torch.float64), total, spread=False, references=None, floors=None)
+    way.sums(z[None], 1.0, torch.zeros(3, 1, dtype=torch.float64), total, spread=False)
     assert (total[0] / z.double().exp2() - 1).abs().max() < EXPONENTIAL
     near = z[z.abs() < 60]
     near = near[: len(near) // 16 * 16]
     mass = near.double().exp2()
     total = torch.zeros(3, len(near), dtype=torch.float64)
-    way.sums(near[None], 1.0, torch.zeros(3, 1, dtype=torch.float64), total, spread=True, references=None, floors=None)
+    way.sums(near[None], 1.0, torch.zeros(3, 1, dtype=torch.float64), total, spread=True)
     for found, right in zip(total, (mass, near * mass, mass.square()), strict=True):
         assert torch.allclose(found, right, rtol=2 * EXPONENTIAL + 1e-7, atol=0)
 
@@ -138,6 +142,39 @@ def test_sums(way, shape, wide, floored):
             assert all((each == 1).all() for each in beside), "written beyond what was asked"
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_exponentials_are_sums_and_limits_in_their_places(way, shape):
+    tile, (m, n) = tile_of(*shape), shape
+    scale, room = 8.0, 0.01
+    for two in (True, False):
+        for fresh in ((True, True), (False, True), (True, False)):
+            owners, right = [], []
+            for dim, (place, number) in enumerate(((5, m), (3, n))):
+                values = [drawn(number + 9, seed=seed).double() for seed in range(4)]
+                known = values[0].exp2() if dim else None  # rows have no part that is done
+                total, top = torch.ones(3, number + 9, dtype=torch.float64), torch.full((number + 9,), -0.5)
+                mine = [total, top, values[1].exp2(), values[2] - 3, torch.full_like(top, 7.0), known]
+                owners.append(tiles.Owners(*mine))
+                where = slice(place, place + number)
+                mine = [each if each is None else each.clone() for each in mine]
+                if dim == 0 or two:
+                    mine[0][:, where] += summed(tile, scale, None, None, 1 - dim)
+                    mine[1][where] = torch.maximum(mine[1][where], tile.amax(dim=1 - dim))
+                    if fresh[dim]:
+                        whole = (mine[0][0] + mine[2] + (0 if known is None else known))[where]
+                        score = (whole.log2() + mine[3][where]) / scale
+                        mine[4][where] = (score - room - 1e-6 * score.abs()).float()
+                right.append(mine)
+            first, second = owners
+            tops = way.exponentials(tile, first, 5, second if two else None, 3, scale, room, fresh, spread=True)
+            assert torch.equal(tops[0], tile.amax(dim=1))
+            assert tops[1] is None if not two else torch.equal(tops[1], tile.amax(dim=0))
+            for owner, (total, top, _, _, limit, _) in zip(owners, right, strict=True):
+                assert torch.allclose(owner.total, total, rtol=1e-5, atol=1e-5)
+                assert torch.equal(owner.top, top)
+                assert torch.allclose(owner.limit, limit, rtol=0, atol=2e-6)
+
+
 def listed(found):
     """Places in one order, whatever they were found in."""
     return sorted(zip(*(each.tolist() for each in found), strict=True))
@@ -153,11 +190,12 @@ def test_above(way, shape):
         for two in (True, False):
             tops = tile.amax(dim=1), tile.amax(dim=0)
             sides = (column_limit, tops[1]) if two else (None, None)
-            found = way.above(tile, row_limit, tops[0], *sides)
+            found = way.above(tile, row_limit, tops[0], *sides, (70, 900))
             by_row, by_column = tile > row_limit[:, None], (tile > column_limit) & two
             row, column = (by_row | by_column).nonzero(as_tuple=True)
             sign = by_row.long() + 2 * by_column.long()
-            assert listed(found) == listed((row, column, tile[row, column], sign[row, column])), (shift, two)
+            right = (row + 70, column + 900, tile[row, column], sign[row, column])
+            assert listed(found) == listed(right), (shift, two)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -245,7 +283,8 @@ def test_threads_change_no_bit():
     def everything():
         rows, columns = torch.zeros(3, 700, dtype=torch.float64), torch.zeros(3, 64, dtype=torch.float64)
         count = torch.zeros(700, 9, dtype=torch.int64)
-        found = [*tiles.sums(tile, 4.0, rows, columns, spread=True), rows, columns, *tiles.tops(tile, True)]
+        found = [top.clone() for top in tiles.sums(tile, 4.0, rows, columns, spread=True)]
+        found += [rows, columns, *tiles.tops(tile, True)]
         found += tiles.above(tile, row[:, 0].contiguous(), tops[0], column[0].contiguous(), tops[1])
         counts = tiles.levels(tile, row - 0.1, row + 0.1, tops[0], column - 0.1, column + 0.1, tops[1])
         tiles.histogram(tile, -1.0, 0.25, count)

@@ -152,11 +152,12 @@ def prepare(
     device: str | None,
     progress: Progress | None,
     visits: bool = False,
+    whole: bool = False,
 ) -> Run:
     """Check everything that can be checked, then encode, then draw the batches.
 
     Where `visits` says that the measure can do without, batches too large to be held are visited tile by tile if the
-    loss has a reader. A dtype of None is then float32, whose counts float64 decides, and float64 elsewhere.
+    loss has a reader; where `whole` says so, every batch is held at once. A dtype of None is then float32, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -198,27 +199,28 @@ def prepare(
     largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
     visited = visits and largest > LARGE and sweep.fits(embeddings, loss.metric) and readers.has(loss)
     if not visited:
-        _fits(loss, largest, embeddings.query.device)
+        _fits(loss, largest, embeddings.query.device, whole=whole)
         embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])
     dtype = dtype or ("float32" if visited else "float64")
     return Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited).bound()
 
 
-def _fits(loss, largest: int, device: torch.device) -> None:
+def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
     """Refuse a batch whose scores must be held at once and cannot be.
 
     Raises:
         InputError: naming the loss and the size.
     """
-    if loss.couples == "query":
+    if loss.couples == "query" and not whole:
         return
     needed = ARRAYS * 8 * largest
     if device.type == "cuda":
         there = torch.cuda.mem_get_info(device)[1]
     else:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
+    why = "is counted by the published convention" if whole else "couples the queries of a batch"
     if needed > there:
         raise InputError(
-            f"{losses.name_of(loss)} couples the queries of a batch, so its {largest:,} scores must be held at once "
+            f"{losses.name_of(loss)} {why}, so its {largest:,} scores must be held at once "
             f"(about {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}); take a smaller batch size"
         )

@@ -6,7 +6,7 @@ from numbers import Real
 import torch
 import xarray as xr
 
-from cocos import conventions, losses, readers, results, retrieval, shards, statistics, sweep
+from cocos import conventions, losses, readers, results, retrieval, shards, statistics, sweep, tiles
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -17,7 +17,8 @@ from cocos.measures._weighing import Progress, Run, prepare
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-VISITED = "the scores of a batch are visited once and never held: products and sums of shares in {}, counts decided in float64"
+VISITED = "scores are visited once and never held: products and sums of shares in {}, counts decided in float64"
+SLOW = "there is no C compiler, or COCOS_KERNEL asks for none: tiles are read in PyTorch, which takes several times as long"
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 UNKNOWN = ("n90", "effective", "participation", "hardest_share")  # what a pass may leave open
@@ -94,7 +95,8 @@ def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
         return [UNCERTAIN] if run.dtype == "float32" else []
     parts = [part for of_direction in records.values() for part in of_direction]
     open_ = [name for name in UNKNOWN if any(bool(part[name].isnan().all()) for part in parts)]
-    return [VISITED.format(run.dtype), *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
+    slow = [SLOW] if run.embeddings.query.device.type == "cpu" and tiles.kernel_name() == "plain torch" else []
+    return [VISITED.format(run.dtype), *slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
 
 
 def count(
@@ -166,6 +168,7 @@ def count(
         device=device,
         progress=progress,
         visits=convention == "standard",
+        whole=convention != "standard",
     )
     report = progress("counting") if progress else None
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))

@@ -16,7 +16,8 @@ NARROW = (90.0, 60.0)  # exponents (base 2) up to which 2^z, and 4^z, need no re
 EMPTY = 2.0**-94  # a sum below it is of none: -inf counts as 2^-126, and no narrow exponent is below -90
 EXPONENTIAL = 2e-6  # relative error of a float32 exponential and of float32 sums of 64 of them
 MARGIN = 2e-3  # of the exponent: survivors are a little more than those that count
-RARELY = 16  # tiles between two waits for a GPU
+RARELY = 16  # tiles between two looks at what was found, for which the host waits for a GPU
+LISTED = 2**16  # found in between, at most
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
 
 
@@ -183,7 +184,7 @@ class Exponentials:
         self._others = [each.exp2() for each in self.base]
         self._part = self._new_part()
         self._parts: list[Sums] = []
-        self._seen: list[tuple[tuple[Tensor, ...], int, int]] = []
+        self._seen, self._listed = [], 0
         self._visits: dict[tuple[int, int], int] = {}
 
     def _new_part(self) -> Sums | None:
@@ -228,9 +229,10 @@ class Exponentials:
         if floors is not None:
             limits = [torch.maximum(*each) for each in zip(limits, floors, strict=False)]
         second = limits[1] if self.view.two else None
-        found = tiles.above(tile, limits[0], tops[0], second, tops[1], fixed=True)
-        self._seen.append((found, rows.start, columns.start))
-        if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
+        found = tiles.above(tile, limits[0], tops[0], second, tops[1], (rows.start, columns.start), fixed=True)
+        self._seen.append(found)
+        self._listed += len(found[0])
+        if len(self._seen) >= RARELY or (self._listed > LISTED and not tiles.ahead(tile.device)):
             self._note()
 
     def _floors(self, tile: Tensor, where: tuple[slice, slice]) -> tuple[Tensor, Tensor | None] | None:
@@ -271,14 +273,17 @@ class Exponentials:
 
     def _note(self) -> None:
         """Keep what may count of the last tiles, for the direction that it may count in."""
-        seen, self._seen = [each for each in self._seen if len(each[0][0])], []
-        if tiles.ahead(self.view.device) and seen and bool(torch.stack([found[3][-1] for found, _, _ in seen]).any()):
+        seen = self._seen
+        self._seen, self._listed = [], 0
+        if not seen:
+            return
+        row, column, score, sign = (torch.cat(each) for each in zip(*seen, strict=True))
+        if tiles.ahead(self.view.device) and bool(torch.stack([found[3][-1] for found in seen]).any()):
             for survivors in self.survivors:  # a list of fixed length was too short
                 survivors.spill()
-        for (row, column, score, sign), row_start, column_start in seen:
-            places = (row + row_start, column + column_start)
-            for direction, (query, other) in enumerate((places, places[::-1])[: len(self.sums)]):
-                mine = (sign & (1 << direction)).nonzero().flatten()
+        for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
+            mine = (sign & (1 << direction)).nonzero().flatten()
+            if len(mine):
                 self.survivors[direction].add(query[mine], other[mine], score[mine], lambda k=direction: self.limits(k))
         for survivors, limits in zip(self.survivors, self._limits, strict=True):
             if survivors.spilled:

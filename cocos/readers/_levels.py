@@ -68,10 +68,9 @@ class Levels:
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""
         two, wide = self.view.two, slice(columns.start, columns.start + tile.shape[1])
-        row_top, column_top = tiles.tops(tile, two)
         row = [end[rows] for end in self.ends[0]]
         column = [end[:, wide].contiguous() for end in self.ends[1]] if two else [None, None]
-        seen = tiles.levels(tile, *row, row_top, *column, column_top, fixed=True)
+        seen = tiles.levels(tile, *row, None, *column, None, fixed=True)
         self._seen.append((rows, columns, tile.numel(), *seen))
         if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
             self._take()
@@ -79,8 +78,8 @@ class Levels:
     def _take(self) -> None:
         """Take in the counts of the last tiles; those with many undecided pairs, or short lists, again in float64."""
         seen, self._seen = self._seen, []
-        numbers = [len(each[-1][0]) for each in seen]
-        if tiles.ahead(self.view.device):
+        numbers, ahead = [len(each[-1][0]) for each in seen], tiles.ahead(self.view.device)
+        if ahead:
             lists = sum(level.shape[1] for level in self.levels)
             full = [each[-1][0].reshape(lists, -1)[:, -1].amax() >= 0 for each in seen]
             there = [(each[-1][0] >= 0).sum() + each[2] * short for each, short in zip(seen, full, strict=True)]
@@ -93,10 +92,9 @@ class Levels:
             if self.view.two:
                 self.above[1][columns] += column_count.T[: columns.stop - columns.start]
             if number:
-                row, other, level, side = (each.long() for each in found)
-                kept = row >= 0
+                row, other, level, side = found
                 pending = (row + rows.start, other + columns.start, level, side)
-                self._pending.append(tuple(each[kept] for each in pending))
+                self._pending.append(tuple(each[row >= 0] for each in pending) if ahead else pending)
                 self._waiting += number
                 if self._waiting > PENDING:
                     self._decide()
@@ -114,7 +112,7 @@ class Levels:
     def _decide(self) -> None:
         if not self._pending:
             return
-        row, other, level, side = (torch.cat(each) for each in zip(*self._pending, strict=True))
+        row, other, level, side = (torch.cat(each).long() for each in zip(*self._pending, strict=True))
         score = self.view.exact(row, other)
         for direction, query in enumerate((row, other)[: len(self.levels)]):
             mine = (side == direction).nonzero().flatten()

@@ -55,8 +55,14 @@ class Softmax:
         """Look at the positives, and make the state."""
         self.view = view
         base, offset = [], []
+        single = view.two and all(bool((view.counted(k) == 1).all()) for k in (0, 1))
         for direction in view.directions:
-            base.append(torch.cat([self._alone(direction, a, b) for a, b in view.chunks(direction)]))
+            if (
+                direction == 1 and single and not hasattr(self.loss, "radial")
+            ):  # a pair is the same to both, norms aside
+                base.append(base[0][view.positives(1, 0, len(view.sides[1]))[1]])
+            else:
+                base.append(torch.cat([self._alone(direction, a, b) for a, b in view.chunks(direction)]))
             many = view.counted(direction).clamp(min=1).double().log2()
             offset.append((math.log2(self.eps) if self.eps else math.inf) - many)
         self.state = Exponentials(view, self.scale, spread=self.spread, base=base, offset=offset)

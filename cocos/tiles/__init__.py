@@ -91,7 +91,7 @@ def sums(
         spread: False leaves the second and the third sum out: what they get is 0 or anything.
 
     Returns:
-        The largest scores of the tile: of the rows, (m,), and of the columns, (n,) or None.
+        The largest scores of the tile, until the next one: of the rows, (m,), and of the columns, (n,) or None.
     """
     return _of(tile).sums(tile, scale, rows, columns, references, floors, spread=spread)
 
@@ -124,7 +124,7 @@ def exponentials(
         spread: as for `sums`.
 
     Returns:
-        The largest scores of the tile: of the rows, (m,), and of the columns, (n,) or None.
+        The largest scores of the tile, until the next one: of the rows, (m,), and of the columns, (n,) or None.
     """
     return _of(tile).exponentials(tile, rows, a, columns, c, scale, room, fresh, floors, spread=spread)
 
@@ -148,6 +148,7 @@ def above(
     row_top: Tensor,
     column_limit: Tensor | None,
     column_top: Tensor | None,
+    start: tuple[int, int] = (0, 0),
     *,
     fixed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -159,20 +160,22 @@ def above(
         row_top: (m,) largest score of each row.
         column_limit: (n,), or None.
         column_top: (n,), or None.
+        start: what the rows and columns of the result are counted from.
         fixed: on a GPU the lists may have a fixed length, so that nothing waits for their number; the sign of what
             stands for nothing is 0, and where the last one stands for something there may be more.
 
     Returns:
         Rows, columns, scores and signs, (found,) each: sign 1 above the limit of the row, 2 of the column, 3 of both.
     """
-    return _of(tile).above(tile, row_limit, row_top, column_limit, column_top, fixed=fixed and ahead(tile.device))
+    limits = (row_limit, row_top, column_limit, column_top)
+    return _of(tile).above(tile, *limits, start, fixed=fixed and ahead(tile.device))
 
 
 def levels(
     tile: Tensor,
     row_low: Tensor,
     row_high: Tensor,
-    row_top: Tensor,
+    row_top: Tensor | None,
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,
@@ -185,10 +188,10 @@ def levels(
         tile: (m, n) scores.
         row_low: (m, K) lower ends of the levels of each row; +inf where a row has fewer.
         row_high: (m, K) upper ends.
-        row_top: (m,) largest score of each row.
+        row_top: (m,) largest score of each row; None: not known, and the levels of each ascend.
         column_low: (L, n) lower ends of the levels of each column, or None.
         column_high: (L, n).
-        column_top: (n,).
+        column_top: (n,); None with `row_top`.
         fixed: as for `above`; a row of -1 stands for nothing, and each level of each side has a list of its own.
 
     Returns:

@@ -70,6 +70,16 @@ def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
     return row, column.amax(dim=0) if columns else None
 
 
+def _space(m: int, n: int, strips: int) -> tuple[Tensor, ...]:
+    """Room for what is said of a tile, the same for all tiles of a shape: fresh memory would cost page faults."""
+    held = _scratch.__dict__.setdefault("space", {})
+    if (m, n, strips) not in held:
+        held.clear()
+        column = torch.empty(strips, 3, n, dtype=torch.float64)
+        held[m, n, strips] = (torch.empty(m), column, torch.empty(strips, n), torch.empty(strips, 3 * n))
+    return held[m, n, strips]
+
+
 def _sums(
     tile: Tensor,
     scale: float,
@@ -83,9 +93,7 @@ def _sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Add to the sums of the rows, at an address; give their tops, and what each strip says of the columns."""
     kernel, (m, n), ld, at = library(), tile.shape, tile.stride(0), tile.data_ptr()
-    row_top, strips = torch.empty(m), _strips(m) if columns else 0
-    column, column_top = torch.empty(strips, 3, n, dtype=torch.float64), torch.empty(strips, n)
-    work = torch.empty(strips, 3 * n)
+    row_top, column, column_top, work = _space(m, n, _strips(m) if columns else 0)
     row_reference, column_reference = references or (None, None)
     row_floor, column_floor = floors or (None, None)
 
@@ -179,25 +187,25 @@ def _places(search: Callable[..., int], rows: int, dtypes: tuple[torch.dtype, ..
         search: called with (first row, last row, tensors to write into, their room); gives the number of places found,
             which may be above the room: then it is called again with enough.
         rows: of the tile.
-        dtypes: of the tensors, of which the first holds rows, counted from the first one of the call.
+        dtypes: of the tensors.
     """
     found: dict[int, list[Tensor]] = {}
 
     def some(a: int, b: int) -> None:
-        held = getattr(_scratch, "places", {})
+        held = _scratch.__dict__.setdefault("places", {})
         if dtypes not in held:
             held[dtypes] = [torch.empty(ROOM, dtype=dtype) for dtype in dtypes]
-            _scratch.places = held
         arrays, room = held[dtypes], ROOM
         while (number := search(a, b, arrays, room)) > room:
             arrays, room = [torch.empty(number, dtype=dtype) for dtype in dtypes], number
         if number:
-            found[a] = [array[:number].clone() for array in arrays]
-            found[a][0] += a
+            found[a] = tuple(array[:number].clone() for array in arrays)
 
     _each(rows, some)
     if not found:
         return tuple(torch.empty(0, dtype=dtype) for dtype in dtypes)
+    if len(found) == 1:
+        return next(iter(found.values()))
     return tuple(torch.cat(each) for each in zip(*(found[a] for a in sorted(found)), strict=True))
 
 
@@ -207,6 +215,7 @@ def above(
     row_top: Tensor,
     column_limit: Tensor | None,
     column_top: Tensor | None,
+    start: tuple[int, int],
     *,
     fixed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -214,7 +223,7 @@ def above(
     (_, n), ld = tile.shape, tile.stride(0)
 
     def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
-        limits = (_at(row_limit, a), _at(row_top, a), _at(column_limit), _at(column_top))
+        limits = (_at(row_limit, a), _at(row_top, a), _at(column_limit), _at(column_top), start[0] + a, start[1])
         return library().cocos_above(_at(tile, a * ld), b - a, n, ld, *limits, *(_at(each) for each in arrays), room)
 
     return _places(search, len(tile), (torch.int32, torch.int32, torch.float32, torch.int8))
@@ -224,7 +233,7 @@ def levels(
     tile: Tensor,
     row_low: Tensor,
     row_high: Tensor,
-    row_top: Tensor,
+    row_top: Tensor | None,
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,
@@ -254,6 +263,7 @@ def levels(
             _at(column_top),
             _at(column_count, a // STRIP * column_levels * n),
             *(_at(each) for each in arrays),
+            a,
             room,
         )
 

@@ -176,6 +176,7 @@ def above(
     row_top: Tensor,
     column_limit: Tensor | None,
     column_top: Tensor | None,
+    start: tuple[int, int],
     *,
     fixed: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -184,14 +185,15 @@ def above(
     by_column = torch.zeros_like(by_row) if column_limit is None else tile > column_limit
     row, column = _places(by_row | by_column, fixed)
     sign = by_row[row, column].to(torch.int8) + 2 * by_column[row, column].to(torch.int8)
-    return row, column, tile[row, column], torch.where(row < 0, 0, sign)
+    score = tile[row, column]
+    return row + start[0], column + start[1], score, torch.where(row < 0, 0, sign)
 
 
 def levels(
     tile: Tensor,
     row_low: Tensor,
     row_high: Tensor,
-    row_top: Tensor,
+    row_top: Tensor | None,
     column_low: Tensor | None,
     column_high: Tensor | None,
     column_top: Tensor | None,

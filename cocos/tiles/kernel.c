@@ -61,6 +61,14 @@ INLINE unsigned bits(vi mask) {
 #endif
 }
 
+INLINE unsigned over(vf a, vf b) {
+#ifdef __AVX512F__
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
+#else
+    return bits(a > b);
+#endif
+}
+
 /* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below 2e-7 (minimax polynomial). */
 INLINE vf risen(vf whole, vf f) {
     vf p = all(1.327649858e-03f);
@@ -85,19 +93,27 @@ void cocos_distances(float *tile, int m, int n, int64_t ld) {
     }
 }
 
+INLINE void top_rows(int count, const float *tile, int n, int64_t ld, float *row_top, float *column_top) {
+    vf top[8];
+    for (int r = 0; r < count; r++) top[r] = all(-INFINITY);
+    for (int j = 0; j < n; j += WIDE) {
+        vf column = column_top ? load(column_top + j) : all(0);
+#pragma GCC unroll 8
+        for (int r = 0; r < count; r++) {
+            vf x = load(tile + r * ld + j);
+            top[r] = larger(x, top[r]), column = larger(x, column);
+        }
+        if (column_top) store(column_top + j, column);
+    }
+    for (int r = 0; r < count; r++) row_top[r] = largest(top[r]);
+}
+
 /* Largest score of each row and each column. */
 void cocos_tops(const float *tile, int m, int n, int64_t ld, float *row_top, float *column_top) {
     for (int j = 0; column_top && j < n; j++) column_top[j] = -INFINITY;
-    for (int i = 0; i < m; i++) {
-        vf top = all(-INFINITY);
-        const float *row = tile + i * ld;
-        for (int j = 0; j < n; j += WIDE) {
-            vf x = load(row + j);
-            top = larger(x, top);
-            if (column_top) store(column_top + j, larger(x, load(column_top + j)));
-        }
-        row_top[i] = largest(top);
-    }
+    int i = 0;
+    for (; i + 8 <= m; i += 8) top_rows(8, tile + i * ld, n, ld, row_top + i, column_top);
+    for (; i < m; i++) top_rows(1, tile + i * ld, n, ld, row_top + i, column_top);
 }
 
 INLINE void some_rows(int count, const float *tile, int n, int64_t ld, float scale, const float *row_ref,
@@ -239,11 +255,11 @@ void cocos_dots(const float *left, const float *right, const int64_t *of, const 
     }
 }
 
-/* Scores above the limit of their row (sign 1), of their column (2) or both (3): place, score and sign of each; their
-   number, which is above `room` where not all of them were written. Tops say where there is nothing to find. */
+/* Scores above the limit of their row (sign 1), of their column (2) or both (3): place, counted from the starts, score and
+   sign of each; their number, which is above `room` where not all of them were written. Tops say where there is nothing to find. */
 int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *row_limit, const float *row_top,
-                    const float *column_limit, const float *column_top, int32_t *at, int32_t *of, float *score,
-                    int8_t *sign, int64_t room) {
+                    const float *column_limit, const float *column_top, int row_start, int column_start, int32_t *at,
+                    int32_t *of, float *score, int8_t *sign, int64_t room) {
     int flagged[n / WIDE + 1], number = 0;
     float least = INFINITY;
     for (int j = 0; column_limit && j < n; j += WIDE) {
@@ -264,7 +280,7 @@ int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *ro
             for (unsigned left = by_row | by_column; left; left &= left - 1, found++) {
                 if (found >= room) continue;
                 int lane = __builtin_ctz(left);
-                at[found] = i, of[found] = j + lane, score[found] = row[j + lane];
+                at[found] = row_start + i, of[found] = column_start + j + lane, score[found] = row[j + lane];
                 sign[found] = (int8_t)((by_row >> lane & 1) | (by_column >> lane & 1) << 1);
             }
         }
@@ -272,12 +288,71 @@ int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *ro
     return found;
 }
 
+typedef struct {
+    int32_t *at, *of;
+    int8_t *level, *sign;
+    int row_start;
+    int64_t room, found;
+} places;
+
+INLINE void between(places *to, unsigned left, int i, int j, int k, int sign) {
+    for (; left; left &= left - 1, to->found++)
+        if (to->found < to->room)
+            to->at[to->found] = to->row_start + i, to->of[to->found] = j + __builtin_ctz(left),
+            to->level[to->found] = (int8_t)k, to->sign[to->found] = (int8_t)sign;
+}
+
+/* The same where the levels of every owner ascend: each score is met once, and most are below the first level of both. */
+static void ascending(const float *tile, int m, int n, int64_t ld, int row_levels, const float *row_low,
+                      const float *row_high, int64_t *row_count, int column_levels, const float *column_low,
+                      const float *column_high, int32_t *column_count, places *to) {
+    for (int i = 0; i < m; i++) {
+        const float *row = tile + i * ld, *low = row_low + (int64_t)i * row_levels, *high = row_high + (int64_t)i * row_levels;
+        int64_t *count = row_count + (int64_t)i * row_levels;
+        vf first = all(low[0]);
+        for (int k = 0; k < row_levels; k++) count[k] = 0;
+        for (int from = 0; from < n; from += 4 * WIDE) {
+            int until = from + 4 * WIDE < n ? from + 4 * WIDE : n;
+            unsigned any = 0;
+            for (int j = from; j < until; j += WIDE) {
+                vf x = load(row + j);
+                any |= over(x, first);
+                if (column_levels) any |= over(x, load(column_low + j));
+            }
+            for (int j = from; any && j < until; j += WIDE) {
+                vf x = load(row + j);
+                unsigned reached;
+                for (int k = 0; k < row_levels && (reached = over(x, all(low[k]))); k++) {
+                    unsigned above = over(x, all(high[k]));
+                    count[k] += __builtin_popcount(above);
+                    between(to, reached & ~above, i, j, k, 0);
+                }
+                for (int k = 0; k < column_levels; k++) {
+                    int64_t place = (int64_t)k * n + j;
+                    if (!(reached = over(x, load(column_low + place)))) break;
+                    vi above = x > load(column_high + place);
+                    *(vi *)(column_count + place) -= above;
+                    between(to, reached & ~bits(above), i, j, k, 1);
+                }
+            }
+        }
+    }
+}
+
 /* Number of scores above the upper end of each level, and the places of those between its ends: levels of the rows are
-   (m, row_levels), of the columns (column_levels, n), counts likewise. Returns the number of places, as cocos_above. */
+   (m, row_levels), of the columns (column_levels, n), counts likewise. Without tops the levels of each must ascend.
+   Returns the number of places, as cocos_above. */
 int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels, const float *row_low,
                      const float *row_high, const float *row_top, int64_t *row_count, int column_levels,
                      const float *column_low, const float *column_high, const float *column_top, int32_t *column_count,
-                     int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int64_t room) {
+                     int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int row_start, int64_t room) {
+    memset(column_count, 0, sizeof(int32_t) * column_levels * n);
+    if (!row_top) {
+        places to = {at, of, level, sign, row_start, room, 0};
+        ascending(tile, m, n, ld, row_levels, row_low, row_high, row_count, column_levels, column_low, column_high,
+                  column_count, &to);
+        return to.found;
+    }
     int flagged[n / WIDE + 1], number = 0;
     int64_t found = 0;
     float least = INFINITY;
@@ -291,7 +366,6 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
         }
         if (any) flagged[number++] = j;
     }
-    memset(column_count, 0, sizeof(int32_t) * column_levels * n);
     for (int i = 0; i < m; i++) {
         const float *row = tile + i * ld;
         for (int k = 0; k < row_levels; k++) {
@@ -310,7 +384,7 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
                 vf x = load(row + j);
                 for (unsigned left = bits((x > low) & ~(x > high)); left; left &= left - 1, found++)
                     if (found < room)
-                        at[found] = i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 0;
+                        at[found] = row_start + i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 0;
             }
         }
         for (int k = 0; row_top[i] > least && k < column_levels; k++)
@@ -323,7 +397,7 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
                 *(vi *)count -= above;
                 for (unsigned left = bits(between); left; left &= left - 1, found++)
                     if (found < room)
-                        at[found] = i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 1;
+                        at[found] = row_start + i, of[found] = j + __builtin_ctz(left), level[found] = (int8_t)k, sign[found] = 1;
             }
     }
     return found;
