@@ -157,7 +157,8 @@ def prepare(
     """Check everything that can be checked, then encode, then draw the batches.
 
     Where `visits` says that the measure can do without, batches too large to be held are visited tile by tile if the
-    loss has a reader; where `whole` says so, every batch is held at once. A dtype of None is then float32, whose counts float64 decides, and float64 elsewhere.
+    loss has a reader; where `whole` says so, every batch is held at once. A dtype of None is then float32, whose counts
+    float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.

@@ -43,6 +43,7 @@ class Sigmoids:
     def begin(self, view: View) -> None:
         """Look at the positives, and make the state."""
         self.view, self.scale = view, math.log2(math.e) / self.temperature
+        self.give = math.exp(min(50.0, view.slack() / self.temperature))  # by which rounding may change a sigmoid
         self.fits = Levels.fits(view) and self.eps > 0
         if not self.fits:
             return
@@ -128,11 +129,13 @@ class Sigmoids:
     def _band(self, direction: int, where: slice, steepest: Tensor) -> Tensor:
         """Half the width of the band of scores about each positive that may count, 0 for none in this tile."""
         rank = self.rank[direction][where]
-        whole = rank + self.above[direction][where] + (self.part[0][where] if direction else 0)
+        whole = rank + (self.above[direction][where] + (self.part[0][where] if direction else 0)) / self.give
         least = self._least(direction, where, whole)
         root = (1 - 4 * least).clamp(min=0).sqrt()
         band = self.temperature * torch.log((1 + root) / (1 - root).clamp(min=1e-15))
-        return torch.where(self.there[direction][where] & (least < 0.25) & (steepest > SLACK * least), band, 0)
+        return torch.where(
+            self.there[direction][where] & (least < 0.25) & (self.give * steepest > SLACK * least), band, 0
+        )
 
     def fold(self) -> None:
         """A part of the rows is done."""
@@ -180,8 +183,10 @@ class Sigmoids:
         score, there, rank = self.score[direction], self.there[direction], self.rank[direction]
         query, candidate, level, rounded = self._survivors(direction)
         steepness = self._sigmoid(rounded.double() - score[query, level])
-        least = self._least(direction, slice(None), rank + self.above[direction])
-        kept = steepness * (1 - steepness) > least[query, level]  # so that it is the same whatever was known when
+        least = self._least(direction, slice(None), rank + self.above[direction] / self.give)
+        kept = (
+            self.give * steepness * (1 - steepness) > least[query, level]
+        )  # so that it is the same whatever was known when
         query, candidate, level, rounded = (each[kept] for each in (query, candidate, level, rounded))
         exact = view.exact(*((query, candidate) if direction == 0 else (candidate, query)))
         above, slope = self.above[direction], self.slope[direction]
