@@ -37,6 +37,7 @@ NAMES = (
     "hardest_share",
 )
 NAMES += ("effective", "participation")
+UNIT = 1e-3  # squared norms this near to 1 are those of unit vectors
 ROUNDED = 4e-6  # relative error of exponentials and their sums in float32
 
 
@@ -50,7 +51,9 @@ class Counts(Mapping):
     values: Tensor  # (..., names, 2, B)
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.values[..., NAMES[: self.values.shape[-3]].index(name), :, :]
+        if name not in tuple(self):
+            raise KeyError(name)
+        return self.values[..., NAMES.index(name), :, :]
 
     def __iter__(self):
         return iter(NAMES[: self.values.shape[-3]])
@@ -96,13 +99,17 @@ class Dense:
             Of a hinge only `contributing` and `uncertain`: every other statistic of it is this count.
 
         Raises:
-            InputError: shapes that do not fit.
+            InputError: shapes that do not fit, or rows that are no unit vectors (the first one is looked at).
         """
         if query.shape != candidate.shape or query.ndim not in {2, 3} or query.shape[-2] < 2:
             raise InputError(
                 f"query {tuple(query.shape)} and candidate {tuple(candidate.shape)}: expected one shape, (B, d) or "
                 "(K, B, d), with at least two pairs"
             )
+        query, candidate = query.detach(), candidate.detach()
+        first = query.reshape(-1, query.shape[-1])[0]
+        if not abs(float(first @ first) - 1) < UNIT:
+            raise InputError(f"query: its first row has the norm {float(first.norm()):.4g}, expected unit vectors")
         if query.ndim == 3:
             return Counts(torch.stack([self(*each).values for each in zip(query, candidate, strict=True)]))
         size, width = query.shape

@@ -416,8 +416,10 @@ def view(
     for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
         order = index[k][place[k]]
         first, last = _own(sorted_[k], sorted_[1 - k])
-        unit = name in scores.UNIT.get(metric, ())
-        sides.append(Side(matrix, order, place[k], first, last, partner[k], _norms(matrix, order, origin), unit))
+        unit, norm = name in scores.UNIT.get(metric, ()), _norms(matrix, order, origin)
+        if unit and not norm.min() > 0:
+            scores.check(embeddings, metric)
+        sides.append(Side(matrix, order, place[k], first, last, partner[k], norm, unit))
     made = View((sides[0], sides[1]), metric, two, embeddings.shared, product, embeddings, origin, together)
     largest = (made.sides[0].longest + made.sides[1].longest) ** 2
     if product != "float64" and not largest < LARGEST:
@@ -563,7 +565,14 @@ def run(
         readers: what looks at them.
         tile: rows and columns of a tile; None: as fits the device. No count depends on it.
         progress: called with (tiles done, in all).
+
+    Raises:
+        InputError: a reader of a loss that reads other scores.
     """
+    for reader in readers:
+        loss = getattr(reader, "loss", None)
+        if loss is not None and loss.metric != view.metric:
+            raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
     with _as_asked(view):
         for reader in readers:
             reader.begin(view)

@@ -101,6 +101,7 @@ def test_a_batch_is_not_changed_and_two_calls_are_independent(kernel):
         (lambda: dense.Dense(losses.load("ntxent"), eps=0), "eps: 0, expected a share above 0"),
         (lambda: dense.Dense(losses.load("triplet"), eps=1), "and below 1"),
         (lambda: dense.Dense(losses.load("triplet"))(torch.ones(4, 2), torch.ones(5, 2)), "expected one shape"),
+        (lambda: dense.Dense(losses.load("triplet"))(torch.ones(4, 2), torch.ones(4, 2)), "expected unit vectors"),
         (lambda: dense.Dense(losses.load("triplet"))(torch.ones(1, 2), torch.ones(1, 2)), "at least two pairs"),
     ],
 )

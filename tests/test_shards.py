@@ -164,7 +164,7 @@ def test_the_command_prints_and_writes_once(alone, folder):
     ("arguments", "sentence"),
     [
         (["--loss", "ntxnt"], "cocos: unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        (["--batch-size", "many"], "Error: Invalid value for '--batch-size'"),
+        (["--batch-size", "many"], "cocos: batch size: 'many', expected a whole number, or all"),
     ],
 )
 def test_what_all_ranks_find_alike_is_said_once(folder, arguments, sentence):
