@@ -142,8 +142,15 @@ class Side:
         """Values of some places by their norms, where the metric does so."""
         return values / self.norm[places] if self.unit else values
 
+    @cached_property
+    def in_order(self) -> bool:
+        """The places are those of the batch."""
+        return bool((self.place == torch.arange(len(self), device=self.place.device)).all())
+
     def unsorted(self, values: Tensor) -> Tensor:
         """Values of the places, (n, ...), in the order of the batch."""
+        if self.in_order:
+            return values
         result = torch.empty_like(values)
         result[self.place] = values
         return result
@@ -351,6 +358,13 @@ class View:
         )
 
 
+def _sorted(group: Tensor) -> Tensor:
+    """Places of the groups in ascending order, the first ones first."""
+    if bool((group[1:] >= group[:-1]).all()):
+        return torch.arange(len(group), device=group.device)
+    return group.argsort(stable=True)
+
+
 def _own(group: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Where each group begins and ends among the sorted groups of the other side."""
     return torch.searchsorted(other, group), torch.searchsorted(other, group, right=True)
@@ -401,7 +415,7 @@ def view(
     groups = [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
     if batch.paired and same_group == "negative":
         groups = [torch.arange(len(index[0]), device=device)] * 2
-    place = [group.argsort(stable=True) for group in groups]
+    place = [_sorted(group) for group in groups]
     sorted_ = [group[p] for group, p in zip(groups, place, strict=True)]
     partner = (None, None)
     if batch.paired:

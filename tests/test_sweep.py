@@ -21,11 +21,11 @@ from cocos.readers._exponentials import Survivors
 from cocos.tiles import _build, _plain
 
 TILE = (96, 112)  # divides none of the inputs
-ROUNDING = 4e-7  # of a float32 score: a few times what was measured, as performance.md has it (3e-7)
+ROUNDING = 4e-7  # of a float32 score of unit vectors; 1e-7 to 3e-7 were measured
 SUMS = 1e-5  # relative error of float32 exponentials and their sums
 TIE = 1e-9  # relative difference of a share and eps below which float64 sums, in any order, need not agree
 FAR = 1e-6  # share of all the candidates that a reader leaves out as too far
-SECTION_7 = (  # of performance.md
+HARD = (  # what breaks careless passes
     "random",
     "clustered",
     "near duplicates",
@@ -294,8 +294,6 @@ SOME = (
     "wide",
     "no negative",
 )
-
-
 LENGTHS = {"any length", "beyond float32"}  # that no metric but the cosine allows
 
 
@@ -323,14 +321,13 @@ def test_other_losses_are_held_or_refused(name):
             check(direction, loss, 0.01, pairs, f"{key}, {name}")
 
 
-@pytest.mark.parametrize("kind", SECTION_7)
+@pytest.mark.parametrize("kind", HARD)
 def test_counts_at_every_temperature_and_threshold(kind):
     asked = []
     for temperature in (0.2, 0.05, 0.01, 0.005):
         sharp = {"temperature": temperature}
-        asked += [(losses.load("ntxent", sharp), eps) for eps in (0.01, 1e-4)] + [
-            (losses.load("smoothap", sharp), 0.01)
-        ]
+        asked += [(losses.load("ntxent", sharp), eps) for eps in (0.01, 1e-4)]
+        asked += [(losses.load("smoothap", sharp), 0.01)]
     asked += [(losses.load("ntxent", {"temperature": 0.05}), eps) for eps in (0.0, 0.5)]
     asked += [(losses.load("supcon", {"temperature": temperature}), 1e-4) for temperature in (0.2, 0.005)]
     asked += [(losses.load("smoothap"), eps) for eps in (1e-4, 0.0, 0.2)]
@@ -341,7 +338,7 @@ def test_counts_at_every_temperature_and_threshold(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [*SECTION_7, "few duplicates", "captions", "labelled", "many positives", "paired, negative"]
+    "kind", [*HARD, "few duplicates", "captions", "labelled", "many positives", "paired, negative"]
 )
 def test_hinges_at_every_margin_and_threshold(kind):
     asked = [
@@ -386,6 +383,7 @@ FAMILY = (  # of one metric, so that they share a pass
     (losses.load("ce_softmax"), 0.01),
     (losses.load("ce_nm"), 0.01),
     (losses.load("triplet"), 0.01),
+    (losses.load("triplet", {"margin": 0.0}), 0.01),  # duplicates are ties of it
     (losses.load("triplet_sh"), 0.01),
     (losses.load("smoothap"), 0.01),
 )
@@ -488,13 +486,13 @@ def test_the_kernels_agree(kind, plain, monkeypatch):
     compiled = [visited(given, asked) for asked in (FAMILY, DISTANCES)]
     plain()
     assert tiles.kernel_name() == "plain torch"
-    for ahead in (False, True):
+    for ahead, room in ((False, 300), (True, 300), (True, 10)):
         monkeypatch.setattr(tiles, "ahead", lambda device, ahead=ahead: ahead)
         monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
-        monkeypatch.setattr(_plain, "ROOM", 300)
+        monkeypatch.setattr(_plain, "ROOM", room)
         for asked, first in zip((FAMILY, DISTANCES), compiled, strict=True):
             for (loss, _, found), (_, _, other) in zip(first, visited(given, asked), strict=True):
-                assert_same(loss, found, other, f"{kind}, {ahead}")
+                assert_same(loss, found, other, f"{kind}, {ahead}, {room}")
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):

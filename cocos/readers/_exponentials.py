@@ -181,6 +181,7 @@ class Exponentials:
         unused = torch.zeros(tiles.PAD, dtype=torch.float64, device=view.device)
         self.base, self.offset = ([torch.cat([each, unused]) for each in known] for known in (base, offset))
         self._limits = [sums.top.clone() for sums in self.sums]
+        self._room = 0.0 if view.distances else view.slack() + MARGIN / self.scale
         self._others = [each.exp2() for each in self.base]
         self._part = self._new_part()
         self._parts: list[Sums] = []
@@ -250,10 +251,9 @@ class Exponentials:
     def _narrow(self, tile: Tensor, where: tuple[slice, slice], fresh: tuple[bool, ...], floors) -> tuple:
         """Sums without references, and limits, where they go."""
         first, second = self._owners
-        room = self.view.slack() + MARGIN / self.scale
         both = (fresh[0], fresh[-1] and self.view.two)
         start = (where[0].start, second, where[1].start)
-        return tiles.exponentials(tile, first, *start, self.scale, room, both, floors, spread=self.spread)
+        return tiles.exponentials(tile, first, *start, self.scale, self._room, both, floors, spread=self.spread)
 
     def _shifted(self, tile: Tensor, where: tuple[slice, slice], floors) -> tuple:
         """Sums with references that rise with the largest score; for distances, whose error hangs on them, as well."""
