@@ -31,7 +31,6 @@ __all__ = [
     "Reader",
     "Side",
     "View",
-    "bare",
     "fits",
     "multiply",
     "product_name",
@@ -365,9 +364,15 @@ def _sorted(group: Tensor) -> Tensor:
     return group.argsort(stable=True)
 
 
-def _own(group: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each group begins and ends among the sorted groups of the other side."""
-    return torch.searchsorted(other, group), torch.searchsorted(other, group, right=True)
+def _own(groups: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Where the groups of each side begin and end among those of the other, all sorted."""
+    if torch.equal(*groups) and bool((groups[0][1:] > groups[0][:-1]).all()):
+        place = torch.arange(len(groups[0]), device=groups[0].device)
+        return [(place, place + 1)] * 2
+    return [
+        (torch.searchsorted(other, group), torch.searchsorted(other, group, right=True))
+        for group, other in (groups, groups[::-1])
+    ]
 
 
 def fits(embeddings: Embeddings, metric: str) -> bool:
@@ -426,10 +431,10 @@ def view(
         if metric in {"euclidean", "squared_euclidean"}
         else None
     )
-    sides = []
+    sides, own = [], _own(sorted_)
     for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
         order = index[k][place[k]]
-        first, last = _own(sorted_[k], sorted_[1 - k])
+        first, last = own[k]
         unit, norm = name in scores.UNIT.get(metric, ()), _norms(matrix, order, origin)
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
@@ -614,17 +619,3 @@ def visit(
             reader.fold()
     for reader in readers if together else ():
         reader.merge()
-
-
-def bare(view: View, tile: tuple[int, int] | None = None) -> None:
-    """The products of the tiles and nothing else: what a pass cannot be faster than."""
-    m, n = tile or tile_of(view)
-    blocks = [
-        [view.operand(k, start, min(start + size, len(view.sides[k]))) for start in range(0, len(view.sides[k]), size)]
-        for k, size in ((0, m), (1, n))
-    ]
-    out = torch.empty(m, n, dtype=view.dtype, device=view.device)
-    for left in blocks[0]:
-        for right in blocks[1]:
-            inside = out[: len(left), : len(right)]
-            multiply(left, right, inside)

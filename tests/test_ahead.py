@@ -25,7 +25,7 @@ def found(name, eps=0.01):
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_of_fixed_length_lose_nothing(monkeypatch, name, room):
     """With 40 places a tile the lists are too short: survivors are then counted in a second pass, ranks in float64."""
-    monkeypatch.setattr(_build, "library", lambda: None)
+    monkeypatch.setattr(_build, "loaded", lambda: None)
     expected, ranks = found(name)
     monkeypatch.setattr(tiles, "ahead", lambda device: True)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
@@ -42,7 +42,7 @@ def test_lists_of_fixed_length_lose_nothing(monkeypatch, name, room):
 
 def test_nothing_of_a_tile_is_asked_for_in_between(monkeypatch):
     """No tensor becomes a number, or a list as long as it happens to be, while tiles are visited."""
-    monkeypatch.setattr(_build, "library", lambda: None)
+    monkeypatch.setattr(_build, "loaded", lambda: None)
     monkeypatch.setattr(tiles, "ahead", lambda device: True)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     view = sweep.view(sides())

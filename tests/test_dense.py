@@ -14,8 +14,8 @@ KERNELS = ("compiled", "plain")
 @pytest.fixture(params=KERNELS)
 def kernel(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(_build, "library", lambda: None)
-    elif _build.library() is None:
+        monkeypatch.setattr(_build, "loaded", lambda: None)
+    elif _build.loaded() is None:
         pytest.skip("there is no C compiler")
     return request.param
 

@@ -157,7 +157,7 @@ def test_no_count_depends_on_the_tile(narrow, monkeypatch, tile):
 
 @pytest.mark.parametrize("name", ["random", "labelled", "duplicates", "paired", "no negative"])
 def test_the_plain_kernel(narrow, monkeypatch, name):
-    monkeypatch.setattr(_build, "library", lambda: None)
+    monkeypatch.setattr(_build, "loaded", lambda: None)
     check(visited(SETS[name], snm(0.3), 0.01)[0], SETS[name], snm(0.3), 0.01)
 
 

@@ -10,7 +10,7 @@ import torch
 from cocos import tiles
 from cocos.tiles import _build, _compiled, _plain
 
-needs_compiler = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
+needs_compiler = pytest.mark.skipif(_build.loaded() is None, reason="there is no C compiler")
 SHAPES = (
     (1, 16),
     (3, 32),
@@ -45,8 +45,8 @@ def tile_of(m, n, seed=0):
 def way(request, monkeypatch):
     """The functions, compiled and in torch."""
     if request.param == "plain torch":
-        monkeypatch.setattr(_build, "library", lambda: None)
-    elif _build.library() is None:
+        monkeypatch.setattr(_build, "loaded", lambda: None)
+    elif _build.loaded() is None:
         pytest.skip("there is no C compiler")
     assert tiles.kernel_name() == request.param
     return tiles
@@ -54,7 +54,7 @@ def way(request, monkeypatch):
 
 def test_a_tile_that_the_kernel_cannot_take_is_seen_by_torch():
     fits = tile_of(5, 32)
-    assert tiles._of(fits) is (_plain if _build.library() is None else _compiled)
+    assert tiles._of(fits) is (_plain if _build.loaded() is None else _compiled)
     assert tiles._of(fits[:, :31]) is tiles._of(fits.double()) is tiles._of(fits.to("meta")) is _plain
 
 
@@ -333,7 +333,7 @@ def build(monkeypatch, tmp_path):
     def make(**environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        return _build.library.__wrapped__()
+        return _build.loaded.__wrapped__()
 
     make.folder = tmp_path / "cocos"
     return make

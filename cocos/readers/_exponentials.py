@@ -204,9 +204,11 @@ class Exponentials:
 
     def error(self, direction: int) -> Tensor:
         """Relative error that the sum of each query may have, from the rounding of scores and sums, (n,)."""
-        top = self.result(direction).top.double()
+        top, nats = self.result(direction).top.double(), self.scale / math.log2(math.e)
+        if not self.view.distances:
+            return torch.full_like(top, math.expm1(min(700.0, self.view.slack() * nats)) + EXPONENTIAL)
         slack = self.view.slack(torch.where(top > -torch.inf, top, 1.0)) + torch.zeros_like(top)
-        return torch.expm1(slack * self.scale / math.log2(math.e)) + EXPONENTIAL
+        return torch.expm1(slack * nats) + EXPONENTIAL
 
     def score_error(self, score: Tensor) -> Tensor:
         """Relative error of the exponential of one score of the tiles."""

@@ -181,13 +181,13 @@ class CrossExample:
                 f"{self.loss!r}: more than {2 * KEPT:,} pairs have the score of the last one that it keeps, "
                 f"{high:.6g}, to within rounding; take a smaller batch size"
             )
-        bins = sweep.run(self.view, [Histogram(CUTS, low, high)])[0][0].sum(dim=0).flip(0).cumsum(0)
+        width, sure = (high - low) / CUTS, 4 * float(self.view.slack(high))
+        outside = Histogram(CUTS + 2, low - width, high + width)  # the first and the last bin hold all that is outside
+        bins = sweep.run(self.view, [outside])[0][0].sum(dim=0).flip(0).cumsum(0)
         place = int((bins < self.keep).sum())  # bins from the top, the last one kept in this one
-        width = (high - low) / CUTS
-        sure = 4 * float(self.view.slack(high))
-        self.bracket = (  # the first and the last bin hold what is outside of the bracket as well
-            -math.inf if place == CUTS - 1 else high - (place + 1) * width - sure,
-            math.inf if place == 0 else high - place * width + sure,
+        self.bracket = (
+            -math.inf if place > CUTS else high - place * width - sure,
+            math.inf if place == 0 else high - (place - 1) * width + sure,
         )
 
     def _mined(self) -> bool:

@@ -40,7 +40,7 @@ def _of(tile: Tensor) -> types.ModuleType:
 
 
 def _ready(values: Tensor) -> bool:
-    return values.device.type == "cpu" and values.dtype == float32 and _build.library() is not None
+    return values.device.type == "cpu" and values.dtype == float32 and _build.loaded() is not None
 
 
 def small(rows: Tensor) -> bool:
@@ -55,7 +55,7 @@ def ahead(device: Device) -> bool:
 
 def kernel_name() -> str:
     """`compiled C` or `plain torch`: what float32 tiles on a CPU are seen by."""
-    return "plain torch" if _build.library() is None else "compiled C"
+    return "plain torch" if _build.loaded() is None else "compiled C"
 
 
 def distances(tile: Tensor) -> None:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-__all__ = ["library"]
+__all__ = ["loaded"]
 
 SOURCE = Path(__file__).with_name("kernel.c")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-shared", "-fPIC")
@@ -76,7 +76,7 @@ def _built(compiler: str, folder: Path) -> Path:
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def loaded() -> ctypes.CDLL | None:
     """The compiled kernel; None without a C compiler, on Windows, or where COCOS_KERNEL=plain asks for none."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if os.environ.get("COCOS_KERNEL", "").lower() in OFF or not compiler or sys.platform == "win32":

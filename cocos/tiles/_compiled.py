@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from cocos.tiles._build import library
+from cocos.tiles._build import loaded
 from cocos.tiles._plain import Owners
 
 __all__ = ["above", "batch", "distances", "dots", "exponentials", "histogram", "levels", "sigmoids", "sums", "tops"]
@@ -42,7 +42,7 @@ def _each(rows: int, do: Callable[[int, int], None]) -> None:
 def distances(tile: Tensor) -> None:
     """See `cocos.tiles.distances`."""
     (m, n), ld = tile.shape, tile.stride(0)
-    _each(m, lambda a, b: library().cocos_distances(_at(tile, a * ld), b - a, n, ld))
+    _each(m, lambda a, b: loaded().cocos_distances(_at(tile, a * ld), b - a, n, ld))
 
 
 def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
     product, width = torch.empty(len(of), dtype=torch.float64), left.shape[1]
 
     def some(a: int, b: int) -> None:
-        library().cocos_dots(_at(left), _at(right), _at(of, a), _at(with_, a), b - a, width, _at(product, a))
+        loaded().cocos_dots(_at(left), _at(right), _at(of, a), _at(with_, a), b - a, width, _at(product, a))
 
     _each(len(of), some)
     return product
@@ -64,7 +64,7 @@ def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
     def some(a: int, b: int) -> None:
         for start in range(a, b, STRIP):
             own = _at(column, start // STRIP * n)
-            library().cocos_tops(_at(tile, start * ld), min(STRIP, b - start), n, ld, _at(row, start), own)
+            loaded().cocos_tops(_at(tile, start * ld), min(STRIP, b - start), n, ld, _at(row, start), own)
 
     _each(m, some)
     return row, column.amax(dim=0) if columns else None
@@ -92,7 +92,7 @@ def _sums(
     columns: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Add to the sums of the rows, at an address; give their tops, and what each strip says of the columns."""
-    kernel, (m, n), ld, at = library(), tile.shape, tile.stride(0), tile.data_ptr()
+    kernel, (m, n), ld, at = loaded(), tile.shape, tile.stride(0), tile.data_ptr()
     row_top, column, column_top, work = _space(m, n, _strips(m) if columns else 0)
     row_reference, column_reference = references or (None, None)
     row_floor, column_floor = floors or (None, None)
@@ -176,12 +176,14 @@ def exponentials(
         other = (_at(column), _at(column_top), _at(columns.total, c), columns.total.stride(0), _at(columns.top, c))
         other += (_at(columns.known, c), _at(columns.others, c), _at(columns.offset, c), _at(columns.limit, c))
     lines, renewed = 3 if spread else 1, fresh[0] + 2 * fresh[1]
-    library().cocos_settle(m, n, n, len(column), lines, scale, room, renewed, *own, *other)
+    loaded().cocos_settle(m, n, n, len(column), lines, scale, room, renewed, *own, *other)
     return row_top, column_top[0] if two else None
 
 
 def _places(search: Callable[..., int], rows: int, dtypes: tuple[torch.dtype, ...]) -> tuple[Tensor, ...]:
-    """What a search writes, a tensor for each dtype, in the order of the rows.
+    """What a search writes, a tensor for each dtype, in the order of the rows; not to be written to.
+
+    What is found stays where the search wrote it, in stretches of the same memory, until that is full.
 
     Args:
         search: called with (first row, last row, tensors to write into, their room); gives the number of places found,
@@ -193,13 +195,17 @@ def _places(search: Callable[..., int], rows: int, dtypes: tuple[torch.dtype, ..
 
     def some(a: int, b: int) -> None:
         held = _scratch.__dict__.setdefault("places", {})
-        if dtypes not in held:
-            held[dtypes] = [torch.empty(ROOM, dtype=dtype) for dtype in dtypes]
-        arrays, room = held[dtypes], ROOM
-        while (number := search(a, b, arrays, room)) > room:
-            arrays, room = [torch.empty(number, dtype=dtype) for dtype in dtypes], number
+        arrays, used = held.get(dtypes, ([], ROOM))
+        if used > ROOM // 2:
+            arrays, used = [torch.empty(ROOM, dtype=dtype) for dtype in dtypes], 0
+        room = ROOM - used
+        left = [array[used:] for array in arrays] if used else arrays
+        while (number := search(a, b, left, room)) > room:
+            left, room = [torch.empty(number, dtype=dtype) for dtype in dtypes], number
+        if number <= ROOM - used:
+            held[dtypes] = (arrays, used + number)
         if number:
-            found[a] = tuple(array[:number].clone() for array in arrays)
+            found[a] = tuple(array[:number] for array in left)
 
     _each(rows, some)
     if not found:
@@ -224,7 +230,7 @@ def above(
 
     def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
         limits = (_at(row_limit, a), _at(row_top, a), _at(column_limit), _at(column_top), start[0] + a, start[1])
-        return library().cocos_above(_at(tile, a * ld), b - a, n, ld, *limits, *(_at(each) for each in arrays), room)
+        return loaded().cocos_above(_at(tile, a * ld), b - a, n, ld, *limits, *(_at(each) for each in arrays), room)
 
     return _places(search, len(tile), (torch.int32, torch.int32, torch.float32, torch.int8))
 
@@ -247,7 +253,7 @@ def levels(
     column_count = torch.zeros(_strips(m), column_levels, n, dtype=torch.int32)
 
     def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
-        return library().cocos_levels(
+        return loaded().cocos_levels(
             _at(tile, a * ld),
             b - a,
             n,
@@ -285,7 +291,7 @@ def sigmoids(
     def some(a: int, b: int) -> None:
         for start in range(a, b, STRIP):
             k = start // STRIP
-            library().cocos_sigmoids(
+            loaded().cocos_sigmoids(
                 _at(tile, start * ld),
                 min(STRIP, b - start),
                 n,
@@ -325,7 +331,7 @@ def batch(
 ) -> None:
     """One small batch, held whole: see the kernel."""
     n = len(scores)
-    library().cocos_batch(
+    loaded().cocos_batch(
         scores.data_ptr(),
         n,
         n,
@@ -346,6 +352,6 @@ def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
     (m, n), ld, bins = tile.shape, tile.stride(0), count.shape[1]
 
     def some(a: int, b: int) -> None:
-        library().cocos_histogram(_at(tile, a * ld), b - a, n, ld, low, 1 / width, bins, _at(count, a * bins))
+        loaded().cocos_histogram(_at(tile, a * ld), b - a, n, ld, low, 1 / width, bins, _at(count, a * bins))
 
     _each(m, some)
