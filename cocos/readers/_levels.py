@@ -6,7 +6,7 @@ from torch import Tensor
 from cocos import scores, shards, sweep, tiles
 from cocos.sweep import View
 
-__all__ = ["DENSE", "MOST", "Levels", "ranked", "summed"]
+__all__ = ["DENSE", "MOST", "Levels", "OnLevels", "ranked", "summed"]
 
 MOST = 16  # levels of a query that a pass can hold
 PENDING = 2**16  # undecided pairs that wait for their float64 scores
@@ -136,6 +136,32 @@ class Levels:
     def fits(view: View) -> bool:
         """No query has more positives than a pass can hold."""
         return all(int(view.counted(direction).max()) <= MOST for direction in view.directions)
+
+
+class OnLevels:
+    """A reader that counts above levels; it has no state where a query has more positives than a pass can hold."""
+
+    margin = 0.0  # by which a level lies below a positive
+
+    def begin(self, view: View) -> None:
+        """Look at the positives, and make the state."""
+        self.view = view
+        self.state = Levels(view, self.margin) if Levels.fits(view) else None
+
+    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
+        """Take in one tile."""
+        if self.state:
+            self.state.tile(tile, rows, columns)
+
+    def fold(self) -> None:
+        """A part of the rows is done."""
+        if self.state:
+            self.state.fold()
+
+    def merge(self) -> None:
+        """Put together what all processes know."""
+        if self.state:
+            self.state.merge()
 
 
 def summed(counts: list[Tensor]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from cocos.readers._exponentials import Exponentials
 from cocos.readers._levels import summed
 from cocos.sweep import View
 
-__all__ = ["Counted", "counted", "directions_of"]
+__all__ = ["Counted", "counted", "directions_of", "statistics_of"]
 
 EQUAL = 1e-11  # relative difference below which two shares are equal, in float64
 UNDECIDED = 2**18  # pairs whose scores are looked up in float64 in a second pass; more stay uncertain
@@ -72,15 +72,14 @@ class _Recount:
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         two, width = self.view.two, tile.shape[1]
         row_low, row_high = (each[rows] for each in self.limits[0])
-        references, floors, column = (self.reference[0][rows], None), (row_high, None), (None, None, None)
-        row_top, column_top = tiles.tops(tile, two)
+        references, floors, column = (self.reference[0][rows], None), (row_high, None), (None, None)
         totals = (self.mass[0][:, rows], self.part[:, columns] if two else None)
         if two:
             low, high = (self._column(each, columns, width, torch.inf) for each in self.limits[1])
             references = (references[0], self._column(self.reference[1], columns, width, 0.0))
             floors = (row_high, high)
-            column = (low[None], high[None], column_top)
-        row_count, column_count, found = tiles.levels(tile, row_low[:, None], row_high[:, None], row_top, *column)
+            column = (low[None], high[None])
+        row_count, column_count, found = tiles.levels(tile, row_low[:, None], row_high[:, None], None, *column, None)
         tiles.sums(tile, self.state.scale, *totals, references, floors, spread=False)
         self.number[0][rows] += row_count[:, 0]
         if two:
@@ -206,3 +205,45 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         uncertain = torch.bincount(query[unsure], minlength=len(share)) + second.unlisted[k]
         found[k] = Counted(number, uncertain, mass)
     return found
+
+
+def statistics_of(
+    state: Exponentials,
+    direction: int,
+    found: Counted,
+    logarithm: Tensor,
+    share: Tensor,
+    positive: Tensor,
+    push: Tensor,
+    pull: Tensor,
+) -> dict[str, Tensor]:
+    """The statistics of every query of one direction, (n,) each, in the order of the batch: see `cocos.readers`.
+
+    Args:
+        state: the pass.
+        direction: 0 or 1.
+        found: the negatives that count.
+        logarithm: log2 of the sum of exponentials.
+        share: of all negatives together.
+        positive: share of the positives.
+        push: total weight above zero.
+        pull: total weight below zero.
+    """
+    side, sums, negatives = state.view.sides[direction], state.result(direction), state.view.negatives(direction)
+    active = share > 0
+    top = torch.where(active, sums.top.double() * state.scale - logarithm, -torch.inf).exp2()
+    result = {
+        "contributing": found.number,
+        "uncertain": found.uncertain,
+        "weight_above": found.mass,
+        "weight_below": found.rest(share, negatives),
+        "weight_positive": positive,
+        "push": push,
+        "pull": pull,
+        "hardest_share": top.clamp(max=1),
+        "negatives": negatives,
+    }
+    if state.spread:
+        numbers = (torch.where(active, each, 0).clamp(max=negatives) for each in sums.numbers())
+        result |= dict(zip(("effective", "participation"), numbers, strict=True))
+    return {name: side.unsorted(values) for name, values in result.items()}

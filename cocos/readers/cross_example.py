@@ -10,7 +10,7 @@ from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 from cocos.readers._exponentials import MARGIN, OFTEN, Exponentials
-from cocos.readers._shares import EQUAL, _rows_exactly, directions_of
+from cocos.readers._shares import EQUAL, Counted, _rows_exactly, directions_of, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
 from cocos.sweep import View
@@ -155,8 +155,7 @@ class CrossExample:
             low, high = self.bracket
             low = max(low, torch.finfo(tile.dtype).min)  # what is no pair is below it
             low, high = (tile.new_full((len(tile), 1), end) for end in (low, high))
-            row_top = tiles.tops(tile, False)[0]
-            over, _, (row, column, _, _) = tiles.levels(tile, low, high, row_top, None, None, None)
+            over, _, (row, column, _, _) = tiles.levels(tile, low, high, None, None, None, None)
             self.over += over.sum()
             self.listed += len(row)
             if self.listed <= 2 * KEPT:
@@ -314,23 +313,7 @@ class CrossExample:
         self.shares = [share for share, _, _ in shares]
         return directions_of(self.state, shares, self.eps)
 
-    def _result(self, direction: int, found, logarithm: Tensor) -> dict[str, Tensor]:
-        side, sums, share = self.view.sides[direction], self.state.result(direction), self.shares[direction]
-        active = share > 0
-        top = torch.where(active, sums.top.double() * self.state.scale - logarithm, -torch.inf).exp2()
-        result = {
-            "contributing": found.number,
-            "uncertain": found.uncertain,
-            "weight_above": found.mass,
-            "weight_below": found.rest(share, self.view.negatives(direction)),
-            "weight_positive": self.missing[direction],
-            "push": self.loss.scale * share,
-            "pull": self.loss.scale * self.missing[direction],
-            "hardest_share": top.clamp(max=1),
-            "negatives": self.view.negatives(direction),
-        }
-        if self.spread:
-            most = result["negatives"]
-            numbers = (torch.where(active, each, 0).clamp(max=most) for each in sums.numbers())
-            result |= dict(zip(("effective", "participation"), numbers, strict=True))
-        return {name: side.unsorted(values) for name, values in result.items()}
+    def _result(self, direction: int, found: Counted, logarithm: Tensor) -> dict[str, Tensor]:
+        share, missing = self.shares[direction], self.missing[direction]
+        weights = (share, missing, self.loss.scale * share, self.loss.scale * missing)
+        return statistics_of(self.state, direction, found, logarithm, *weights)

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.readers._held import weighed
-from cocos.readers._levels import Levels
-from cocos.sweep import View
+from cocos.readers._levels import OnLevels
 
 __all__ = ["Hinge", "reads"]
 
@@ -18,7 +17,7 @@ def reads(loss, eps: float, *, spread: bool) -> "Hinge | None":
     return Hinge(loss, eps, spread=spread) if hinge in {"all", "hardest"} else None
 
 
-class Hinge:
+class Hinge(OnLevels):
     """Violations of a margin. A negative weighs as many positives as it violates, so levels of positives say it all.
 
     Where a query has more positives than a pass can count above, a few rows of scores at a time are held instead.
@@ -30,27 +29,7 @@ class Hinge:
     """
 
     def __init__(self, loss, eps: float, *, spread: bool):
-        self.loss, self.eps, self.spread = loss, eps, spread
-
-    def begin(self, view: View) -> None:
-        """Look at the positives, and make the state."""
-        self.view = view
-        self.state = Levels(view, self.loss.margin) if Levels.fits(view) else None
-
-    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
-        """Take in one tile."""
-        if self.state:
-            self.state.tile(tile, rows, columns)
-
-    def fold(self) -> None:
-        """A part of the rows is done."""
-        if self.state:
-            self.state.fold()
-
-    def merge(self) -> None:
-        """Put together what all processes know."""
-        if self.state:
-            self.state.merge()
+        self.loss, self.eps, self.spread, self.margin = loss, eps, spread, loss.margin
 
     def finish(self) -> tuple[dict[str, Tensor], ...]:
         """The statistics of every query, one dict a direction: see `cocos.readers`."""

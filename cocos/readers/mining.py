@@ -100,10 +100,9 @@ class _Kept(Exponentials):
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""
         two, wide = self.view.two, slice(columns.start, columns.start + tile.shape[1])
-        row_top, column_top = (tile.new_full((number,), torch.inf) for number in tile.shape)
         row_ends = [ends[0][rows, None] for ends in (self.low, self.high)]
         column_ends = [ends[1][None, wide] if two else None for ends in (self.low, self.high)]
-        row_over, column_over, found = tiles.levels(tile, *row_ends, row_top, *column_ends, column_top)
+        row_over, column_over, found = tiles.levels(tile, *row_ends, None, *column_ends, None)
         self.over[0][rows] += row_over[:, 0]
         if two:
             self.over[1][wide] += column_over[0]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.readers._levels import Levels, ranked
-from cocos.sweep import TIES, View
+from cocos.readers._levels import OnLevels, ranked
+from cocos.sweep import TIES
 
 __all__ = ["Ranked", "Ranks"]
 
@@ -30,31 +30,11 @@ class Ranked:
     score: Tensor
 
 
-class Ranks:
+class Ranks(OnLevels):
     """Ranks of all positives in every direction, decided in float64 where float32 cannot.
 
     Where a query has more positives than a pass can count above, the scores of some queries at a time are held instead.
     """
-
-    def begin(self, view: View) -> None:
-        """Look at the positives, and make the state."""
-        self.view = view
-        self.state = Levels(view, 0.0) if Levels.fits(view) else None
-
-    def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
-        """Take in one tile."""
-        if self.state:
-            self.state.tile(tile, rows, columns)
-
-    def fold(self) -> None:
-        """A part of the rows is done."""
-        if self.state:
-            self.state.fold()
-
-    def merge(self) -> None:
-        """Put together what all processes know."""
-        if self.state:
-            self.state.merge()
 
     def finish(self) -> tuple[Ranked, ...]:
         """One `Ranked` a direction."""

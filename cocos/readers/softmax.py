@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.readers._exponentials import Exponentials
-from cocos.readers._shares import EQUAL, _rows_exactly, directions_of
+from cocos.readers._shares import EQUAL, Counted, _rows_exactly, directions_of, statistics_of
 from cocos.scores import Pairs
 from cocos.sweep import View
 
@@ -153,23 +153,6 @@ class Softmax:
             for direction in view.directions
         )
 
-    def _result(self, direction: int, whole: _Whole, logarithm: Tensor, found) -> dict[str, Tensor]:
-        side, sums = self.view.sides[direction], self.state.result(direction)
-        active = whole.share > 0
-        top = torch.where(active, sums.top.double() * self.state.scale - logarithm, -torch.inf).exp2()
-        result = {
-            "contributing": found.number,
-            "uncertain": found.uncertain,
-            "weight_above": found.mass,
-            "weight_below": found.rest(whole.share, self.view.negatives(direction)),
-            "weight_positive": whole.positive,
-            "push": whole.push,
-            "pull": whole.pull,
-            "hardest_share": top.clamp(max=1),
-            "negatives": self.view.negatives(direction),
-        }
-        if self.spread:
-            most = result["negatives"]
-            numbers = (torch.where(active, each, 0).clamp(max=most) for each in sums.numbers())
-            result |= dict(zip(("effective", "participation"), numbers, strict=True))
-        return {name: side.unsorted(values) for name, values in result.items()}
+    def _result(self, direction: int, whole: _Whole, logarithm: Tensor, found: Counted) -> dict[str, Tensor]:
+        weights = (whole.share, whole.positive, whole.push, whole.pull)
+        return statistics_of(self.state, direction, found, logarithm, *weights)
