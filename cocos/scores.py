@@ -152,8 +152,9 @@ class Pairs:
         :math:`(\sum_p m_p) \, \mathrm{softmax}_N(z)`. Each row sums to zero.
         """
         negative = self.negative if negative is None else negative
-        missing = torch.where(self.positive, (logsumexp(logits, negative) - logits).sigmoid(), 0)
-        return missing.sum(dim=1, keepdim=True) * softmax(logits, negative) - missing
+        total = logsumexp(logits, negative)
+        missing = torch.where(self.positive, (total - logits).sigmoid(), 0)
+        return missing.sum(dim=1, keepdim=True) * torch.where(negative, (logits - total).exp(), 0) - missing
 
     def hinge(self, margin: float) -> Tensor:
         r"""Hinges of all triplets of a query, (Q,): :math:`\sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+`."""

@@ -60,6 +60,11 @@ GAIN = 0.9  # a product is taken over torch.mm if it needs at most this part of 
 IMAGES = 16  # images that a convolution sees the rows as: oneDNN is chosen from 16 on
 LARGEST = 1e36  # of what float32 multiplies and adds
 SIDES = ("query", "candidate")
+FUSED = True  # scores are seen inside the kernel where they can be
+PACKED = 2**24  # bytes of candidates that are packed for it at once
+CHUNK = 21  # panels of them, where they must be prepared first
+DEARER = 1.4  # its product may take so much longer than PyTorch's: what sees the scores need not fetch them again
+PROBED = 2**18  # scores of a tile from which it is measured
 TIES = 1e-12  # scores of unit vectors that differ by less in float64 are equal
 
 Progress = Callable[[int, int], None]
@@ -221,10 +226,14 @@ class View:
         if not self.distances:
             left, right = self.sides
             return (self.rounding + sum(min(side.near, NEAR) for side in (left, right) if side.unit)) * self.most
-        square = 2 * self.rounding * (self.sides[0].longest + self.sides[1].longest) ** 2
         if self.metric == "squared_euclidean":
-            return square
-        return (square / torch.as_tensor(score).abs().clamp(min=1e-300)).clamp(max=square**0.5)
+            return self.square
+        return (self.square / torch.as_tensor(score).abs().clamp(min=1e-300)).clamp(max=self.square**0.5)
+
+    @cached_property
+    def square(self) -> float:
+        """How far the square of a distance may be from the true one."""
+        return 2 * self.rounding * (self.sides[0].longest + self.sides[1].longest) ** 2
 
     def ready(self, direction: int) -> bool:
         """The rows of one side are multiplied where they are: nothing is copied."""
@@ -283,6 +292,14 @@ class View:
         _mask(self, tile, rows, columns)
         return tile
 
+    def exact_some(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Scores of some places with some others in float64, -inf where a pair is no negative."""
+        first, last = (each[rows, None] for each in (self.sides[0].first, self.sides[0].last))
+        left, right = (
+            side.matrix[side.order[where]].double() for side, where in zip(self.sides, (rows, columns), strict=True)
+        )
+        return scores.METRICS[self.metric](left, right).masked_fill_((columns >= first) & (columns < last), -torch.inf)
+
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Positive pairs of some queries: their places counted from `start`, and the places of the positives."""
         side = self.sides[direction]
@@ -303,6 +320,8 @@ class View:
         key = (direction, start, stop)
         turned = self._scored.get((0, 0, len(self.sides[0])))
         if direction == 1 and stop - start == len(self.sides[1]) and turned:
+            if bool((turned[1][1:] > turned[1][:-1]).all()):
+                return turned[1], turned[0], turned[2]
             order = turned[1].argsort(stable=True)
             return turned[1][order], turned[0][order], turned[2][order]
         if key not in self._scored:
@@ -432,10 +451,13 @@ def view(
         else None
     )
     sides, own = [], _own(sorted_)
+    orders = [each[p] for each, p in zip(index, place, strict=True)]
+    only = partner[0] if batch.paired else None if embeddings.shared else _only(own)
+    norms, dots = _norms(matrices, orders, origin, only)
     for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
-        order = index[k][place[k]]
+        order, norm = orders[k], norms[k]
         first, last = own[k]
-        unit, norm = name in scores.UNIT.get(metric, ()), _norms(matrix, order, origin)
+        unit = name in scores.UNIT.get(metric, ())
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
         sides.append(Side(matrix, order, place[k], first, last, partner[k], norm, unit))
@@ -446,15 +468,41 @@ def view(
             f"{metric} scores of these embeddings may reach {largest:.1e}, beyond the range of float32; choose "
             "the dtype float64"
         )
+    if dots is not None and not any(side.extreme for side in made.sides):
+        row = torch.arange(len(only), device=device)
+        made._scored[0, 0, len(row)] = (row, only, made.sides[1].divided(made.sides[0].divided(dots, row), only))
     return made
 
 
-def _norms(matrix: Tensor, order: Tensor, origin: Tensor | None) -> Tensor:
-    """Norms of some rows in float64, about the origin, right for the smallest and the largest numbers."""
-    if origin is None and matrix.dtype == torch.float32:
-        return tiles.dots(matrix, matrix, order, order).sqrt()
-    parts = (matrix[part].double() for part in order.split(max(1, 2**19 // matrix.shape[1])))
-    return torch.cat([scores.length(part if origin is None else part - origin.double()) for part in parts])
+def _only(own: list[tuple[Tensor, Tensor]]) -> Tensor | None:
+    """The only candidate of the group of each query; None where some have others."""
+    (first, last), (start, stop) = own
+    only = len(first) == len(start) and bool((last - first == 1).all()) and bool((stop - start == 1).all())
+    return first if only else None
+
+
+def _norms(
+    matrices: tuple[Tensor, Tensor], orders: list[Tensor], origin: Tensor | None, only: Tensor | None
+) -> tuple[list[Tensor], Tensor | None]:
+    """Norms of the rows of both sides in float64, right for the smallest and the largest numbers.
+
+    Args:
+        matrices: of both sides.
+        orders: row of the matrix at each place.
+        origin: what the norms are about; None: 0.
+        only: place of the only positive of each query, if each has one: then their dot products come along.
+    """
+    if origin is None and all(matrix.dtype == torch.float32 for matrix in matrices):
+        if only is not None and len(only) == len(orders[1]):
+            dots, left, right = tiles.squares(*matrices, orders[0], orders[1][only])
+            return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
+        pairs = zip(matrices, orders, strict=True)
+        return [tiles.dots(matrix, matrix, order, order).sqrt() for matrix, order in pairs], None
+    norms = []
+    for matrix, order in zip(matrices, orders, strict=True):
+        parts = (matrix[part].double() for part in order.split(max(1, 2**19 // matrix.shape[1])))
+        norms.append(torch.cat([scores.length(part if origin is None else part - origin.double()) for part in parts]))
+    return norms, None
 
 
 def _mm(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
@@ -470,6 +518,7 @@ def _convolution(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
 
 
 _chosen: dict[tuple, tuple[str, Callable]] = {}
+_paying: dict[tuple[int, int], bool] = {}
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor) -> tuple[str, Callable]:
@@ -603,19 +652,148 @@ def visit(
     view: View, readers: Sequence[Reader], *, tile: tuple[int, int] | None = None, progress: Progress | None = None
 ) -> None:
     """Show every tile to readers that have begun, which is all that `run` does in between."""
-    tile = tile or tile_of(view)
-    parts = parts_of(view, tile)
-    every = sum(len(part) for part in parts) * -(-len(view.sides[1]) // tile[1])
-    done = 0
+    size = tile or tile_of(view)
+    parts = parts_of(view, size)
     together = view.together and shards.world().size > 1
-    for part in shards.mine(parts) if together else parts:
+    mine, strips = shards.mine(parts) if together else parts, _Strips.of(view, readers, tile)
+    every = strips.steps(parts) if strips else sum(len(part) for part in parts) * -(-len(view.sides[1]) // size[1])
+    for done, _ in enumerate(strips.visit(mine) if strips else _tiled(view, readers, size, mine)):
+        if progress:
+            progress(done + 1, every)
+    for reader in readers if together else ():
+        reader.merge()
+
+
+def _tiled(view: View, readers: Sequence[Reader], tile: tuple[int, int], parts: list[range]) -> Iterator[None]:
+    """Show all tiles of some rows to readers, one a step."""
+    for part in parts:
         for scored, rows, columns in tiles_of(view, tile, part):
             for reader in readers:
                 reader.tile(scored, rows, columns)
-            done += 1
-            if progress:
-                progress(done, every)
+            yield
         for reader in readers:
             reader.fold()
-    for reader in readers if together else ():
-        reader.merge()
+
+
+class _Strips:
+    """The pass inside the kernel: strips of rows, each against blocks of columns that are packed.
+
+    Args:
+        view: the scores.
+        readers: what looks at them.
+        block: columns of a block.
+        workers: of each thread, with what sees the scores for each reader.
+    """
+
+    def __init__(self, view: View, readers: Sequence[Reader], block: int, workers: list[tiles.fused.Strip]):
+        self.view, self.readers, self.block, self.workers = view, readers, block, workers
+        width = view.operand(1, 0, 1).shape[1]
+        self.packed = torch.empty(-(-block // tiles.fused.panel()) * tiles.fused.panel(), width)
+        self.begin = None  # of the block that is packed
+
+    @classmethod
+    def of(cls, view: View, readers: Sequence[Reader], tile: tuple[int, int] | None) -> "_Strips | None":
+        """For readers that all see scores inside the kernel, where its product is not slower than PyTorch's."""
+        if not (FUSED and tiles.fuses(view.device) and view.product == "float32" and readers):
+            return None
+        if not all(hasattr(reader, "watch") for reader in readers):
+            return None
+        columns, factors = len(view.sides[1]), view.operand(1, 0, 1).shape[1]
+        width = tiles.fused.width(tile)
+        block = min(columns, max(1, PACKED // (4 * width * factors)) * width)
+        workers = []
+        for _ in range(torch.get_num_threads()):
+            watches = [reader.watch(block, width) for reader in readers]
+            if any(watch is None for watch in watches) or not (workers or _pays(view)):
+                return None
+            workers.append(tiles.fused.Strip(watches, factors, width))
+        return cls(view, readers, block, workers)
+
+    def steps(self, parts: list[range]) -> int:
+        """How many there are in all."""
+        return sum(len(self._starts(part)) for part in parts) * -(-len(self.view.sides[1]) // self.block)
+
+    def _starts(self, part: range) -> range:
+        """First rows of the strips."""
+        stop = min(part[-1] + part.step, len(self.view.sides[0]))
+        return range(part.start, stop, min(part.step, tiles.fused.strip()))
+
+    def visit(self, parts: list[range]) -> Iterator[None]:
+        """Show all scores of some rows to the readers, a strip and a block a step.
+
+        Each block is packed once, and the parts of the rows follow each other in it; where processes exchange what they
+        know of each part, all blocks of a part do.
+        """
+        blocks = range(0, len(self.view.sides[1]), self.block)
+        if self.view.together:
+            turns = [(begin, part) for part in parts for begin in blocks]
+        else:
+            turns = [(begin, part) for begin in blocks for part in parts]
+        for k, (begin, part) in enumerate(turns):
+            self._pack(begin)
+            yield from self._part(begin, part)
+            if k + 1 == len(turns) or turns[k + 1][0] != begin or self.view.together:
+                for worker in self.workers:
+                    worker.close()
+            if not self.view.together or begin == blocks[-1]:
+                for reader in self.readers:
+                    reader.fold()
+
+    def _part(self, begin: int, part: range) -> Iterator[None]:
+        """Some rows against one block."""
+        view, threads, starts = self.view, len(self.workers), self._starts(part)
+        columns = slice(begin, min(begin + self.block, len(view.sides[1])))
+        stop = min(part[-1] + part.step, len(view.sides[0]))
+        for k in range(0, len(starts), threads):
+            turns = []
+            for worker, a in zip(self.workers, starts[k : k + threads], strict=False):
+                rows = slice(a, min(a + starts.step, stop))
+                turns.append((worker, view.operand(0, rows.start, rows.stop), rows, columns))
+            tiles.each(lambda turn: self._strip(*turn), turns)
+            for worker, *_ in turns:
+                for watch in worker.watches:
+                    watch.settle()
+                yield
+
+    def _pack(self, begin: int) -> None:
+        if begin == self.begin:
+            return
+        stop = min(begin + self.block, len(self.view.sides[1]))
+        step = stop - begin if self.view.ready(1) else CHUNK * tiles.fused.panel()
+        for start in range(begin, stop, step):
+            tiles.fused.pack(self.view.operand(1, start, min(start + step, stop)), self.packed, start - begin)
+        self.begin = begin
+
+    def _strip(self, worker: tiles.fused.Strip, left: Tensor, rows: slice, columns: slice) -> None:
+        view = self.view
+        own = tuple(each[rows] for each in view.sides[0].own)
+        worker.visit(left, self.packed, rows, columns, own, root=view.metric == "euclidean")
+
+
+def _pays(view: View) -> bool:
+    """Whether the kernel multiplies about as fast as PyTorch, found by measuring, once."""
+    m, n = tile_of(view)
+    if m * n < PROBED:
+        return True
+    left, right = view.operand(0, 0, m), view.operand(1, 0, n)
+    key = (left.shape[1], torch.get_num_threads())
+    if key not in _paying:
+        out, packed = torch.empty(m, n), torch.empty(-(-n // tiles.fused.panel()) * tiles.fused.panel(), left.shape[1])
+        tiles.fused.pack(right, packed)
+        high, none = tiles.fused.strip(), np.zeros(m, dtype=np.int64)
+        workers = [tiles.fused.Strip([], left.shape[1], tiles.fused.width(None)) for _ in range(key[1])]
+
+        def own(turn: int) -> None:
+            rows = slice(turn * high, min((turn + 1) * high, m))
+            workers[turn % len(workers)].visit(left[rows], packed, rows, slice(0, n), (none, none), root=False)
+
+        calls = (lambda: multiply(left, right, out), lambda: tiles.each(own, range(-(-m // high))))
+        least, end, turns = [np.inf, np.inf], time.perf_counter() + PROBE, 0
+        while turns < 3 or time.perf_counter() < end:
+            for k, call in enumerate(calls):
+                start = time.perf_counter()
+                call()
+                least[k] = min(least[k], time.perf_counter() - start)
+            turns += 1
+        _paying[key] = least[1] < DEARER * least[0]
+    return _paying[key]

@@ -264,10 +264,14 @@ def test_dots(width):
     for found in (
         *(tiles.dots(*sides, of, other) for sides in given),
         tiles.dots(left, right, of.int(), strided),
-        _plain.dots(left, right, of, other),
+        *_plain.dots(left, right, of, other, squares=False),
+        tiles.squares(left, right, of, other)[0],
     ):
         assert found.dtype == torch.float64 and torch.allclose(found, want, rtol=1e-13, atol=1e-13)
     assert len(tiles.dots(left, right, of[:0], other[:0])) == 0
+    norms = [side.double().square().sum(dim=1)[at] for side, at in ((left, of), (right, other))]
+    for squares in (tiles.squares(left, right, of, other)[1:], _plain.dots(left, right, of, other, squares=True)[1:]):
+        assert all(torch.allclose(one, two, rtol=1e-13) for one, two in zip(squares, norms, strict=True))
     half = tiles.dots(left.half(), right.half(), of, other)
     assert torch.allclose(
         half, (left.half().double()[of] * right.half().double()[other]).sum(dim=1), rtol=1e-13, atol=1e-13

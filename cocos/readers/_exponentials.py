@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -44,6 +45,13 @@ class Sums:
     def parts(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The three fields."""
         return self.total, self.top, self.reference
+
+    def clear(self) -> None:
+        """No negative any more."""
+        self.total.zero_()
+        for each in self.parts()[1:]:
+            if each is not None:
+                each.fill_(-torch.inf)
 
     def copy(self) -> "Sums":
         """The same numbers."""
@@ -160,6 +168,8 @@ class Exponentials:
         floor: scores at or below are left out, one number for all.
     """
 
+    fixed = False  # limits do not follow from the sums of each query
+
     def __init__(
         self,
         view: View,
@@ -177,7 +187,7 @@ class Exponentials:
             tuple[Tensor, Tensor]
         ] = []  # kept at or below the floor: queries and scores, of each direction
         self.sums = [Sums.empty(len(view.sides[k]), view, wide=self.wide) for k in view.directions]
-        self.survivors = [Survivors(len(view.sides[k])) for k in view.directions]
+        self._survivors = [Survivors(len(view.sides[k])) for k in view.directions]
         unused = torch.zeros(tiles.PAD, dtype=torch.float64, device=view.device)
         self.base, self.offset = ([torch.cat([each, unused]) for each in known] for known in (base, offset))
         self._limits = [sums.top.clone() for sums in self.sums]
@@ -210,10 +220,24 @@ class Exponentials:
         slack = self.view.slack(torch.where(top > -torch.inf, top, 1.0)) + torch.zeros_like(top)
         return torch.expm1(slack * nats) + EXPONENTIAL
 
+    @cached_property
+    def worst(self) -> float:
+        """No exponential of a score of the tiles has a larger relative error."""
+        view = self.view
+        slack = view.square**0.5 if view.metric == "euclidean" else view.slack()
+        return math.expm1(min(700.0, slack * self.scale / math.log2(math.e))) + EXPONENTIAL
+
     def score_error(self, score: Tensor) -> Tensor:
         """Relative error of the exponential of one score of the tiles."""
         slack = self.view.slack(score) + torch.zeros_like(score, dtype=torch.float64)
         return torch.expm1(slack * self.scale / math.log2(math.e)) + EXPONENTIAL
+
+    def watch(self, block: int, width: int) -> "_Watch | None":
+        """What sees the scores inside the kernel; None where the exponents need references."""
+        return None if self.wide else _Watch(self, block)
+
+    def renew(self) -> None:
+        """Between two strips: what they hang on may be looked at again."""
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""
@@ -233,9 +257,13 @@ class Exponentials:
             limits = [torch.maximum(*each) for each in zip(limits, floors, strict=False)]
         second = limits[1] if self.view.two else None
         found = tiles.above(tile, limits[0], tops[0], second, tops[1], (rows.start, columns.start), fixed=True)
-        self._seen.append(found)
-        self._listed += len(found[0])
-        if len(self._seen) >= RARELY or (self._listed > LISTED and not tiles.ahead(tile.device)):
+        self._take([found])
+
+    def _take(self, found: list[tuple[Tensor, ...]]) -> None:
+        """Some more that may count."""
+        self._seen += found
+        self._listed += sum(len(each[0]) for each in found)
+        if len(self._seen) >= RARELY or (self._listed > LISTED and not tiles.ahead(self.view.device)):
             self._note()
 
     def _floors(self, tile: Tensor, where: tuple[slice, slice]) -> tuple[Tensor, Tensor | None] | None:
@@ -248,7 +276,7 @@ class Exponentials:
         """Whether some queries get new limits with this tile."""
         visit = self._visits.get((direction, start), 0)
         self._visits[direction, start] = visit + 1
-        return not self.survivors[direction].spilled and (visit < OFTEN or visit % OFTEN == 0)
+        return not self._survivors[direction].spilled and (visit < OFTEN or visit % OFTEN == 0)
 
     def _narrow(self, tile: Tensor, where: tuple[slice, slice], fresh: tuple[bool, ...], floors) -> tuple:
         """Sums without references, and limits, where they go."""
@@ -273,6 +301,12 @@ class Exponentials:
             torch.maximum(sums.top[place], top, out=sums.top[place])
         return tops
 
+    @property
+    def survivors(self) -> list[Survivors]:
+        """Of each direction, what may count."""
+        self._note()
+        return self._survivors
+
     def _note(self) -> None:
         """Keep what may count of the last tiles, for the direction that it may count in."""
         seen = self._seen
@@ -281,13 +315,15 @@ class Exponentials:
             return
         row, column, score, sign = (torch.cat(each) for each in zip(*seen, strict=True))
         if tiles.ahead(self.view.device) and bool(torch.stack([found[3][-1] for found in seen]).any()):
-            for survivors in self.survivors:  # a list of fixed length was too short
+            for survivors in self._survivors:  # a list of fixed length was too short
                 survivors.spill()
         for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
             mine = (sign & (1 << direction)).nonzero().flatten()
             if len(mine):
-                self.survivors[direction].add(query[mine], other[mine], score[mine], lambda k=direction: self.limits(k))
-        for survivors, limits in zip(self.survivors, self._limits, strict=True):
+                self._survivors[direction].add(
+                    query[mine], other[mine], score[mine], lambda k=direction: self.limits(k)
+                )
+        for survivors, limits in zip(self._survivors, self._limits, strict=True):
             if survivors.spilled:
                 limits.fill_(torch.inf)
 
@@ -314,12 +350,11 @@ class Exponentials:
 
     def fold(self) -> None:
         """A part of the rows is done."""
-        self._note()
         if self._part is not None:
             if self.view.together:
                 self._parts.append(self._part.copy())
             self.sums[1].fold(self._part)
-            self._part = self._new_part()
+            self._part.clear()
 
     def merge(self) -> None:
         """Put together what all processes know: the sums in the order of one process, so that they are the same."""
@@ -334,3 +369,37 @@ class Exponentials:
         for survivors in self.survivors:
             survivors.merge()
         self._part = self._new_part()
+
+
+class _Watch:
+    """See `cocos.tiles.fused.Watch`."""
+
+    kind = tiles.fused.Exponentials.kind
+
+    def __init__(self, state: Exponentials, block: int):
+        view, self.state = state.view, state
+        slack = (0.0 if view.metric == "euclidean" else view.slack()) + MARGIN / state.scale
+        self._seen = tiles.fused.Exponentials(
+            block,
+            two=view.two,
+            scale=state.scale,
+            slack=slack,
+            square=view.square if view.metric == "euclidean" else 0.0,
+            floor=state.floor,
+            spread=state.spread,
+        )
+        self.address, self.drain = self._seen.address, self._seen.drain
+        state.renew()
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        state, strip = self.state, rows.start // tiles.fused.strip()
+        free = [not state.fixed and not survivors.spilled for survivors in state._survivors]
+        fresh = free[0], free[-1] and self._seen.two and (strip < OFTEN or strip % OFTEN == 0)
+        self._seen.aim(rows, columns, state._owners, fresh)
+
+    def settle(self) -> None:
+        self.state._take(self._seen.settle())
+        self.state.renew()
+
+    def close(self) -> None:
+        self.state._take(self._seen.close())

@@ -22,8 +22,6 @@ class Levels:
         margin: a level lies so much below the score of a positive.
 
     Attributes:
-        above: of each direction, (n, K) int64: negatives above each level, of which the first is the lowest.
-        ties: (n, K) int64: negatives at the level, as near as float64 can tell.
         levels: (n, K) float64; +inf where a query has fewer.
         positive: of each direction, the positive pairs: query, other, place among the levels, score, (P,) each.
     """
@@ -35,19 +33,19 @@ class Levels:
             parts = [self._of(direction, a, b) for a, b in view.chunks(direction)]
             query, other, score = (torch.cat(each) for each in zip(*parts, strict=True))
             number = view.counted(direction)
-            order = torch.argsort(score, stable=True)
-            order = order[query[order].argsort(stable=True)]
-            place = torch.empty_like(order)
-            place[order] = torch.arange(len(order), device=view.device) - (number.cumsum(0) - number)[query[order]]
-            level = torch.full(
-                (len(number), max(1, int(number.max()))), torch.inf, dtype=torch.float64, device=view.device
-            )
+            most = max(1, int(number.max()))
+            place = torch.zeros_like(query)
+            if most > 1:
+                order = torch.argsort(score, stable=True)
+                order = order[query[order].argsort(stable=True)]
+                place[order] = torch.arange(len(order), device=view.device) - (number.cumsum(0) - number)[query[order]]
+            level = torch.full((len(number), most), torch.inf, dtype=torch.float64, device=view.device)
             level[query, place] = score - margin
             self.levels.append(level)
             self.positive.append((query, other, place, score))
             self.ends.append(self._between(level, direction))
-        self.above = [torch.zeros_like(level, dtype=torch.int64) for level in self.levels]
-        self.ties = [torch.zeros_like(each) for each in self.above]
+        self._above = [torch.zeros_like(level, dtype=torch.int64) for level in self.levels]
+        self._ties = [torch.zeros_like(each) for each in self._above]
         self._pending: list[tuple[Tensor, ...]] = []
         self._waiting, self._seen = 0, []
 
@@ -75,6 +73,10 @@ class Levels:
         if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
             self._take()
 
+    def watch(self, block: int, width: int) -> "_Watch":
+        """What sees the scores inside the kernel."""
+        return _Watch(self, block, width)
+
     def _take(self) -> None:
         """Take in the counts of the last tiles; those with many undecided pairs, or short lists, again in float64."""
         seen, self._seen = self._seen, []
@@ -88,16 +90,20 @@ class Levels:
             if number * DENSE > size:
                 self._again(rows, columns)
                 continue
-            self.above[0][rows] += row_count
+            self._above[0][rows] += row_count
             if self.view.two:
-                self.above[1][columns] += column_count.T[: columns.stop - columns.start]
+                self._above[1][columns] += column_count.T[: columns.stop - columns.start]
             if number:
                 row, other, level, side = found
                 pending = (row + rows.start, other + columns.start, level, side)
-                self._pending.append(tuple(each[row >= 0] for each in pending) if ahead else pending)
-                self._waiting += number
-                if self._waiting > PENDING:
-                    self._decide()
+                self._undecided(tuple(each[row >= 0] for each in pending) if ahead else pending)
+
+    def _undecided(self, pending: tuple[Tensor, ...]) -> None:
+        """Rows, columns, levels and sides that float64 decides."""
+        self._pending.append(pending)
+        self._waiting += len(pending[0])
+        if self._waiting > PENDING:
+            self._decide()
 
     def _again(self, rows: slice, columns: slice) -> None:
         """One tile in float64."""
@@ -106,8 +112,8 @@ class Levels:
             for k, level in enumerate(self.levels[direction][where].T):
                 end = level[:, None] if direction == 0 else level[None, :]
                 over = (tile > end + self.tie).sum(dim=dim)
-                self.above[direction][where, k] += over
-                self.ties[direction][where, k] += (tile >= end - self.tie).sum(dim=dim) - over
+                self._above[direction][where, k] += over
+                self._ties[direction][where, k] += (tile >= end - self.tie).sum(dim=dim) - over
 
     def _decide(self) -> None:
         if not self._pending:
@@ -118,14 +124,25 @@ class Levels:
             mine = (side == direction).nonzero().flatten()
             place = (query[mine], level[mine])
             excess = score[mine] - self.levels[direction][place]
-            for counted, holds in ((self.above, excess > self.tie), (self.ties, excess.abs() <= self.tie)):
+            for counted, holds in ((self._above, excess > self.tie), (self._ties, excess.abs() <= self.tie)):
                 counted[direction].index_put_(place, holds.long(), accumulate=True)
         self._pending, self._waiting = [], 0
 
     def fold(self) -> None:
         """A part of the rows is done."""
         self._take()
+
+    @property
+    def above(self) -> list[Tensor]:
+        """Of each direction, (n, K) int64: negatives above each level, of which the first is the lowest."""
         self._decide()
+        return self._above
+
+    @property
+    def ties(self) -> list[Tensor]:
+        """Of each direction, (n, K) int64: negatives at the level, as near as float64 can tell."""
+        self._decide()
+        return self._ties
 
     def merge(self) -> None:
         """Put together what all processes know."""
@@ -136,6 +153,35 @@ class Levels:
     def fits(view: View) -> bool:
         """No query has more positives than a pass can hold."""
         return all(int(view.counted(direction).max()) <= MOST for direction in view.directions)
+
+
+class _Watch:
+    """See `cocos.tiles.fused.Watch`."""
+
+    kind = tiles.fused.Above.kind
+
+    def __init__(self, state: Levels, block: int, width: int):
+        self.state, self.width = state, width
+        self._seen = tiles.fused.Above(block, (state.ends[0], state.ends[1] if state.view.two else None), DENSE)
+        self.address, self.drain = self._seen.address, self._seen.drain
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        self.rows, self.columns = rows, columns
+        self._seen.aim(rows, columns, self.state._above[0])
+
+    def settle(self) -> None:
+        found, again = self._seen.settle()
+        for each in found:
+            self.state._undecided(each)
+        for start in again:
+            self.state._again(self.rows, slice(start, min(start + self.width, self.columns.stop)))
+
+    def close(self) -> None:
+        count, found = self._seen.close()
+        if self.state.view.two:
+            self.state._above[1][self.columns] += count[:, : self.columns.stop - self.columns.start].T
+        for each in found:
+            self.state._undecided(each)
 
 
 class OnLevels:
@@ -152,6 +198,10 @@ class OnLevels:
         """Take in one tile."""
         if self.state:
             self.state.tile(tile, rows, columns)
+
+    def watch(self, block: int, width: int) -> _Watch | None:
+        """What sees the scores inside the kernel; None where nothing is to be seen."""
+        return self.state.watch(block, width) if self.state else None
 
     def fold(self) -> None:
         """A part of the rows is done."""

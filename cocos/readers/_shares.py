@@ -130,9 +130,10 @@ def counted(
     view, survivors = state.view, state.survivors[direction]
     number = len(share)
     query, other, score = (each.to(view.device) for each in survivors.all())
-    query, other = query.long(), other.long()
     base = share.log2() - logarithm - math.log2(eps)
     excess = base[query] + score.double() * state.scale  # log2 (share / eps)
+    some = (excess > -math.log2(1 + float(error.max()) + state.worst)).nonzero().flatten()
+    query, other, score, excess = query[some].long(), other[some].long(), score[some], excess[some]
     certain = torch.log1p(error[query] + state.score_error(score)) * math.log2(math.e)
     near = (excess.abs() <= certain).nonzero().flatten()
     if len(near):

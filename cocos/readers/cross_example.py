@@ -9,7 +9,7 @@ from cocos import shards, sweep, tiles
 from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
-from cocos.readers._exponentials import MARGIN, OFTEN, Exponentials
+from cocos.readers._exponentials import MARGIN, Exponentials
 from cocos.readers._shares import EQUAL, Counted, _rows_exactly, directions_of, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
@@ -17,7 +17,7 @@ from cocos.sweep import View
 
 __all__ = ["CrossExample", "reads"]
 
-SAMPLED = 2**14  # pairs that the sum is guessed from
+SAMPLED = 192  # queries, and candidates, that the sum is guessed from
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
 LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
 KEPT = 2**21  # pairs about the last one kept that are noted
@@ -52,15 +52,22 @@ class _Everywhere(Exponentials):
         zeros = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
         nothing, offsets = [each - torch.inf for each in zeros], [each + offset for each in zeros]
         super().__init__(view, scale, spread=spread, base=nothing, offset=offsets, floor=floor)
-        self.guess, self._tiles = guess, 0
+        self.guess, self._seen_so_far = guess, 0
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""
-        if self._tiles % OFTEN == 0:
-            for direction in self.view.directions:
-                self.limits(direction)
-        self._tiles += 1
+        self.renew()
         super().tile(tile, rows, columns)
+
+    fixed = True
+
+    def renew(self) -> None:
+        """Raise the limits to what the sum so far gives: after 1, 2, 4, ... strips or tiles, as it grows ever less."""
+        self._seen_so_far += 1
+        if self._seen_so_far & (self._seen_so_far - 1):
+            return
+        for direction in self.view.directions:
+            self.limits(direction)
 
     def _due(self, direction: int, start: int) -> bool:
         return False
@@ -68,7 +75,7 @@ class _Everywhere(Exponentials):
     def limits(self, direction: int) -> Tensor:
         """Scores above which a negative may count: one for all queries."""
         limits = self._limits[direction]
-        if self.survivors[direction].spilled:
+        if self._survivors[direction].spilled:
             return limits
         total = self.sums[0]
         known = total.total[0].sum().log2() if total.reference is None else _logsum(total.logarithm())
@@ -105,7 +112,7 @@ class CrossExample:
         self.bracket, self.whole = None, -math.inf
         if self.keep < self.negatives:
             self.eps = max(self.eps, LEAST)
-        if self.keep < self.negatives or self.negatives > SAMPLED:
+        if self.keep < self.negatives or self.negatives > SAMPLED**2:
             self._guess()
         self._start()
 
@@ -126,14 +133,20 @@ class CrossExample:
     def _guess(self) -> None:
         """From pairs drawn at random: what the sum surely exceeds, and scores that the last kept pair lies between."""
         view, device, part = self.view, self.view.device, self.keep / self.negatives
-        drawn = SAMPLED
-        if part < 1:
-            drawn = int(min(2**24, max(2**17, (DEVIATIONS * self.negatives / KEPT) ** 2)))
         generator = torch.Generator().manual_seed(0)
-        row, column = (torch.randint(len(side), (drawn,), generator=generator).to(device) for side in view.sides)
-        side = view.sides[0]
-        negative = (column < side.first[row]) | (column >= side.last[row])
-        score = view.exact(row[negative], column[negative]).sort(descending=True).values
+
+        def places(number: int) -> list[Tensor]:
+            return [torch.randint(len(side), (number,), generator=generator).to(device) for side in view.sides]
+
+        if part < 1:
+            row, column = places(int(min(2**24, max(2**17, (DEVIATIONS * self.negatives / KEPT) ** 2))))
+            side = view.sides[0]
+            negative = (column < side.first[row]) | (column >= side.last[row])
+            score = view.exact(row[negative], column[negative])
+        else:
+            score = view.exact_some(*places(SAMPLED)).flatten()
+            score = score[score > -torch.inf]
+        score = score.sort(descending=True).values
         if part < 1:
             self.bracket = (-math.inf, math.inf)
         if not len(score):
@@ -162,6 +175,10 @@ class CrossExample:
                 score = tile[row.long(), column.long()]
                 self.inside.append((row.int() + rows.start, column.int() + columns.start, score))
         self.state.tile(tile, rows, columns)
+
+    def watch(self, block: int, width: int):
+        """What sees the scores inside the kernel; None for mining, which notes pairs."""
+        return self.state.watch(block, width) if self.bracket is None else None
 
     def fold(self) -> None:
         """A part of the rows is done."""

@@ -272,6 +272,9 @@ class Mining(Softmax):
         """Take in one tile."""
         (self.counts or self.state).tile(tile, rows, columns)
 
+    def watch(self, block: int, width: int) -> None:
+        """Scores are noted, and left out by query: it sees whole tiles."""
+
     def fold(self) -> None:
         """A part of the rows is done."""
         (self.counts or self.state).fold()
@@ -318,12 +321,10 @@ class Mining(Softmax):
 
     def _weighed(self, logarithms: list[Tensor], errors: list[Tensor]) -> tuple[list, list[Counted]]:
         """Weights and counts of all queries. Where the last kept negative counts for certain, all kept ones do."""
-        state, wholes, every, shares = self.state, [], [], []
-        for k, (logarithm, error) in enumerate(zip(logarithms, errors, strict=True)):
-            whole = self._whole(k, logarithm)
+        state, wholes, every, shares = self.state, self._wholes(logarithms), [], []
+        for k, (whole, logarithm, error) in enumerate(zip(wholes, logarithms, errors, strict=True)):
             excess = (whole.share / self.eps if self.eps else whole.share * torch.inf).log2() - logarithm
             certain = excess + state.last[k] * state.scale > torch.log1p(error) * math.log2(math.e)
-            wholes.append(whole)
             every.append(certain & (whole.share > 0))
             shares.append((torch.where(every[k], 0, whole.share), logarithm, error))
         found = []

@@ -13,6 +13,7 @@ from cocos.sweep import View
 
 __all__ = ["Softmax", "reads"]
 
+TOGETHER = 2**15  # queries whose weights are worked out at once, whatever their direction
 RECHECKED = 32  # one query in so many, and some more, may have its sum taken again in float64
 
 
@@ -73,10 +74,10 @@ class Softmax:
         least = torch.full((stop - start,), torch.inf, dtype=torch.float64, device=self.view.device)
         if not len(query):
             return torch.full_like(least, -torch.inf)
-        positive = torch.tensor([[True, False]], device=score.device).expand(len(score), 2)
-        share = self._share(
-            Pairs(score[:, None].expand(-1, 2), positive, query_norm=self._norms(direction, start + query))
-        )
+        positive = torch.zeros(2, len(score), dtype=torch.bool, device=score.device).T  # see `_some`
+        positive[:, 0] = True
+        both = torch.stack([score, score]).T
+        share = self._share(Pairs(both, positive, query_norm=self._norms(direction, start + query)))
         rest = (1 / share[:, 1] - 1 - EQUAL).clamp(min=0)
         exponent = score * self.scale * math.log2(math.e) + rest.log2()
         least = least.scatter_reduce(0, query, exponent, "amin")
@@ -92,30 +93,48 @@ class Softmax:
         """Take in one tile."""
         self.state.tile(tile, rows, columns)
 
+    def watch(self, block: int, width: int):
+        """What sees the scores inside the kernel."""
+        return self.state.watch(block, width)
+
     def fold(self) -> None:
         """A part of the rows is done."""
         self.state.fold()
 
-    def _whole(self, direction: int, logarithm: Tensor) -> _Whole:
-        """Weights of all queries, from log2 of their sums."""
-        parts = [self._some(direction, a, b, logarithm[a:b]) for a, b in self.view.chunks(direction)]
-        return _Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
+    def _wholes(self, logarithms: list[Tensor]) -> list[_Whole]:
+        """Weights of all queries of each direction, from log2 of their sums."""
+        view, pieces = self.view, []
+        for k, logarithm in enumerate(logarithms):
+            pieces += [(k, a, b, logarithm[a:b]) for a, b in view.chunks(k)]
+        few = sum(b - a for _, a, b, _ in pieces) <= TOGETHER
+        groups = [pieces] if few else [[piece] for piece in pieces]
+        values = [torch.cat(each) for each in zip(*(self._some(group) for group in groups), strict=True)]
+        sizes = [len(logarithm) for logarithm in logarithms]
+        return [_Whole(*each) for each in zip(*(value.split(sizes) for value in values), strict=True)]
 
-    def _some(self, direction: int, start: int, stop: int, logarithm: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        query, _, score = self.view.scored(direction, start, stop)
-        number, device = stop - start, score.device
+    def _some(self, pieces: list[tuple[int, int, int, Tensor]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights of some queries, one after the other: direction, first and last place, log2 of their sums."""
+        queries, scores, norms, number = [], [], [], 0
+        for direction, start, stop, _ in pieces:
+            query, _, score = self.view.scored(direction, start, stop)
+            queries.append(query + number)
+            scores.append(score)
+            norms.append(self.view.sides[direction].norm[start:stop])
+            number += stop - start
+        query, score, logarithm = torch.cat(queries), torch.cat(scores), torch.cat([piece[3] for piece in pieces])
+        device = score.device
         count = torch.bincount(query, minlength=number)
         slots = int(count.max()) + 1
         slot = torch.arange(len(query), device=device) - (count.cumsum(0) - count)[query]
-        scored = torch.zeros(number, slots, dtype=torch.float64, device=device)
-        positive = torch.zeros(number, slots, dtype=torch.bool, device=device)
+        # each slot of all queries side by side, so that sums over the few slots are fast
+        scored = torch.zeros(slots, number, dtype=torch.float64, device=device).T
+        positive = torch.zeros(slots, number, dtype=torch.bool, device=device).T
         scored[query, slot], positive[query, slot] = score, True
         there = logarithm > -torch.inf
         scored[:, -1] = torch.where(there, logarithm * math.log(2) / self.scale, 0)
         negative = torch.zeros_like(positive)
         negative[:, -1] = there
-        places = torch.arange(start, stop, device=device)
-        pairs = Pairs(scored, positive, negative, query_norm=self._norms(direction, places))
+        pairs = Pairs(scored, positive, negative, query_norm=torch.cat(norms))
         weights = self.loss.weight(pairs)
         share = weights.abs() / self.loss.unit(pairs)
         pushed, pulled = weights.clamp(min=0).sum(dim=1), (-weights).clamp(min=0).sum(dim=1)
@@ -128,30 +147,29 @@ class Softmax:
     def finish(self) -> tuple[dict[str, Tensor], ...]:
         """The statistics of every query, one dict a direction: see `cocos.readers`."""
         state, view = self.state, self.view
-        wholes, shares = [], []
-        for direction in view.directions:
-            logarithm = state.result(direction).logarithm()
-            wholes.append(self._whole(direction, logarithm))
-            shares.append((wholes[-1].share, logarithm, state.error(direction)))
-        found = directions_of(state, shares, self.eps)
+        logarithms = [state.result(direction).logarithm() for direction in view.directions]
+        errors = [state.error(direction) for direction in view.directions]
+        wholes = self._wholes(logarithms)
+        found = self._counted(wholes, logarithms, errors)
         again = []
         for direction in view.directions:
             doubtful = found[direction].uncertain.nonzero().flatten()
-            doubtful = doubtful[: len(view.sides[direction]) // RECHECKED + 256]
-            again.append(doubtful)
-            if len(doubtful):
-                _, logarithm, error = shares[direction]
-                exact = _rows_exactly(view, direction, doubtful, state.scale)
-                logarithm = logarithm.index_copy(0, doubtful, exact)
-                error = error.index_fill(0, doubtful, EQUAL)
-                wholes[direction] = self._whole(direction, logarithm)
-                shares[direction] = (wholes[direction].share, logarithm, error)
+            again.append(doubtful[: len(view.sides[direction]) // RECHECKED + 256])
+            if len(again[-1]):
+                exact = _rows_exactly(view, direction, again[-1], state.scale)
+                logarithms[direction] = logarithms[direction].index_copy(0, again[-1], exact)
+                errors[direction] = errors[direction].index_fill(0, again[-1], EQUAL)
         if any(len(each) for each in again):
-            found = directions_of(state, shares, self.eps)
+            wholes = self._wholes(logarithms)
+            found = self._counted(wholes, logarithms, errors)
         return tuple(
-            self._result(direction, wholes[direction], shares[direction][1], found[direction])
+            self._result(direction, wholes[direction], logarithms[direction], found[direction])
             for direction in view.directions
         )
+
+    def _counted(self, wholes: list[_Whole], logarithms: list[Tensor], errors: list[Tensor]) -> list[Counted]:
+        shares = [whole.share for whole in wholes]
+        return directions_of(self.state, list(zip(shares, logarithms, errors, strict=True)), self.eps)
 
     def _result(self, direction: int, whole: _Whole, logarithm: Tensor, found: Counted) -> dict[str, Tensor]:
         weights = (whole.share, whole.positive, whole.push, whole.pull)

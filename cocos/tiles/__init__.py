@@ -11,7 +11,8 @@ from torch import Tensor, float32
 from torch import device as Device
 
 from cocos.tiles import _build, _compiled, _plain
-from cocos.tiles._compiled import batch
+from cocos.tiles import _fused as fused
+from cocos.tiles._compiled import batch, each
 from cocos.tiles._plain import Owners
 
 __all__ = [
@@ -22,12 +23,16 @@ __all__ = [
     "batch",
     "distances",
     "dots",
+    "each",
     "exponentials",
+    "fused",
+    "fuses",
     "histogram",
     "kernel_name",
     "levels",
     "sigmoids",
     "small",
+    "squares",
     "sums",
     "tops",
 ]
@@ -46,6 +51,11 @@ def _ready(values: Tensor) -> bool:
 def small(rows: Tensor) -> bool:
     """Whether `batch` takes the scores of these rows, each with each."""
     return _ready(rows) and rows.shape[0] % PAD == 0
+
+
+def fuses(device: Device) -> bool:
+    """Whether `fused` multiplies float32 rows on this device."""
+    return device.type == "cpu" and _build.loaded() is not None
 
 
 def ahead(device: Device) -> bool:
@@ -138,8 +148,18 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
         of: (P,) rows of the left one.
         with_: (P,) rows of the right one.
     """
-    fits = _ready(left) and left.is_contiguous() and right.is_contiguous()
-    return (_compiled if fits else _plain).dots(left, right, of.long().contiguous(), with_.long().contiguous())
+    return _dots(left, right, of, with_, squares=False)[0]
+
+
+def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`dots`, and the squared norms of the rows of the left matrix and of the right one, (P,) each."""
+    return _dots(left, right, of, with_, squares=True)
+
+
+def _dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: bool) -> tuple[Tensor, ...]:
+    fits = _ready(left) and _ready(right) and left.is_contiguous() and right.is_contiguous()
+    places = of.long().contiguous(), with_.long().contiguous()
+    return (_compiled if fits else _plain).dots(left, right, *places, squares=squares)
 
 
 def above(

@@ -21,13 +21,18 @@ ARGUMENTS = {  # kinds of the arguments of each function, in their order
     "cocos_tops": "piilpp",
     "cocos_sums": "piilfppppiiiiplpppp",
     "cocos_settle": "iiiiiffi" + "pppppp" + "pp" + "pl" + "ppppp",
-    "cocos_dots": "ppppllp",
+    "cocos_dots": "ppppllppp",
     "cocos_above": "piilppppii" + "ppppl",
     "cocos_levels": "piilippppipppp" + "ppppil",
     "cocos_sigmoids": "piilffipppp" + "ippppp",
     "cocos_histogram": "piilffip",
     "cocos_batch": "pilifffffppp",
+    "cocos_pack": "piilip",
+    "cocos_product": "ppiiipl",
+    "cocos_strip_seen": "piiplpp",
+    "cocos_pass": "ppiiiiiiii" + "pppipp",
 }
+RESULTS = {"cocos_above": ctypes.c_int64, "cocos_levels": ctypes.c_int64, "cocos_pass": ctypes.c_int}
 PATIENCE = 120  # seconds that a compiler may take
 OFF = ("plain", "0", "off")
 
@@ -88,5 +93,5 @@ def loaded() -> ctypes.CDLL | None:
     for name, arguments in ARGUMENTS.items():
         function = getattr(found, name)
         function.argtypes = [KINDS[kind] for kind in arguments]
-        function.restype = ctypes.c_int64 if name in {"cocos_above", "cocos_levels"} else None
+        function.restype = RESULTS.get(name)
     return found

@@ -1,7 +1,7 @@
 """The kernel's functions as torch functions: float32 tiles on the CPU, the rows shared out among torch's threads."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -10,7 +10,19 @@ from torch import Tensor
 from cocos.tiles._build import loaded
 from cocos.tiles._plain import Owners
 
-__all__ = ["above", "batch", "distances", "dots", "exponentials", "histogram", "levels", "sigmoids", "sums", "tops"]
+__all__ = [
+    "above",
+    "batch",
+    "distances",
+    "dots",
+    "each",
+    "exponentials",
+    "histogram",
+    "levels",
+    "sigmoids",
+    "sums",
+    "tops",
+]
 
 STRIP = 256  # as in the kernel
 ROOM = 2**16  # places that a search has room for at first
@@ -28,15 +40,24 @@ def _strips(rows: int) -> int:
     return -(-rows // STRIP)
 
 
-def _each(rows: int, do: Callable[[int, int], None]) -> None:
-    """Call do(first row, last row) for all rows: at once, or a strip each on as many threads as torch has."""
+def each(do: Callable, turns: Sequence) -> None:
+    """Call do(turn) for all turns, on as many threads as torch has."""
     threads = torch.get_num_threads()
-    if threads == 1 or rows <= STRIP:
-        do(0, rows)
+    if threads == 1 or len(turns) == 1:
+        for turn in turns:
+            do(turn)
         return
     if threads not in _pools:
         _pools[threads] = ThreadPoolExecutor(threads)
-    list(_pools[threads].map(lambda a: do(a, min(a + STRIP, rows)), range(0, rows, STRIP)))
+    list(_pools[threads].map(do, turns))
+
+
+def _each(rows: int, do: Callable[[int, int], None]) -> None:
+    """Call do(first row, last row) for all rows: at once, or a strip each on as many threads as torch has."""
+    if torch.get_num_threads() == 1:
+        do(0, rows)
+    else:
+        each(lambda a: do(a, min(a + STRIP, rows)), range(0, rows, STRIP))
 
 
 def distances(tile: Tensor) -> None:
@@ -45,15 +66,24 @@ def distances(tile: Tensor) -> None:
     _each(m, lambda a, b: loaded().cocos_distances(_at(tile, a * ld), b - a, n, ld))
 
 
-def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
-    """See `cocos.tiles.dots`."""
-    product, width = torch.empty(len(of), dtype=torch.float64), left.shape[1]
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: bool) -> tuple[Tensor, ...]:
+    """See `cocos.tiles.dots` and `cocos.tiles.squares`."""
+    found, width = torch.empty(3 if squares else 1, len(of), dtype=torch.float64), left.shape[1]
 
     def some(a: int, b: int) -> None:
-        loaded().cocos_dots(_at(left), _at(right), _at(of, a), _at(with_, a), b - a, width, _at(product, a))
+        places = [_at(each, a) for each in found]
+        loaded().cocos_dots(
+            _at(left),
+            _at(right),
+            _at(of, a),
+            _at(with_, a),
+            b - a,
+            width,
+            *(places if squares else (*places, None, None)),
+        )
 
     _each(len(of), some)
-    return product
+    return tuple(found)
 
 
 def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:

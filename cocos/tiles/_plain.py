@@ -149,11 +149,16 @@ def exponentials(
     return tops
 
 
-def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
-    """See `cocos.tiles.dots`."""
-    pairs = zip(of.split(max(1, PAIRS // left.shape[1])), with_.split(max(1, PAIRS // left.shape[1])), strict=True)
-    parts = [(left[a].double() * right[b].double()).sum(dim=1) for a, b in pairs]
-    return torch.cat(parts) if parts else left.new_empty(0, dtype=torch.float64)
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: bool) -> tuple[Tensor, ...]:
+    """See `cocos.tiles.dots` and `cocos.tiles.squares`."""
+    size = max(1, PAIRS // left.shape[1])
+    parts = []
+    for a, b in zip(of.split(size), with_.split(size), strict=True):
+        one, other = left[a].double(), right[b].double()
+        parts.append([(x * y).sum(dim=1) for x, y in ((one, other), (one, one), (other, other))[: 3 if squares else 1]])
+    if not parts:
+        return (left.new_empty(0, dtype=torch.float64),) * (3 if squares else 1)
+    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
 
 
 def _places(mask: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:

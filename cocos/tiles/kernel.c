@@ -25,15 +25,23 @@
 typedef float vf __attribute__((vector_size(4 * WIDE), aligned(4)));
 typedef int32_t vi __attribute__((vector_size(4 * WIDE), aligned(4)));
 
+#ifdef __AVX512F__
+INLINE vf all(float x) { return (vf)_mm512_set1_ps(x); }
+#elif defined(__AVX__)
+INLINE vf all(float x) { return (vf)_mm256_set1_ps(x); }
+#else
 INLINE vf all(float x) { return (vf){0} + x; }
+#endif
 INLINE vf load(const float *p) { return *(const vf *)p; }
 INLINE void store(float *p, vf x) { *(vf *)p = x; }
 INLINE vf pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
 #ifdef __AVX512F__
 INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); } /* b where a is no number */
+INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf scaled(vf p, vf whole) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole); }
 #else
 INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf smaller(vf a, vf b) { return pick(a < b, a, b); }
 INLINE vf scaled(vf p, vf whole) { return (vf)((vi)p + ((vi)(whole + MAGIC) << 23)); }
 #endif
 
@@ -43,9 +51,11 @@ INLINE double total(vf x) {
     return sum;
 }
 
+INLINE float more(float a, float b) { return a > b ? a : b; }
+
 INLINE float largest(vf x) {
     float top = x[0];
-    for (int k = 1; k < WIDE; k++) top = x[k] > top ? x[k] : top;
+    for (int k = 1; k < WIDE; k++) top = more(x[k], top);
     return top;
 }
 
@@ -167,23 +177,39 @@ INLINE void some_rows(int count, const float *tile, int n, int64_t ld, float sca
 
 INLINE void strip(const float *tile, int m, int n, int64_t ld, float scale, const float *row_ref, const float *column_ref,
                   const float *row_floor, const float *column_floor, int wide, int spread, int floors, int columns,
-                  double *rows, int64_t step, float *row_top, double *column, float *column_top, float *work) {
+                  double *rows, int64_t step, float *row_top, double *column, int64_t line, float *column_top,
+                  float *work) {
+    int lines = spread ? 3 : 1;
     if (columns) {
-        memset(column, 0, sizeof(double) * 3 * n);
+        for (int k = 0; k < lines; k++) memset(column + k * line, 0, sizeof(double) * n);
         for (int j = 0; j < n; j++) column_top[j] = -INFINITY;
     }
     for (int from = 0; from < m; from += CHUNK) {
         int to = from + CHUNK < m ? from + CHUNK : m, i = from;
-        if (columns) memset(work, 0, sizeof(float) * 3 * n);
+        if (columns) memset(work, 0, sizeof(float) * lines * n);
         for (; i + AT_ONCE(spread) <= to; i += AT_ONCE(spread))
             some_rows(AT_ONCE(spread), tile + i * ld, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, wide,
                       spread, floors, columns, rows + i, step, row_top + i, work, column_top);
         for (; i < to; i++)
             some_rows(1, tile + i * ld, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, wide, spread,
                       floors, columns, rows + i, step, row_top + i, work, column_top);
-        if (columns)
-            for (int j = 0; j < (spread ? 3 * n : n); j++) column[j] += work[j];
+        for (int k = 0; columns && k < lines; k++)
+            for (int j = 0; j < n; j++) column[k * line + j] += work[k * n + j];
     }
+}
+
+/* `strip`, which is made once for each of its kinds. */
+#define KIND(w, s, f, c)                                                                                                 \
+    if (wide == w && spread == s && floors == f && columns == c)                                                         \
+        strip(tile, m, n, ld, scale, row_ref, column_ref, row_floor, column_floor, w, s, f, c, rows, step, row_top, column,  \
+              line, column_top, work);
+#define KINDS(f) KIND(0, 0, f, 0) KIND(0, 0, f, 1) KIND(0, 1, f, 0) KIND(0, 1, f, 1)                                     \
+    KIND(1, 0, f, 0) KIND(1, 0, f, 1) KIND(1, 1, f, 0) KIND(1, 1, f, 1)
+static void some_strip(const float *tile, int m, int n, int64_t ld, float scale, const float *row_ref, const float *column_ref,
+                       const float *row_floor, const float *column_floor, int wide, int spread, int floors, int columns,
+                       double *rows, int64_t step, float *row_top, double *column, int64_t line, float *column_top,
+                       float *work) {
+    KINDS(0) KINDS(1)
 }
 
 /* Add to the sums of each row and column: of 2^z, z 2^z and 4^z with z = scale x - ref, over the scores above a floor of
@@ -195,14 +221,8 @@ void cocos_sums(const float *tile, int m, int n, int64_t ld, float scale, const 
                 double *rows, int64_t step, float *row_top, double *column, float *column_top, float *work) {
     for (int i = 0; i < m; i += STRIP) {
         int k = i + STRIP < m ? STRIP : m - i;
-#define CASE(w, s, f, c)                                                                                                 \
-    if (wide == w && spread == s && floors == f && columns == c)                                                         \
-        strip(tile + i * ld, k, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, w, s, f, c, rows + i,    \
-              step, row_top + i, column, column_top, work);
-#define CASES(f)                                                                                                         \
-    CASE(0, 0, f, 0) CASE(0, 0, f, 1) CASE(0, 1, f, 0) CASE(0, 1, f, 1) CASE(1, 0, f, 0) CASE(1, 0, f, 1)                \
-    CASE(1, 1, f, 0) CASE(1, 1, f, 1)
-        CASES(0) CASES(1)
+        some_strip(tile + i * ld, k, n, ld, scale, row_ref + i, column_ref, row_floor + i, column_floor, wide, spread, floors,
+                   columns, rows + i, step, row_top + i, column, n, column_top, work);
         column += 3 * n, column_top += n;
     }
 }
@@ -226,32 +246,37 @@ void cocos_settle(int m, int n, int there, int strips, int lines, float scale, f
                   const double *row_offset, float *row_limit, const double *column, float *column_top,
                   double *column_total, int64_t column_step, float *column_most, const double *column_known,
                   const double *column_others, const double *column_offset, float *column_limit) {
-    for (int i = 0; i < m; i++) row_most[i] = fmaxf(row_most[i], row_top[i]);
+    for (int i = 0; i < m; i++) row_most[i] = more(row_most[i], row_top[i]);
     if (fresh & 1) limits(m, scale, room, row_total, 0, row_others, row_offset, row_limit);
     if (!column) return;
     for (int k = 0; k < strips; k++) {
         for (int line = 0; line < lines; line++)
             for (int j = 0; j < there; j++) column_total[line * column_step + j] += column[(int64_t)(3 * k + line) * n + j];
-        for (int j = 0; k && j < n; j++) column_top[j] = fmaxf(column_top[j], column_top[(int64_t)k * n + j]);
+        for (int j = 0; k && j < n; j++) column_top[j] = more(column_top[j], column_top[(int64_t)k * n + j]);
     }
-    for (int j = 0; j < there; j++) column_most[j] = fmaxf(column_most[j], column_top[j]);
+    for (int j = 0; j < there; j++) column_most[j] = more(column_most[j], column_top[j]);
     if (fresh & 2)
         limits(there, scale, room, column_total, column_known, column_others, column_offset, column_limit);
 }
 
-/* Inner products in float64 of row `of[k]` of one matrix and row `with[k]` of another; rows are d long. */
+INLINE double inner(const float *a, const float *b, int64_t d) {
+    double part[WIDE] = {0}, sum = 0;
+    int64_t j = 0;
+    for (; j + WIDE <= d; j += WIDE)
+        for (int lane = 0; lane < WIDE; lane++) part[lane] += (double)a[j + lane] * b[j + lane];
+    for (; j < d; j++) sum += (double)a[j] * b[j];
+    for (int lane = 0; lane < WIDE; lane++) sum += part[lane];
+    return sum;
+}
+
+/* Inner products in float64 of row `of[k]` of one matrix and row `with[k]` of another; rows are d long. Of each with itself
+   as well, unless there is no room for them. */
 void cocos_dots(const float *left, const float *right, const int64_t *of, const int64_t *with, int64_t number, int64_t d,
-                double *product) {
+                double *product, double *left_square, double *right_square) {
     for (int64_t k = 0; k < number; k++) {
         const float *a = left + of[k] * d, *b = right + with[k] * d;
-        double part[WIDE] = {0};
-        int64_t j = 0;
-        for (; j + WIDE <= d; j += WIDE)
-            for (int lane = 0; lane < WIDE; lane++) part[lane] += (double)a[j + lane] * b[j + lane];
-        double sum = 0;
-        for (; j < d; j++) sum += (double)a[j] * b[j];
-        for (int lane = 0; lane < WIDE; lane++) sum += part[lane];
-        product[k] = sum;
+        product[k] = inner(a, b, d);
+        if (left_square) left_square[k] = inner(a, a, d), right_square[k] = inner(b, b, d);
     }
 }
 
@@ -291,51 +316,60 @@ int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *ro
 typedef struct {
     int32_t *at, *of;
     int8_t *level, *sign;
-    int row_start;
+    int row_start, column_start;
     int64_t room, found;
 } places;
 
 INLINE void between(places *to, unsigned left, int i, int j, int k, int sign) {
     for (; left; left &= left - 1, to->found++)
         if (to->found < to->room)
-            to->at[to->found] = to->row_start + i, to->of[to->found] = j + __builtin_ctz(left),
+            to->at[to->found] = to->row_start + i, to->of[to->found] = to->column_start + j + __builtin_ctz(left),
             to->level[to->found] = (int8_t)k, to->sign[to->found] = (int8_t)sign;
+}
+
+/* Where a score of a row may be above `first` or, if there are any, above the level of its column: the starts of stretches of
+   STRETCH columns, of which the last may be shorter. */
+#define STRETCH (4 * WIDE)
+static __attribute__((noinline)) int reached(const float *row, const float *low, float first, int n, int *where) {
+    vf bound = all(first);
+    int number = 0, j = 0;
+#define HIGHER(k) over(load(row + j + (k)*WIDE), low ? smaller(load(low + j + (k)*WIDE), bound) : bound)
+    for (; j + STRETCH <= n; j += STRETCH) {
+        where[number] = j;
+        number += (HIGHER(0) | HIGHER(1) | HIGHER(2) | HIGHER(3)) != 0;
+    }
+    unsigned any = 0;
+    where[number] = j;
+    for (; j < n; j += WIDE) any |= HIGHER(0);
+    return number + (any != 0);
 }
 
 /* The same where the levels of every owner ascend: each score is met once, and most are below the first level of both. */
 static void ascending(const float *tile, int m, int n, int64_t ld, int row_levels, const float *row_low,
                       const float *row_high, int64_t *row_count, int column_levels, const float *column_low,
-                      const float *column_high, int32_t *column_count, places *to) {
+                      const float *column_high, int64_t line, int32_t *column_count, places *to) {
+    int where[n / STRETCH + 1];
     for (int i = 0; i < m; i++) {
         const float *row = tile + i * ld, *low = row_low + (int64_t)i * row_levels, *high = row_high + (int64_t)i * row_levels;
         int64_t *count = row_count + (int64_t)i * row_levels;
-        vf first = all(low[0]);
         for (int k = 0; k < row_levels; k++) count[k] = 0;
-        for (int from = 0; from < n; from += 4 * WIDE) {
-            int until = from + 4 * WIDE < n ? from + 4 * WIDE : n;
-            unsigned any = 0;
-            for (int j = from; j < until; j += WIDE) {
+        int number = reached(row, column_levels ? column_low : 0, low[0], n, where);
+        for (int f = 0; f < number; f++)
+            for (int j = where[f]; j < where[f] + STRETCH && j < n; j += WIDE) {
                 vf x = load(row + j);
-                any |= over(x, first);
-                if (column_levels) any |= over(x, load(column_low + j));
-            }
-            for (int j = from; any && j < until; j += WIDE) {
-                vf x = load(row + j);
-                unsigned reached;
-                for (int k = 0; k < row_levels && (reached = over(x, all(low[k]))); k++) {
+                unsigned reach;
+                for (int k = 0; k < row_levels && (reach = over(x, all(low[k]))); k++) {
                     unsigned above = over(x, all(high[k]));
                     count[k] += __builtin_popcount(above);
-                    between(to, reached & ~above, i, j, k, 0);
+                    between(to, reach & ~above, i, j, k, 0);
                 }
                 for (int k = 0; k < column_levels; k++) {
-                    int64_t place = (int64_t)k * n + j;
-                    if (!(reached = over(x, load(column_low + place)))) break;
-                    vi above = x > load(column_high + place);
-                    *(vi *)(column_count + place) -= above;
-                    between(to, reached & ~bits(above), i, j, k, 1);
+                    if (!(reach = over(x, load(column_low + k * line + j)))) break;
+                    vi above = x > load(column_high + k * line + j);
+                    *(vi *)(column_count + (int64_t)k * n + j) -= above;
+                    between(to, reach & ~bits(above), i, j, k, 1);
                 }
             }
-        }
     }
 }
 
@@ -348,8 +382,8 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
                      int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int row_start, int64_t room) {
     memset(column_count, 0, sizeof(int32_t) * column_levels * n);
     if (!row_top) {
-        places to = {at, of, level, sign, row_start, room, 0};
-        ascending(tile, m, n, ld, row_levels, row_low, row_high, row_count, column_levels, column_low, column_high,
+        places to = {at, of, level, sign, row_start, 0, room, 0};
+        ascending(tile, m, n, ld, row_levels, row_low, row_high, row_count, column_levels, column_low, column_high, n,
                   column_count, &to);
         return to.found;
     }
@@ -499,7 +533,7 @@ void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float 
     for (int i = 0; i < n; i++) own[i] = scores[i * ld + i], scores[i * ld + i] = -INFINITY;
     if (!kind) {
         memset(sums, 0, sizeof(double) * 3 * size);
-        strip(scores, n, n, ld, scale, 0, 0, 0, 0, 0, 1, 0, 1, sums, n, top, sums + 3 * n, top + n, spare);
+        some_strip(scores, n, n, ld, scale, 0, 0, 0, 0, 0, 1, 0, 1, sums, n, top, sums + 3 * n, n, top + n, spare);
     }
     for (int k = 0; k < size; k++) {
         int i = k < n ? k : k - n;
@@ -545,4 +579,231 @@ void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float 
         out[size + k] -= out[k];
         if (lines > 2) out[3 * size + k] -= out[2 * size + k];
     }
+}
+
+/* The product, fused with what sees its scores: tiles so small that they are still in the second-level cache when they
+   are read. The factors are packed: WIDE rows of the left one, and PANEL rows of the right one, side by side. */
+#ifdef __AVX512F__
+#define TALL 8 /* rows of scores that are kept in registers, PANEL wide */
+#else
+#define TALL 4
+#endif
+#define VECTORS 3
+#define PANEL (VECTORS * WIDE)
+#define OFTEN 4 /* tiles between two looks at the limits of the rows, after so many */
+#define DEEP 512 /* factors after which the sums go to memory */
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define UNROLL(x) _Pragma(TEXT(GCC unroll x))
+
+const int cocos_strip = STRIP, cocos_wide = WIDE, cocos_panel = PANEL;
+
+INLINE void turned(vf *x) {
+    for (int step = 1; step < WIDE; step *= 2) {
+        vi low, high;
+        for (int lane = 0; lane < WIDE; lane++) {
+            low[lane] = lane & step ? WIDE + lane - step : lane;
+            high[lane] = lane & step ? WIDE + lane : lane + step;
+        }
+        UNROLL(16)
+        for (int k = 0; k < WIDE; k++)
+            if (!(k & step)) {
+                vf one = __builtin_shuffle(x[k], x[k + step], low);
+                x[k + step] = __builtin_shuffle(x[k], x[k + step], high);
+                x[k] = one;
+            }
+    }
+}
+
+/* Rows, `ld` apart, `d` long, as panels of `panel` of them, a multiple of WIDE, side by side: (d, panel) each; rows of
+   zeros in the end. */
+void cocos_pack(const float *rows, int n, int d, int64_t ld, int panel, float *packed) {
+    for (int i = 0; i < n; i += WIDE) {
+        float *to = packed + (int64_t)(i / panel) * panel * d + i % panel;
+        for (int k = 0; k < d; k += WIDE) {
+            vf block[WIDE];
+            int deep = k + WIDE < d ? WIDE : d - k;
+            if (deep == WIDE && i + WIDE <= n) {
+                UNROLL(16)
+                for (int r = 0; r < WIDE; r++) {
+                    __builtin_prefetch(rows + (i + r) * ld + k + 4 * WIDE);
+                    block[r] = load(rows + (i + r) * ld + k);
+                }
+            } else {
+                memset(block, 0, sizeof block);
+                for (int r = 0; r < WIDE && i + r < n; r++) memcpy(block + r, rows + (i + r) * ld + k, sizeof(float) * deep);
+            }
+            turned(block);
+            for (int r = 0; r < deep; r++) store(to + (int64_t)(k + r) * panel, block[r]);
+        }
+    }
+    int there = (n + WIDE - 1) / WIDE * WIDE, whole = (n + panel - 1) / panel * panel;
+    for (int k = 0; there < whole && k < d; k++)
+        memset(packed + (int64_t)(whole / panel - 1) * panel * d + (int64_t)k * panel + there % panel, 0,
+               sizeof(float) * (whole - there));
+}
+
+static __attribute__((noinline)) void block(int d, const float *left, const float *right, float *tile, int64_t ld, int more) {
+    vf sum[TALL][VECTORS];
+    UNROLL(8)
+    for (int r = 0; r < TALL; r++)
+        UNROLL(3)
+        for (int v = 0; v < VECTORS; v++) sum[r][v] = all(0);
+    UNROLL(4)
+    for (int k = 0; k < d; k++) {
+        vf factor[VECTORS];
+        UNROLL(3)
+        for (int v = 0; v < VECTORS; v++) factor[v] = load(right + (int64_t)k * PANEL + v * WIDE);
+        UNROLL(8)
+        for (int r = 0; r < TALL; r++) {
+            vf x = all(left[(int64_t)k * WIDE + r]);
+            UNROLL(3)
+            for (int v = 0; v < VECTORS; v++) sum[r][v] += x * factor[v];
+        }
+    }
+    UNROLL(8)
+    for (int r = 0; r < TALL; r++)
+        UNROLL(3)
+        for (int v = 0; v < VECTORS; v++) {
+            float *place = tile + r * ld + v * WIDE;
+            store(place, more ? load(place) + sum[r][v] : sum[r][v]);
+        }
+}
+
+/* Scores of m rows and n columns from packed factors; the tile has room for whole panels of both. */
+void cocos_product(const float *left, const float *right, int m, int n, int d, float *tile, int64_t ld) {
+    int parts = (d + DEEP - 1) / DEEP, size = (d + parts - 1) / parts;
+    for (int k = 0; k < d; k += size) {
+        int deep = k + size < d ? size : d - k;
+        for (int j = 0; j < n; j += PANEL)
+            for (int i = 0; i < m; i += TALL)
+                block(deep, left + (int64_t)(i / WIDE) * WIDE * d + (int64_t)k * WIDE + i % WIDE,
+                      right + (int64_t)j * d + (int64_t)k * PANEL, tile + i * ld + j, ld, k > 0);
+    }
+}
+
+typedef struct { /* sums of exponentials, and what may count: of a strip of rows, and of a block of columns */
+    double *row_total;
+    float *row_top, *row_limit;
+    const double *row_others, *row_offset;
+    double *column_sum; /* (3, column_step), of this strip */
+    float *column_top, *column_limit;
+    const double *column_total, *column_known, *column_others, *column_offset;
+    float *work, *top, *row_floor, *column_floor;
+    int32_t *at, *of;
+    float *score;
+    int8_t *sign;
+    int64_t row_step, column_step, room, found;
+    float scale, slack, square;
+    int32_t spread, fresh;
+} exponentials;
+
+typedef struct { /* counts above ascending levels: of a strip of rows, and of a block of columns */
+    const float *row_low, *row_high;
+    int64_t *row_count;
+    const float *column_low, *column_high; /* (column_levels, column_step) */
+    int32_t *column_count;                 /* (column_levels, block_step), of this strip */
+    int64_t *row_new;
+    int32_t *column_new;
+    int32_t *at, *of;
+    int8_t *level, *sign;
+    int32_t *again; /* first columns of the tiles with too many undecided places, of which nothing was taken in */
+    int64_t column_step, block_step, room, found, repeated;
+    int32_t row_levels, column_levels, dense;
+} levels;
+
+/* log2 of numbers above 0, at most 3e-4 too small. */
+INLINE float binary(float x) {
+    int32_t whole;
+    memcpy(&whole, &x, 4);
+    int32_t exponent = (whole >> 23) - 127, rest = (whole & 0x7fffff) | 0x3f800000;
+    float f;
+    memcpy(&f, &rest, 4);
+    f -= 1;
+    return (float)exponent + f * (1.4377044f + f * (-0.6749427f + f * (0.3186788f + f * -0.0816157f)));
+}
+
+/* As `limits`, for a score that may be off by slack, or by square / |score| and never by more than its root. */
+static void lowered(int n, const exponentials *of, const double *total, const double *known, const double *here,
+                    const double *others, const double *offset, float *limit) {
+    float root = sqrtf(of->square);
+    for (int k = 0; k < n; k++) {
+        double sum = total[k] + others[k] + (known ? known[k] : 0) + (here ? here[k] : 0);
+        float score = (float)((binary((float)sum) + offset[k]) / of->scale), size = fabsf(score);
+        float slack = of->square > 0 ? -more(-root, -of->square / more(size, 1e-30f)) : 0;
+        limit[k] = score - slack - of->slack - 1e-6f * size;
+    }
+}
+
+static void see_exponentials(exponentials *of, const float *tile, int m, int n, int64_t ld, int a, int c, int j) {
+    double *column = of->column_sum;
+    int two = column != 0;
+    float *column_top = two ? of->column_top + j : 0, *column_limit = two ? of->column_limit + j : 0;
+    int floors = of->row_floor != 0;
+    some_strip(tile, m, n, ld, of->scale, 0, 0, of->row_floor, of->column_floor, 0, of->spread, floors, two, of->row_total,
+               of->row_step, of->top, column + j, of->column_step, column_top, of->work);
+    for (int i = 0; i < m; i++) of->row_top[i] = more(of->row_top[i], of->top[i]);
+    if (of->fresh & 1 && (!(j / ld % OFTEN) || j < OFTEN * ld))
+        lowered(m, of, of->row_total, 0, 0, of->row_others, of->row_offset, of->row_limit);
+    if (of->fresh & 2)
+        lowered(n, of, of->column_total + j, of->column_known ? of->column_known + j : 0, column + j, of->column_others + j,
+                of->column_offset + j, column_limit);
+    int64_t k = of->found;
+    of->found += cocos_above(tile, m, n, ld, of->row_limit, of->top, column_limit, column_top, a, c + j, of->at + k,
+                             of->of + k, of->score + k, of->sign + k, of->room - k);
+}
+
+static void see_levels(levels *of, const float *tile, int m, int n, int64_t ld, int a, int c, int j) {
+    int64_t k = of->found, size = (int64_t)of->column_levels * n;
+    places to = {of->at + k, of->of + k, of->level + k, of->sign + k, a, c + j, of->room - k, 0};
+    memset(of->column_new, 0, sizeof(int32_t) * size);
+    ascending(tile, m, n, ld, of->row_levels, of->row_low, of->row_high, of->row_new, of->column_levels,
+              of->column_low + j, of->column_high + j, of->column_step, of->column_new, &to);
+    if (to.found * of->dense > (int64_t)m * n) {
+        of->again[of->repeated++] = c + j;
+        return;
+    }
+    of->found += to.found;
+    for (int64_t i = 0; i < (int64_t)m * of->row_levels; i++) of->row_count[i] += of->row_new[i];
+    for (int level = 0; level < of->column_levels; level++)
+        for (int i = 0; i < n; i++)
+            of->column_count[level * of->block_step + j + i] += of->column_new[(int64_t)level * n + i];
+}
+
+/* A strip has been seen: its sums of n columns, in `lines` lines, their tops and their limits are taken in. */
+void cocos_strip_seen(const exponentials *of, int n, int lines, double *total, int64_t step, float *top, float *limit) {
+    for (int k = 0; k < lines; k++)
+        for (int j = 0; j < n; j++) total[k * step + j] += of->column_sum[k * of->column_step + j];
+    for (int j = 0; j < n; j++) {
+        top[j] = more(top[j], of->column_top[j]);
+        limit[j] = more(limit[j], of->column_limit[j]);
+    }
+}
+
+/* A strip of m rows against a block of n columns, tile by tile from column `from` on: each is multiplied, masked, and shown
+   to all readers. The rows are counted from a, the columns from c; `first` and `last` say which columns, so counted, are
+   no negatives of each row. Returns the column to go on from when a reader has no room left, or n. */
+int cocos_pass(const float *left, const float *right, int m, int n, int d, int width, int root, int a, int c, int from,
+               const int64_t *first, const int64_t *last, float *tile, int readers, const int32_t *kinds,
+               void *const *states) {
+    for (int j = from; j < n; j += width) {
+        int there = n - j < width ? n - j : width, wide = (there + 15) / 16 * 16;
+        for (int k = 0; k < readers; k++) {
+            int64_t room = kinds[k] ? ((levels *)states[k])->room - ((levels *)states[k])->found
+                                    : ((exponentials *)states[k])->room - ((exponentials *)states[k])->found;
+            if (room < (int64_t)m * width) return j;
+        }
+        cocos_product(left, right + (int64_t)j * d, m, there, d, tile, width);
+        if (root) cocos_distances(tile, m, there, width);
+        for (int i = 0; i < m; i++) {
+            float *row = tile + (int64_t)i * width;
+            int64_t low = first[i] - c - j, high = last[i] - c - j;
+            for (int64_t k = low < 0 ? 0 : low; k < high && k < there; k++) row[k] = -INFINITY;
+            for (int k = there; k < wide; k++) row[k] = -INFINITY;
+        }
+        for (int k = 0; k < readers; k++)
+            if (kinds[k]) see_levels(states[k], tile, m, wide, width, a, c, j);
+            else see_exponentials(states[k], tile, m, wide, width, a, c, j);
+    }
+    return n;
 }

@@ -1,0 +1,356 @@
+"""The product and what sees its scores as one function of the kernel, for float32 on a CPU.
+
+The rows are visited in strips, the columns in blocks whose factors are packed. What sees the scores is a `Watch`: the
+address of a structure of the kernel, of its own for every thread.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.tiles._build import loaded
+from cocos.tiles._plain import Owners
+
+__all__ = ["Above", "Exponentials", "Strip", "Watch", "pack", "panel", "strip", "width"]
+
+WIDTH = 384  # columns of a tile, so that one of a strip stays in the cache
+ROOM = 2**18  # places that a watch has room for: more than a tile has scores
+MANY = 2**15  # places that wait until the next strip
+PAD = 16
+
+
+def strip() -> int:
+    """Rows of a strip at most."""
+    return ctypes.c_int.in_dll(loaded(), "cocos_strip").value
+
+
+def panel() -> int:
+    """Candidates that are packed side by side."""
+    return ctypes.c_int.in_dll(loaded(), "cocos_panel").value
+
+
+def _wide() -> int:
+    return ctypes.c_int.in_dll(loaded(), "cocos_wide").value
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def width(tile: tuple[int, int] | None) -> int:
+    """Columns of a tile: those that are asked for, in whole panels, if they fit the cache."""
+    return min(_up(tile[1], panel()), WIDTH) if tile else WIDTH
+
+
+def pack(rows: Tensor, packed: Tensor, start: int = 0, *, left: bool = False) -> None:
+    """Put rows, (n, d), side by side as the kernel multiplies them.
+
+    Args:
+        rows: float32, contiguous.
+        packed: room for them, a whole number of panels, (N, d).
+        start: row of `packed` to begin with, that of a panel.
+        left: they are rows of scores, not columns.
+    """
+    n, width = rows.shape
+    side = _wide() if left else panel()
+    to = packed.data_ptr() + packed.element_size() * start * width
+    loaded().cocos_pack(rows.data_ptr(), n, width, rows.stride(0), side, to)
+
+
+class Watch(Protocol):
+    """What sees the scores of one strip and one block."""
+
+    kind: int
+    address: int
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        """Look at these rows and columns, of which nothing has been seen."""
+
+    def drain(self) -> None:
+        """Take what was found out of the kernel's room."""
+
+    def settle(self) -> None:
+        """The strip has been seen: take it in. Called for one strip after the other."""
+
+    def close(self) -> None:
+        """All strips against this block have been seen."""
+
+
+class Strip:
+    """Room in which one thread visits strips.
+
+    Args:
+        watches: what sees the scores.
+        factors: of a row.
+        columns: of a tile, as `width` gives them.
+    """
+
+    def __init__(self, watches: list[Watch], factors: int, columns: int):
+        self.watches, self.columns, self._aimed = watches, columns, False
+        self.left = torch.empty(_up(strip(), _wide()), factors)
+        self.tile = torch.empty(len(self.left), self.columns)
+        self._kinds = (ctypes.c_int32 * len(watches))(*(watch.kind for watch in watches))
+        self._states = (ctypes.c_void_p * len(watches))(*(watch.address for watch in watches))
+
+    def visit(
+        self,
+        left: Tensor,
+        right: Tensor,
+        rows: slice,
+        columns: slice,
+        own: tuple[np.ndarray, np.ndarray],
+        *,
+        root: bool,
+    ) -> None:
+        """Show the scores of a strip and a block to all watches.
+
+        Args:
+            left: (m, d) rows of the strip.
+            right: packed rows of the block.
+            rows: places of the strip.
+            columns: places of the block.
+            own: of the rows of the strip, the first place that is no negative and one after the last, int64.
+            root: the product gives squares of distances.
+        """
+        pack(left, self.left, left=True)
+        self._aimed = True
+        for watch in self.watches:
+            watch.aim(rows, columns)
+        number, at = columns.stop - columns.start, 0
+        while at < number:
+            at = loaded().cocos_pass(
+                self.left.data_ptr(),
+                right.data_ptr(),
+                len(left),
+                number,
+                left.shape[1],
+                self.columns,
+                root,
+                rows.start,
+                columns.start,
+                at,
+                own[0].ctypes.data,
+                own[1].ctypes.data,
+                self.tile.data_ptr(),
+                len(self.watches),
+                self._kinds,
+                self._states,
+            )
+            for watch in self.watches if at < number else ():
+                watch.drain()
+
+    def close(self) -> None:
+        """All strips against the block have been seen."""
+        if self._aimed:
+            self._aimed = False
+            for watch in self.watches:
+                watch.close()
+
+
+def _fields(**kinds: str) -> list[tuple[str, type]]:
+    types = {"p": ctypes.c_void_p, "l": ctypes.c_int64, "f": ctypes.c_float, "i": ctypes.c_int32}
+    return [(name, types[kind]) for kind, names in kinds.items() for name in names.split()]
+
+
+class _Exponentials(ctypes.Structure):
+    _fields_ = _fields(
+        p="row_total row_top row_limit row_others row_offset column_sum column_top column_limit column_total "
+        "column_known column_others column_offset work top row_floor column_floor at of score sign",
+        l="row_step column_step room found",
+        f="scale slack square",
+        i="spread fresh",
+    )
+
+
+class _Levels(ctypes.Structure):
+    _fields_ = _fields(
+        p="row_low row_high row_count column_low column_high column_count row_new column_new at of level sign again",
+        l="column_step block_step room found repeated",
+        i="row_levels column_levels dense",
+    )
+
+
+def _point(state: ctypes.Structure, offset: int = 0, **tensors: Tensor | None) -> None:
+    """Set addresses: of places so many bytes into tensors."""
+    for name, tensor in tensors.items():
+        setattr(state, name, None if tensor is None else tensor.data_ptr() + offset)
+
+
+@dataclass(eq=False)
+class _Found:
+    """Places that the kernel has written, taken out of its room as copies."""
+
+    dtypes: tuple[torch.dtype, ...]
+
+    def __post_init__(self):
+        self.arrays = [torch.empty(ROOM, dtype=dtype) for dtype in self.dtypes]
+        self.parts: list[tuple[Tensor, ...]] = []
+
+    def drain(self, state: ctypes.Structure) -> None:
+        """Empty the room."""
+        if state.found:
+            self.parts.append(tuple(array[: state.found].clone() for array in self.arrays))
+            state.found = 0
+
+    def take(self, state: ctypes.Structure) -> list[tuple[Tensor, ...]]:
+        """All that was found since the last call."""
+        self.drain(state)
+        parts, self.parts = self.parts, []
+        return parts
+
+    def many(self, state: ctypes.Structure) -> bool:
+        """It is time to take them."""
+        return bool(self.parts) or state.found > MANY
+
+
+_ROWS = {"row_total": 8, "row_others": 8, "row_offset": 8, "row_top": 4, "row_limit": 4}  # bytes of a number
+
+
+class Exponentials:
+    """Sums of exponentials of a strip, and what may count of it: `cocos.tiles.exponentials`, for one thread.
+
+    Args:
+        columns: of the score matrix.
+        block: columns of a block at most.
+        two: the columns are summed as well.
+        scale: of the exponent, in base 2.
+        slack: by which the limits are lower, in units of score.
+        square: a score may be off by square / |score| as well.
+        floor: scores that are not above it are left out; None: all are taken.
+        spread: as for `cocos.tiles.sums`.
+    """
+
+    kind = 0
+
+    def __init__(
+        self,
+        block: int,
+        *,
+        two: bool,
+        scale: float,
+        slack: float,
+        square: float,
+        floor: float | None,
+        spread: bool,
+    ):
+        self.two, self.block = two, block + PAD
+        self._found = _Found((torch.int32, torch.int32, torch.float32, torch.int8))
+        self._sum = torch.zeros(3, self.block if two else 0, dtype=torch.float64)
+        self._top, self._limit = torch.empty(2, self.block if two else 0)
+        self._held = [torch.empty(3 * WIDTH), torch.empty(strip())]
+        self._state = _Exponentials(scale=scale, slack=slack, square=square, spread=spread, room=ROOM)
+        _point(self._state, work=self._held[0], top=self._held[1])
+        if floor is not None:
+            self._held.append(torch.full((max(strip(), self.block),), floor))
+            _point(self._state, row_floor=self._held[-1], column_floor=self._held[-1])
+        _point(self._state, **dict(zip(("at", "of", "score", "sign"), self._found.arrays, strict=True)))
+        if two:
+            _point(self._state, column_sum=self._sum, column_top=self._top, column_limit=self._limit)
+            self._state.column_step = self.block
+        self.address, self._owners, self._at = ctypes.addressof(self._state), None, None
+
+    def aim(self, rows: slice, columns: slice, owners: tuple[Owners, Owners | None], fresh: tuple[bool, bool]) -> None:
+        """See `Watch`.
+
+        Args:
+            rows: of the strip.
+            columns: of the block.
+            owners: of all rows, added to at once, and of all columns, added to by `settle`.
+            fresh: whether limits of the rows, and of the columns, follow from their sums; if not, they stay.
+        """
+        state = self._state
+        state.fresh = fresh[0] + 2 * fresh[1]
+        if self._owners is not owners:
+            self._owners, self._at = owners, None
+            first = owners[0]
+            self._row = {name: getattr(first, name.removeprefix("row_")).data_ptr() for name in _ROWS}
+            state.row_step = first.total.stride(0)
+        for name, size in _ROWS.items():
+            setattr(state, name, self._row[name] + size * rows.start)
+        if self.two and self._at != columns.start:
+            self._at, self._number, second = columns.start, columns.stop - columns.start, owners[1]
+            place = 8 * columns.start
+            _point(state, place, column_total=second.total, column_known=second.known)
+            _point(state, place, column_others=second.others, column_offset=second.offset)
+            self._limit[: self._number + PAD] = second.limit[columns.start : columns.stop + PAD]
+            self._known = (second.total.data_ptr() + place, second.total.stride(0))
+            self._known += tuple(each.data_ptr() + place // 2 for each in (second.top, second.limit))
+
+    def drain(self) -> None:
+        """See `Watch`."""
+        self._found.drain(self._state)
+
+    def settle(self) -> list[tuple[Tensor, ...]]:
+        """See `Watch`; gives what was found, if it is much: rows, columns, scores and signs, as `cocos.tiles.above`."""
+        if self.two:
+            loaded().cocos_strip_seen(self.address, self._number, 3 if self._state.spread else 1, *self._known)
+        return self._found.take(self._state) if self._found.many(self._state) else []
+
+    def close(self) -> list[tuple[Tensor, ...]]:
+        """See `Watch`; gives what was found."""
+        self._at = None
+        return self._found.take(self._state)
+
+
+class Above:
+    """Counts above ascending levels of a strip, and what is undecided: `cocos.tiles.levels`, for one thread.
+
+    Args:
+        block: columns of a block at most.
+        levels: lower and upper ends of the rows, (n, K) each, and of the columns, (L, more than their number) or None.
+        dense: a tile with one undecided place in so many is not taken in.
+    """
+
+    kind = 1
+
+    def __init__(self, block: int, levels: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None], dense: int):
+        self._row, self._column = levels
+        rows, columns = self._row[0].shape[1], 0 if self._column is None else len(self._column[0])
+        self._found = _Found((torch.int32, torch.int32, torch.int8, torch.int8))
+        self._count = torch.zeros(columns, block + PAD, dtype=torch.int32)
+        new = torch.empty(strip(), rows, dtype=torch.int64), torch.empty(columns, WIDTH + PAD, dtype=torch.int32)
+        self._held = [*new, torch.empty(block + PAD, dtype=torch.int32)]
+        self._state = _Levels(row_levels=rows, column_levels=columns, dense=dense, room=ROOM, block_step=block + PAD)
+        _point(self._state, row_new=new[0], column_new=new[1], again=self._held[2], column_count=self._count)
+        _point(self._state, **dict(zip(("at", "of", "level", "sign"), self._found.arrays, strict=True)))
+        self.address, self._at = ctypes.addressof(self._state), None
+
+    def aim(self, rows: slice, columns: slice, count: Tensor) -> None:
+        """See `Watch`.
+
+        Args:
+            rows: of the strip.
+            columns: of the block.
+            count: (n, K) int64 of the rows, added to.
+        """
+        (low, high), place = self._row, rows.start * count.shape[1]
+        _point(self._state, 4 * place, row_low=low, row_high=high)
+        _point(self._state, 8 * place, row_count=count)
+        if self._column is not None and self._at != columns.start:
+            low, high = self._column
+            self._state.column_step = low.stride(0)
+            _point(self._state, 4 * columns.start, column_low=low, column_high=high)
+        self._at = columns.start
+
+    def drain(self) -> None:
+        """See `Watch`."""
+        self._found.drain(self._state)
+
+    def settle(self) -> tuple[list[tuple[Tensor, ...]], list[int]]:
+        """See `Watch`; gives what is undecided, if it is much, and where tiles begin that were not taken in.
+
+        What is undecided: rows, columns, levels and sides as in `cocos.tiles.levels`, rows and columns of the matrix.
+        """
+        number, self._state.repeated = self._state.repeated, 0
+        again = self._held[2][:number].tolist() if number else []
+        return self._found.take(self._state) if self._found.many(self._state) else [], again
+
+    def close(self) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+        """See `Watch`; gives the counts of the columns of the block, (L, block), and what is undecided."""
+        count, self._at = self._count.clone(), None
+        self._count.zero_()
+        return count, self._found.take(self._state)
