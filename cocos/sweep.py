@@ -8,6 +8,7 @@ stretch of columns. There the tile holds -inf: a reader meets negatives only, an
 `View.positives`. Both directions are served by one visit: the queries of the second one are the columns.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ PACKED = 2**24  # bytes of candidates that are packed for it at once
 CHUNK = 21  # panels of them, where they must be prepared first
 DEARER = 1.4  # its product may take so much longer than PyTorch's: what sees the scores need not fetch them again
 PROBED = 2**18  # scores of a tile from which it is measured
+EXACTLY = (1024, 512)  # queries and candidates that are scored in float64 at once
 TIES = 1e-12  # scores of unit vectors that differ by less in float64 are equal
 
 Progress = Callable[[int, int], None]
@@ -299,6 +301,31 @@ class View:
             side.matrix[side.order[where]].double() for side, where in zip(self.sides, (rows, columns), strict=True)
         )
         return scores.METRICS[self.metric](left, right).masked_fill_((columns >= first) & (columns < last), -torch.inf)
+
+    def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Scores of some queries of a direction in float64, -inf where a pair is no negative, some at a time.
+
+        Yields:
+            Which of the queries, and their scores with some candidates.
+        """
+        side, other = self.sides[direction], self.sides[1 - direction]
+        plain = not self.distances and not (side.unit and (side.extreme or other.extreme))
+        for start in range(0, len(places), EXACTLY[0]):
+            part = slice(start, min(start + EXACTLY[0], len(places)))
+            some = places[part]
+            first, last = side.first[some, None], side.last[some, None]
+            if plain:
+                query = side.divided(side.matrix[side.order[some]].double().T, some).T
+            for begin in range(0, len(other), EXACTLY[1]):
+                columns = torch.arange(begin, min(begin + EXACTLY[1], len(other)), device=self.device)
+                if plain:
+                    candidate = other.divided(other.matrix[other.order[columns]].double().T, columns).T
+                    score = query @ candidate.T
+                    yield part, score.masked_fill_((columns >= first) & (columns < last), -torch.inf)
+                else:
+                    pair = (some, columns) if direction == 0 else (columns, some)
+                    score = self.exact_some(*pair)
+                    yield part, score if direction == 0 else score.T
 
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Positive pairs of some queries: their places counted from `start`, and the places of the positives."""
@@ -704,9 +731,9 @@ class _Strips:
         workers = []
         for _ in range(torch.get_num_threads()):
             watches = [reader.watch(block, width) for reader in readers]
-            if any(watch is None for watch in watches) or not (workers or _pays(view)):
+            if None in watches or not (workers or _pays(view)):
                 return None
-            workers.append(tiles.fused.Strip(watches, factors, width))
+            workers.append(tiles.fused.Strip(list(itertools.chain(*watches)), factors, width))
         return cls(view, readers, block, workers)
 
     def steps(self, parts: list[range]) -> int:

@@ -19,6 +19,8 @@ EXPONENTIAL = 2e-6  # relative error of a float32 exponential and of float32 sum
 MARGIN = 2e-3  # of the exponent: survivors are a little more than those that count
 RARELY = 16  # tiles between two looks at what was found, for which the host waits for a GPU
 LISTED = 2**16  # found in between, at most
+FIRST = 2**16  # survivors before they are pruned, and eight a query
+SPARE = 2**19  # survivors before they are given up, and eight a query
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
 
 
@@ -102,6 +104,7 @@ class Survivors:
     number: int
     chunks: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     size: int = 0
+    pruned: int = 0  # their number after the last look at the limits
     spilled: bool = False  # there are too many: they are counted in a second pass
 
     def add(self, query: Tensor, other: Tensor, score: Tensor, limit: Callable[[], Tensor]) -> None:
@@ -117,12 +120,12 @@ class Survivors:
             return
         self.chunks.append((query, other, score))
         self.size += len(query)
-        if self.size > 8 * self.number + 2**16:
+        if self.size > max(8 * self.number + FIRST, 2 * self.pruned):
             query, other, score = self.all()
             kept = score > limit()[query.long()]
             self.chunks = [(query[kept], other[kept], score[kept])]
-            self.size = len(self.chunks[0][0])
-            if self.size > 16 * self.number + 2**16:
+            self.size = self.pruned = len(self.chunks[0][0])
+            if self.size > 8 * self.number + SPARE:
                 self.spill()
 
     def spill(self) -> None:
@@ -232,9 +235,9 @@ class Exponentials:
         slack = self.view.slack(score) + torch.zeros_like(score, dtype=torch.float64)
         return torch.expm1(slack * self.scale / math.log2(math.e)) + EXPONENTIAL
 
-    def watch(self, block: int, width: int) -> "_Watch | None":
+    def watch(self, block: int, width: int) -> list["_Watch"] | None:
         """What sees the scores inside the kernel; None where the exponents need references."""
-        return None if self.wide else _Watch(self, block)
+        return None if self.wide else [_Watch(self, block)]
 
     def renew(self) -> None:
         """Between two strips: what they hang on may be looked at again."""
@@ -385,7 +388,7 @@ class _Watch:
             scale=state.scale,
             slack=slack,
             square=view.square if view.metric == "euclidean" else 0.0,
-            floor=state.floor,
+            floors=state.floor,
             spread=state.spread,
         )
         self.address, self.drain = self._seen.address, self._seen.drain
@@ -395,7 +398,7 @@ class _Watch:
         state, strip = self.state, rows.start // tiles.fused.strip()
         free = [not state.fixed and not survivors.spilled for survivors in state._survivors]
         fresh = free[0], free[-1] and self._seen.two and (strip < OFTEN or strip % OFTEN == 0)
-        self._seen.aim(rows, columns, state._owners, fresh)
+        self._seen.aim(rows, columns, state._owners, fresh, given=not free[-1])
 
     def settle(self) -> None:
         self.state._take(self._seen.settle())

@@ -73,9 +73,9 @@ class Levels:
         if len(self._seen) >= (RARELY if tiles.ahead(tile.device) else 1):
             self._take()
 
-    def watch(self, block: int, width: int) -> "_Watch":
+    def watch(self, block: int, width: int) -> list["_Watch"]:
         """What sees the scores inside the kernel."""
-        return _Watch(self, block, width)
+        return [_Watch(self, block, width)]
 
     def _take(self) -> None:
         """Take in the counts of the last tiles; those with many undecided pairs, or short lists, again in float64."""
@@ -199,7 +199,7 @@ class OnLevels:
         if self.state:
             self.state.tile(tile, rows, columns)
 
-    def watch(self, block: int, width: int) -> _Watch | None:
+    def watch(self, block: int, width: int) -> list[_Watch] | None:
         """What sees the scores inside the kernel; None where nothing is to be seen."""
         return self.state.watch(block, width) if self.state else None
 

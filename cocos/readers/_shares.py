@@ -11,7 +11,7 @@ from cocos.readers._exponentials import Exponentials
 from cocos.readers._levels import summed
 from cocos.sweep import View
 
-__all__ = ["Counted", "counted", "directions_of", "statistics_of"]
+__all__ = ["EQUAL", "Counted", "counted", "directions_of", "recounted", "rows_exactly", "statistics_of"]
 
 EQUAL = 1e-11  # relative difference below which two shares are equal, in float64
 UNDECIDED = 2**18  # pairs whose scores are looked up in float64 in a second pass; more stay uncertain
@@ -30,15 +30,14 @@ class Counted:
         return torch.where(self.number < negatives, (share - self.mass).clamp(min=0), 0)
 
 
-def _rows_exactly(view: View, direction: int, places: Tensor, scale: float) -> Tensor:
+def rows_exactly(view: View, direction: int, places: Tensor, scale: float) -> Tensor:
     """log2 Σ 2^(scale · score) over the negatives of some queries, in float64, (places,)."""
-    width = len(view.sides[1 - direction])
-    parts = []
-    for some in places.split(max(1, 2**20 // width)):
-        pairs = view.dense(direction, some)
-        z = (pairs.scores * (scale * math.log(2))).masked_fill(~pairs.negative, -torch.inf)
-        parts.append(z.logsumexp(dim=1) * math.log2(math.e))
-    return torch.cat(parts)
+    total = torch.full((len(places),), -torch.inf, dtype=torch.float64, device=view.device)
+    for part, score in view.exact_rows(direction, places):
+        total[part] = torch.logaddexp2(
+            total[part], (score * (scale * math.log(2))).logsumexp(dim=1) * math.log2(math.e)
+        )
+    return total
 
 
 class _Recount:
@@ -85,7 +84,10 @@ class _Recount:
         if two:
             self.number[1][columns] += column_count[0, : columns.stop - columns.start]
         row, other, _, side = found
-        row, other = row + rows.start, other + columns.start
+        self._note(row + rows.start, other + columns.start, side)
+
+    def _note(self, row: Tensor, other: Tensor, side: Tensor) -> None:
+        """Pairs that may lie on either side of a limit."""
         if self.listed + len(row) <= UNDECIDED:
             self.between.append((row, other, side))
             self.listed += len(row)
@@ -93,6 +95,9 @@ class _Recount:
         for direction, query in enumerate((row, other)[: len(self.number)]):
             mine = query[side == direction].long()
             self.unlisted[direction] += torch.bincount(mine, minlength=len(self.number[direction]))
+
+    def watch(self, block: int, width: int) -> list | None:
+        return None if self.state.wide else [_Numbers(self, block), _Masses(self, block)]
 
     def fold(self) -> None:
         if self.view.two:
@@ -112,6 +117,67 @@ class _Recount:
 
     def finish(self) -> "_Recount":
         return self
+
+
+class _Numbers:
+    """See `cocos.tiles.fused.Watch`: how many negatives count."""
+
+    kind = tiles.fused.Above.kind
+
+    def __init__(self, of: _Recount, block: int):
+        self.of, ends = of, [tuple(end[:, None].contiguous() for end in of.limits[0]), None]
+        if of.view.two:
+            width = len(of.limits[1][0]) + tiles.PAD
+            every = slice(0, width - tiles.PAD)
+            ends[1] = tuple(of._column(end, every, width, torch.inf)[None] for end in of.limits[1])
+        self._seen = tiles.fused.Above(block, tuple(ends), 0)
+        self.address, self.drain = self._seen.address, self._seen.drain
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        self.columns = columns
+        self._seen.aim(rows, columns, self.of.number[0][:, None])
+
+    def settle(self) -> None:
+        for row, other, _, side in self._seen.settle()[0]:
+            self.of._note(row, other, side)
+
+    def close(self) -> None:
+        count, found = self._seen.close()
+        if self.of.view.two:
+            self.of.number[1][self.columns] += count[0, : self.columns.stop - self.columns.start]
+        for row, other, _, side in found:
+            self.of._note(row, other, side)
+
+
+class _Masses:
+    """See `cocos.tiles.fused.Watch`: what the negatives that count come to."""
+
+    kind = tiles.fused.Exponentials.kind
+
+    def __init__(self, of: _Recount, block: int):
+        two, sides = of.view.two, []
+        for total, (_, high) in zip((of.mass[0], of.part), of.limits, strict=False):
+            beyond = torch.full((len(high) + tiles.PAD,), torch.inf)
+            beyond[: len(high)] = high
+            never = torch.full_like(beyond, torch.inf)
+            known = torch.zeros(len(beyond), dtype=torch.float64)
+            sides.append((tiles.Owners(total, never.clone(), known, known, never), beyond))
+        self.owners = tuple(owners for owners, _ in sides) if two else (sides[0][0], None)
+        floors = (sides[0][1], sides[1][1] if two else None)
+        scale = of.state.scale
+        self._seen = tiles.fused.Exponentials(
+            block, two=two, scale=scale, slack=0.0, square=0.0, floors=floors, spread=False
+        )
+        self.address, self.drain = self._seen.address, self._seen.drain
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        self._seen.aim(rows, columns, self.owners, (False, False), given=False)
+
+    def settle(self) -> None:
+        self._seen.settle()
+
+    def close(self) -> None:
+        self._seen.close()
 
 
 def counted(
@@ -181,7 +247,8 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         if state.floor is not None:
             ends = [end.clamp(min=state.floor) for end in ends]
         limits.append(tuple(end.to(view.dtype) for end in ends))
-        references.append(torch.where(logarithm.isfinite(), logarithm.ceil(), 0).to(view.dtype))
+        reference = torch.where(logarithm.isfinite() & state.wide, logarithm.ceil(), 0)
+        references.append(reference.to(view.dtype))
     second = sweep.run(view, [_Recount(state, limits, references)])[0]
     row, other, side = (torch.cat(each) for each in zip(*second.between, strict=True))
     if view.together:
@@ -206,6 +273,43 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         uncertain = torch.bincount(query[unsure], minlength=len(share)) + second.unlisted[k]
         found[k] = Counted(number, uncertain, mass)
     return found
+
+
+def recounted(
+    state: Exponentials,
+    found: list[Counted],
+    again: list[Tensor],
+    shares: list[tuple[Tensor, Tensor, Tensor]],
+    eps: float,
+) -> list[Counted]:
+    """Counts of both directions after the sums of some queries were taken again in float64.
+
+    Args:
+        state: the pass.
+        found: what was counted before.
+        again: of each direction, those queries, (P,).
+        shares: as for `directions_of`, now.
+        eps: smallest share that counts.
+    """
+    result = []
+    for k, places in enumerate(again):
+        if not len(places):
+            result.append(found[k])
+        elif not state.survivors[k].spilled:
+            result.append(counted(state, k, *shares[k], eps))
+        else:
+            share, logarithm, error = (each[places] for each in shares[k])
+            base, sure = share.log2() - logarithm - math.log2(eps), torch.log1p(error) * math.log2(math.e)
+            new = [torch.zeros_like(each) for each in (found[k].number[places], found[k].uncertain[places], share)]
+            for part, score in state.view.exact_rows(k, places):
+                excess = base[part, None] + score * state.scale
+                above = excess > 0
+                new[0][part] += above.sum(dim=1)
+                new[1][part] += (excess.abs() <= sure[part, None]).sum(dim=1)
+                new[2][part] += torch.where(above, excess.exp2() * eps, 0).sum(dim=1)
+            old = (found[k].number, found[k].uncertain, found[k].mass)
+            result.append(Counted(*(a.index_copy(0, places, b) for a, b in zip(old, new, strict=True))))
+    return result
 
 
 def statistics_of(

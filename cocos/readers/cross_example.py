@@ -10,7 +10,7 @@ from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 from cocos.readers._exponentials import MARGIN, Exponentials
-from cocos.readers._shares import EQUAL, Counted, _rows_exactly, directions_of, statistics_of
+from cocos.readers._shares import EQUAL, Counted, directions_of, rows_exactly, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
 from cocos.sweep import View
@@ -291,7 +291,7 @@ class CrossExample:
         size = len(view.sides[0]) * len(view.sides[1])
         if self.bracket is None and size <= DENSE and any(bool(each.uncertain.any()) for each in found):
             logarithms = [
-                _rows_exactly(view, k, torch.arange(len(view.sides[k]), device=view.device), state.scale)
+                rows_exactly(view, k, torch.arange(len(view.sides[k]), device=view.device), state.scale)
                 for k in view.directions
             ]
             whole, error = _logsum(logarithms[0]), torch.zeros_like(error) + EQUAL

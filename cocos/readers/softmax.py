@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from cocos.readers._exponentials import Exponentials
-from cocos.readers._shares import EQUAL, Counted, _rows_exactly, directions_of, statistics_of
+from cocos.readers._shares import EQUAL, Counted, directions_of, recounted, rows_exactly, statistics_of
 from cocos.scores import Pairs
 from cocos.sweep import View
 
 __all__ = ["Softmax", "reads"]
 
 TOGETHER = 2**15  # queries whose weights are worked out at once, whatever their direction
-RECHECKED = 32  # one query in so many, and some more, may have its sum taken again in float64
+RECHECKED = 32  # one query in so many, and some more, may have their sums taken again in float64
 
 
 def reads(loss, eps: float, *, spread: bool) -> "Softmax | None":
@@ -151,21 +151,25 @@ class Softmax:
         errors = [state.error(direction) for direction in view.directions]
         wholes = self._wholes(logarithms)
         found = self._counted(wholes, logarithms, errors)
-        again = []
-        for direction in view.directions:
-            doubtful = found[direction].uncertain.nonzero().flatten()
-            again.append(doubtful[: len(view.sides[direction]) // RECHECKED + 256])
-            if len(again[-1]):
-                exact = _rows_exactly(view, direction, again[-1], state.scale)
-                logarithms[direction] = logarithms[direction].index_copy(0, again[-1], exact)
-                errors[direction] = errors[direction].index_fill(0, again[-1], EQUAL)
-        if any(len(each) for each in again):
+        again = [self._doubtful(found[direction], direction) for direction in view.directions]
+        for direction, places in enumerate(again):
+            if len(places):
+                exact = rows_exactly(view, direction, places, state.scale)
+                logarithms[direction] = logarithms[direction].index_copy(0, places, exact)
+                errors[direction] = errors[direction].index_fill(0, places, EQUAL)
+        if any(len(places) for places in again):
             wholes = self._wholes(logarithms)
-            found = self._counted(wholes, logarithms, errors)
+            shares = [whole.share for whole in wholes]
+            found = recounted(state, found, again, list(zip(shares, logarithms, errors, strict=True)), self.eps)
         return tuple(
             self._result(direction, wholes[direction], logarithms[direction], found[direction])
             for direction in view.directions
         )
+
+    def _doubtful(self, found: Counted, direction: int) -> Tensor:
+        """Queries whose sums are taken again in float64, (P,): all that are uncertain, or none where they are many."""
+        places = found.uncertain.nonzero().flatten()
+        return places if len(places) <= len(self.view.sides[direction]) // RECHECKED + 256 else places[:0]
 
     def _counted(self, wholes: list[_Whole], logarithms: list[Tensor], errors: list[Tensor]) -> list[Counted]:
         shares = [whole.share for whole in wholes]

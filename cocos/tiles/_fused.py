@@ -18,7 +18,7 @@ from cocos.tiles._plain import Owners
 __all__ = ["Above", "Exponentials", "Strip", "Watch", "pack", "panel", "strip", "width"]
 
 WIDTH = 384  # columns of a tile, so that one of a strip stays in the cache
-ROOM = 2**18  # places that a watch has room for: more than a tile has scores
+ROOM = 2**18  # places that a watch has room for: more than a tile can give, of rows and columns
 MANY = 2**15  # places that wait until the next strip
 PAD = 16
 
@@ -220,7 +220,8 @@ class Exponentials:
         scale: of the exponent, in base 2.
         slack: by which the limits are lower, in units of score.
         square: a score may be off by square / |score| as well.
-        floor: scores that are not above it are left out; None: all are taken.
+        floors: scores that are not above it are left out, of the rows, (n,), and of the columns, (more than their
+            number,) or None; or one for all; None: all are taken.
         spread: as for `cocos.tiles.sums`.
     """
 
@@ -234,7 +235,7 @@ class Exponentials:
         scale: float,
         slack: float,
         square: float,
-        floor: float | None,
+        floors: tuple[Tensor, Tensor | None] | float | None,
         spread: bool,
     ):
         self.two, self.block = two, block + PAD
@@ -244,8 +245,9 @@ class Exponentials:
         self._held = [torch.empty(3 * WIDTH), torch.empty(strip())]
         self._state = _Exponentials(scale=scale, slack=slack, square=square, spread=spread, room=ROOM)
         _point(self._state, work=self._held[0], top=self._held[1])
-        if floor is not None:
-            self._held.append(torch.full((max(strip(), self.block),), floor))
+        self._floors = floors if isinstance(floors, tuple) else None
+        if floors is not None and not self._floors:
+            self._held.append(torch.full((max(strip(), self.block),), floors))
             _point(self._state, row_floor=self._held[-1], column_floor=self._held[-1])
         _point(self._state, **dict(zip(("at", "of", "score", "sign"), self._found.arrays, strict=True)))
         if two:
@@ -253,7 +255,15 @@ class Exponentials:
             self._state.column_step = self.block
         self.address, self._owners, self._at = ctypes.addressof(self._state), None, None
 
-    def aim(self, rows: slice, columns: slice, owners: tuple[Owners, Owners | None], fresh: tuple[bool, bool]) -> None:
+    def aim(
+        self,
+        rows: slice,
+        columns: slice,
+        owners: tuple[Owners, Owners | None],
+        fresh: tuple[bool, bool],
+        *,
+        given: bool,
+    ) -> None:
         """See `Watch`.
 
         Args:
@@ -261,8 +271,9 @@ class Exponentials:
             columns: of the block.
             owners: of all rows, added to at once, and of all columns, added to by `settle`.
             fresh: whether limits of the rows, and of the columns, follow from their sums; if not, they stay.
+            given: limits of the columns may have been set since the last strip by others than this watch.
         """
-        state = self._state
+        state, copied = self._state, given
         state.fresh = fresh[0] + 2 * fresh[1]
         if self._owners is not owners:
             self._owners, self._at = owners, None
@@ -271,14 +282,19 @@ class Exponentials:
             state.row_step = first.total.stride(0)
         for name, size in _ROWS.items():
             setattr(state, name, self._row[name] + size * rows.start)
+        if self._floors:
+            _point(state, 4 * rows.start, row_floor=self._floors[0])
+            _point(state, 4 * columns.start, column_floor=self._floors[1])
         if self.two and self._at != columns.start:
             self._at, self._number, second = columns.start, columns.stop - columns.start, owners[1]
             place = 8 * columns.start
             _point(state, place, column_total=second.total, column_known=second.known)
             _point(state, place, column_others=second.others, column_offset=second.offset)
-            self._limit[: self._number + PAD] = second.limit[columns.start : columns.stop + PAD]
             self._known = (second.total.data_ptr() + place, second.total.stride(0))
             self._known += tuple(each.data_ptr() + place // 2 for each in (second.top, second.limit))
+            copied = True
+        if self.two and copied:
+            self._limit[: self._number + PAD] = owners[1].limit[columns.start : columns.stop + PAD]
 
     def drain(self) -> None:
         """See `Watch`."""

@@ -740,7 +740,8 @@ static void see_exponentials(exponentials *of, const float *tile, int m, int n, 
     int two = column != 0;
     float *column_top = two ? of->column_top + j : 0, *column_limit = two ? of->column_limit + j : 0;
     int floors = of->row_floor != 0;
-    some_strip(tile, m, n, ld, of->scale, 0, 0, of->row_floor, of->column_floor, 0, of->spread, floors, two, of->row_total,
+    const float *column_floor = two && floors ? of->column_floor + j : 0;
+    some_strip(tile, m, n, ld, of->scale, 0, 0, of->row_floor, column_floor, 0, of->spread, floors, two, of->row_total,
                of->row_step, of->top, column + j, of->column_step, column_top, of->work);
     for (int i = 0; i < m; i++) of->row_top[i] = more(of->row_top[i], of->top[i]);
     if (of->fresh & 1 && (!(j / ld % OFTEN) || j < OFTEN * ld))
@@ -791,7 +792,7 @@ int cocos_pass(const float *left, const float *right, int m, int n, int d, int w
         for (int k = 0; k < readers; k++) {
             int64_t room = kinds[k] ? ((levels *)states[k])->room - ((levels *)states[k])->found
                                     : ((exponentials *)states[k])->room - ((exponentials *)states[k])->found;
-            if (room < (int64_t)m * width) return j;
+            if (room < 2 * (int64_t)m * width) return j;
         }
         cocos_product(left, right + (int64_t)j * d, m, there, d, tile, width);
         if (root) cocos_distances(tile, m, there, width);
