@@ -63,7 +63,7 @@ LARGEST = 1e36  # of what float32 multiplies and adds
 SIDES = ("query", "candidate")
 FUSED = True  # scores are seen inside the kernel where they can be
 PACKED = 2**24  # bytes of candidates that are packed for it at once
-CHUNK = 21  # panels of them, where they must be prepared first
+PREPARED = 1008  # of them, where they must be prepared first: whole panels of any size
 DEARER = 1.4  # its product may take so much longer than PyTorch's: what sees the scores need not fetch them again
 PROBED = 2**18  # scores of a tile from which it is measured
 EXACTLY = (1024, 512)  # queries and candidates that are scored in float64 at once
@@ -114,6 +114,7 @@ class Side:
     partner: Tensor | None
     norm: Tensor
     unit: bool
+    _beside: dict = field(default_factory=dict, init=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -132,6 +133,18 @@ class Side:
     def near(self) -> float:
         """How far a norm is from 1 at most."""
         return float((self.norm - 1).abs().max())
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        """(n,) float32, what a row is multiplied by to have length 1."""
+        return (1 / self.norm).float()
+
+    def beside(self, *, left: bool) -> Tensor:
+        """(n, 2) float32, what follows a row in a product that gives squared distances; the left side has the signs."""
+        if left not in self._beside:
+            square, one = self.norm.square().float(), torch.ones_like(self.norm, dtype=torch.float32)
+            self._beside[left] = torch.stack([-square, -one] if left else [one, square], dim=1)
+        return self._beside[left]
 
     @cached_property
     def straight(self) -> bool:
@@ -263,13 +276,27 @@ class View:
             rows = rows.bfloat16().float()
         return rows
 
+    def pack(self, direction: int, start: int, stop: int, packed: Tensor, place: int = 0) -> None:
+        """Put some places of one side as `operand` has them, side by side, into `packed`, from one place on."""
+        side, left = self.sides[direction], direction == 0
+        if side.matrix.dtype != torch.float32 or not side.matrix.is_contiguous() or (side.unit and side.extreme):
+            for a in range(start, stop, PREPARED):
+                rows = self.operand(direction, a, min(a + PREPARED, stop))
+                tiles.fused.pack(rows, packed, place + a - start, left=left)
+            return
+        how = {}
+        if self.distances:
+            how = {"origin": self.origin, "factor": 2.0 if left else 1.0, "more": side.beside(left=left)[start:stop]}
+        elif side.unit:
+            how = {"scale": side.inverse[start:stop]}
+        tiles.fused.pack(side.matrix, packed, place, left=left, order=side.order[start:stop], **how)
+
     def exact(self, row: Tensor, column: Tensor) -> Tensor:
         """Scores of some pairs of places in float64, (P,), from the embeddings as they are."""
         left, right = self.sides
         of, with_ = left.order[row.long()], right.order[column.long()]
-        chunk = max(1, 2**19 // left.matrix.shape[1])
         if left.unit and (left.extreme or right.extreme):
-            parts = []
+            parts, chunk = [], max(1, 2**19 // left.matrix.shape[1])
             for a, b in zip(row.long().split(chunk), column.long().split(chunk), strict=True):
                 query, candidate = (
                     side.divided(side.matrix[side.order[k]].double().T, k).T for side, k in ((left, a), (right, b))
@@ -278,12 +305,8 @@ class View:
             return torch.cat(parts) if parts else left.norm.new_empty(0)
         if not self.distances:
             return right.divided(left.divided(tiles.dots(left.matrix, right.matrix, of, with_), row), column)
-        parts = [
-            (left.matrix[a].double() - right.matrix[b].double()).norm(dim=1)
-            for a, b in zip(of.split(chunk), with_.split(chunk), strict=True)
-        ]
-        distance = torch.cat(parts) if parts else left.norm.new_empty(0)
-        return -distance if self.metric == "euclidean" else -distance.square()
+        square = tiles.gaps(left.matrix, right.matrix, of, with_)
+        return -square.sqrt() if self.metric == "euclidean" else -square
 
     def exact_tile(self, rows: slice, columns: slice) -> Tensor:
         """One tile in float64, -inf where a pair is no negative."""
@@ -525,6 +548,12 @@ def _norms(
             return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
         pairs = zip(matrices, orders, strict=True)
         return [tiles.dots(matrix, matrix, order, order).sqrt() for matrix, order in pairs], None
+    if origin is not None and all(matrix.dtype == torch.float32 for matrix in matrices):
+        gaps = (
+            tiles.gaps(m, origin[None], order, torch.zeros_like(order))
+            for m, order in zip(matrices, orders, strict=True)
+        )
+        return [square.sqrt() for square in gaps], None
     norms = []
     for matrix, order in zip(matrices, orders, strict=True):
         parts = (matrix[part].double() for part in order.split(max(1, 2**19 // matrix.shape[1])))
@@ -775,7 +804,7 @@ class _Strips:
             turns = []
             for worker, a in zip(self.workers, starts[k : k + threads], strict=False):
                 rows = slice(a, min(a + starts.step, stop))
-                turns.append((worker, view.operand(0, rows.start, rows.stop), rows, columns))
+                turns.append((worker, rows, columns))
             tiles.each(lambda turn: self._strip(*turn), turns)
             for worker, *_ in turns:
                 for watch in worker.watches:
@@ -785,16 +814,14 @@ class _Strips:
     def _pack(self, begin: int) -> None:
         if begin == self.begin:
             return
-        stop = min(begin + self.block, len(self.view.sides[1]))
-        step = stop - begin if self.view.ready(1) else CHUNK * tiles.fused.panel()
-        for start in range(begin, stop, step):
-            tiles.fused.pack(self.view.operand(1, start, min(start + step, stop)), self.packed, start - begin)
+        self.view.pack(1, begin, min(begin + self.block, len(self.view.sides[1])), self.packed)
         self.begin = begin
 
-    def _strip(self, worker: tiles.fused.Strip, left: Tensor, rows: slice, columns: slice) -> None:
+    def _strip(self, worker: tiles.fused.Strip, rows: slice, columns: slice) -> None:
         view = self.view
+        view.pack(0, rows.start, rows.stop, worker.left)
         own = tuple(each[rows] for each in view.sides[0].own)
-        worker.visit(left, self.packed, rows, columns, own, root=view.metric == "euclidean")
+        worker.visit(self.packed, rows, columns, own, root=view.metric == "euclidean")
 
 
 def _pays(view: View) -> bool:
@@ -812,7 +839,9 @@ def _pays(view: View) -> bool:
 
         def own(turn: int) -> None:
             rows = slice(turn * high, min((turn + 1) * high, m))
-            workers[turn % len(workers)].visit(left[rows], packed, rows, slice(0, n), (none, none), root=False)
+            worker = workers[turn % len(workers)]
+            tiles.fused.pack(left[rows], worker.left, left=True)
+            worker.visit(packed, rows, slice(0, n), (none, none), root=False)
 
         calls = (lambda: multiply(left, right, out), lambda: tiles.each(own, range(-(-m // high))))
         least, end, turns = [np.inf, np.inf], time.perf_counter() + PROBE, 0

@@ -27,6 +27,7 @@ __all__ = [
     "exponentials",
     "fused",
     "fuses",
+    "gaps",
     "histogram",
     "kernel_name",
     "levels",
@@ -156,10 +157,19 @@ def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Ten
     return _dots(left, right, of, with_, squares=True)
 
 
+def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """Squared distances in float64 of some rows of one matrix and some of another, (P,); arguments as for `dots`."""
+    return _whole(left, right).gaps(left, right, of.long().contiguous(), with_.long().contiguous())
+
+
 def _dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: bool) -> tuple[Tensor, ...]:
-    fits = _ready(left) and _ready(right) and left.is_contiguous() and right.is_contiguous()
     places = of.long().contiguous(), with_.long().contiguous()
-    return (_compiled if fits else _plain).dots(left, right, *places, squares=squares)
+    return _whole(left, right).dots(left, right, *places, squares=squares)
+
+
+def _whole(left: Tensor, right: Tensor) -> types.ModuleType:
+    fits = _ready(left) and _ready(right) and left.is_contiguous() and right.is_contiguous()
+    return _compiled if fits else _plain
 
 
 def above(

@@ -86,6 +86,17 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: boo
     return tuple(found)
 
 
+def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """See `cocos.tiles.gaps`."""
+    found, width = torch.empty(len(of), dtype=torch.float64), left.shape[1]
+
+    def some(a: int, b: int) -> None:
+        loaded().cocos_gaps(_at(left), _at(right), _at(of, a), _at(with_, a), b - a, width, _at(found, a))
+
+    _each(len(of), some)
+    return found
+
+
 def tops(tile: Tensor, columns: bool) -> tuple[Tensor, Tensor | None]:
     """See `cocos.tiles.tops`."""
     (m, n), ld = tile.shape, tile.stride(0)

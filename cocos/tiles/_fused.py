@@ -46,19 +46,45 @@ def width(tile: tuple[int, int] | None) -> int:
     return min(_up(tile[1], panel()), WIDTH) if tile else WIDTH
 
 
-def pack(rows: Tensor, packed: Tensor, start: int = 0, *, left: bool = False) -> None:
-    """Put rows, (n, d), side by side as the kernel multiplies them.
+def pack(
+    rows: Tensor,
+    packed: Tensor,
+    start: int = 0,
+    *,
+    left: bool = False,
+    order: Tensor | None = None,
+    origin: Tensor | None = None,
+    scale: Tensor | None = None,
+    factor: float = 1.0,
+    more: Tensor | None = None,
+) -> None:
+    """Put rows, (n, d), side by side as the kernel multiplies them: factor · scale · (row - origin).
 
     Args:
         rows: float32, contiguous.
         packed: room for them, a whole number of panels, (N, d).
         start: row of `packed` to begin with, that of a panel.
         left: they are rows of scores, not columns.
+        order: (k,) int64, which of the rows; None: all of them.
+        origin: (d,) float32.
+        scale: (k,) float32, of each.
+        factor: of all.
+        more: (k, 2) float32: two numbers that follow each row, which is d + 2 long then.
     """
-    n, width = rows.shape
-    side = _wide() if left else panel()
-    to = packed.data_ptr() + packed.element_size() * start * width
-    loaded().cocos_pack(rows.data_ptr(), n, width, rows.stride(0), side, to)
+    number, side = len(rows) if order is None else len(order), _wide() if left else panel()
+    loaded().cocos_pack(
+        rows.data_ptr(),
+        None if order is None else order.data_ptr(),
+        number,
+        rows.shape[1],
+        rows.stride(0),
+        None if origin is None else origin.data_ptr(),
+        None if scale is None else scale.data_ptr(),
+        factor,
+        None if more is None else more.data_ptr(),
+        side,
+        packed.data_ptr() + packed.element_size() * start * packed.shape[1],
+    )
 
 
 class Watch(Protocol):
@@ -98,7 +124,6 @@ class Strip:
 
     def visit(
         self,
-        left: Tensor,
         right: Tensor,
         rows: slice,
         columns: slice,
@@ -106,17 +131,15 @@ class Strip:
         *,
         root: bool,
     ) -> None:
-        """Show the scores of a strip and a block to all watches.
+        """Show the scores of a strip, whose rows are packed into `left`, and a block to all watches.
 
         Args:
-            left: (m, d) rows of the strip.
             right: packed rows of the block.
             rows: places of the strip.
             columns: places of the block.
             own: of the rows of the strip, the first place that is no negative and one after the last, int64.
             root: the product gives squares of distances.
         """
-        pack(left, self.left, left=True)
         self._aimed = True
         for watch in self.watches:
             watch.aim(rows, columns)
@@ -125,9 +148,9 @@ class Strip:
             at = loaded().cocos_pass(
                 self.left.data_ptr(),
                 right.data_ptr(),
-                len(left),
+                rows.stop - rows.start,
                 number,
-                left.shape[1],
+                right.shape[1],
                 self.columns,
                 root,
                 rows.start,

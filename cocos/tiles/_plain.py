@@ -18,6 +18,7 @@ __all__ = [
     "distances",
     "dots",
     "exponentials",
+    "gaps",
     "histogram",
     "levels",
     "sigmoids",
@@ -159,6 +160,14 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: boo
     if not parts:
         return (left.new_empty(0, dtype=torch.float64),) * (3 if squares else 1)
     return tuple(torch.cat(each) for each in zip(*parts, strict=True))
+
+
+def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """See `cocos.tiles.gaps`."""
+    size = max(1, PAIRS // left.shape[1])
+    pairs = zip(of.split(size), with_.split(size), strict=True)
+    parts = [(left[a].double() - right[b].double()).square().sum(dim=1) for a, b in pairs]
+    return torch.cat(parts) if parts else left.new_empty(0, dtype=torch.float64)
 
 
 def _places(mask: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:

@@ -280,6 +280,24 @@ void cocos_dots(const float *left, const float *right, const int64_t *of, const 
     }
 }
 
+/* Squared distances in float64 of row `of[k]` of one matrix and row `with[k]` of another; rows are d long. */
+void cocos_gaps(const float *left, const float *right, const int64_t *of, const int64_t *with, int64_t number, int64_t d,
+                double *square) {
+    for (int64_t k = 0; k < number; k++) {
+        const float *a = left + of[k] * d, *b = right + with[k] * d;
+        double part[WIDE] = {0}, sum = 0;
+        int64_t j = 0;
+        for (; j + WIDE <= d; j += WIDE)
+            for (int lane = 0; lane < WIDE; lane++) {
+                double gap = (double)a[j + lane] - b[j + lane];
+                part[lane] += gap * gap;
+            }
+        for (; j < d; j++) sum += ((double)a[j] - b[j]) * ((double)a[j] - b[j]);
+        for (int lane = 0; lane < WIDE; lane++) sum += part[lane];
+        square[k] = sum;
+    }
+}
+
 /* Scores above the limit of their row (sign 1), of their column (2) or both (3): place, counted from the starts, score and
    sign of each; their number, which is above `room` where not all of them were written. Tops say where there is nothing to find. */
 int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *row_limit, const float *row_top,
@@ -615,32 +633,45 @@ INLINE void turned(vf *x) {
     }
 }
 
-/* Rows, `ld` apart, `d` long, as panels of `panel` of them, a multiple of WIDE, side by side: (d, panel) each; rows of
-   zeros in the end. */
-void cocos_pack(const float *rows, int n, int d, int64_t ld, int panel, float *packed) {
+/* Rows, d long, as panels of `panel` of them, a multiple of WIDE, side by side: (d, panel) each; rows of zeros in the end.
+   They are rows `order[k]` of a matrix, or the first n, whose rows are `ld` apart; less `origin`, if there is one; times
+   `factor`, and times `scale[k]`, if there is one. With `more`, (n, 2), two numbers follow each row: then it is d + 2 long. */
+void cocos_pack(const float *rows, const int64_t *order, int n, int d, int64_t ld, const float *origin, const float *scale,
+                float factor, const float *more, int panel, float *packed) {
+    int64_t size = d + (more ? 2 : 0);
     for (int i = 0; i < n; i += WIDE) {
-        float *to = packed + (int64_t)(i / panel) * panel * d + i % panel;
+        float *to = packed + (i / panel) * panel * size + i % panel;
+        const float *row[WIDE];
+        float times[WIDE];
+        for (int r = 0; r < WIDE; r++) {
+            int at = i + r < n ? i + r : n - 1;
+            row[r] = rows + (order ? order[at] : at) * ld;
+            times[r] = i + r < n ? factor * (scale ? scale[at] : 1) : 0;
+        }
         for (int k = 0; k < d; k += WIDE) {
             vf block[WIDE];
             int deep = k + WIDE < d ? WIDE : d - k;
-            if (deep == WIDE && i + WIDE <= n) {
+            if (deep == WIDE) {
+                vf less = origin ? load(origin + k) : all(0);
                 UNROLL(16)
                 for (int r = 0; r < WIDE; r++) {
-                    __builtin_prefetch(rows + (i + r) * ld + k + 4 * WIDE);
-                    block[r] = load(rows + (i + r) * ld + k);
+                    __builtin_prefetch(row[r] + k + 4 * WIDE);
+                    block[r] = (load(row[r] + k) - less) * times[r];
                 }
             } else {
                 memset(block, 0, sizeof block);
-                for (int r = 0; r < WIDE && i + r < n; r++) memcpy(block + r, rows + (i + r) * ld + k, sizeof(float) * deep);
+                for (int r = 0; r < WIDE; r++)
+                    for (int j = 0; j < deep; j++) block[r][j] = (row[r][k + j] - (origin ? origin[k + j] : 0)) * times[r];
             }
             turned(block);
             for (int r = 0; r < deep; r++) store(to + (int64_t)(k + r) * panel, block[r]);
         }
+        for (int r = 0; more && r < WIDE; r++)
+            for (int k = 0; k < 2; k++) to[(d + k) * (int64_t)panel + r] = i + r < n ? more[2 * (i + r) + k] : 0;
     }
     int there = (n + WIDE - 1) / WIDE * WIDE, whole = (n + panel - 1) / panel * panel;
-    for (int k = 0; there < whole && k < d; k++)
-        memset(packed + (int64_t)(whole / panel - 1) * panel * d + (int64_t)k * panel + there % panel, 0,
-               sizeof(float) * (whole - there));
+    for (int64_t k = 0; there < whole && k < size; k++)
+        memset(packed + (whole / panel - 1) * panel * size + k * panel + there % panel, 0, sizeof(float) * (whole - there));
 }
 
 static __attribute__((noinline)) void block(int d, const float *left, const float *right, float *tile, int64_t ld, int more) {
