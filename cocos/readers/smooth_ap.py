@@ -17,6 +17,7 @@ __all__ = ["Sigmoids", "reads"]
 FAR = 30.0  # binary exponent below which a sigmoid is left out
 ROUNDED = 1e-6  # relative error of a float32 sigmoid and of float32 sums of 64 of them
 SLACK = 0.99  # survivors are a little more than those that count
+OFTEN = 4  # strips between two looks at the bands of the candidates, after so many
 RECHECKED = 64  # one query in so many, and some more, may be weighed again in float64
 
 
@@ -121,10 +122,32 @@ class Sigmoids:
                 query, candidate = places if direction == 0 else places[::-1]
                 self.lists[direction].append((query[mine], candidate[mine], level_at[mine].long(), score[mine]))
 
+    def watch(self, block: int, width: int) -> "list[_Watch] | None":
+        """What sees the scores inside the kernel; None where nothing is to be seen."""
+        return [_Watch(self, block)] if self.fits else None
+
+    def _found(self, found: list[tuple[Tensor, ...]]) -> None:
+        """Note what lies in the bands: rows, columns, levels, sides and scores."""
+        for row, column, level, side, score in found:
+            for direction in self.view.directions:
+                mine = (side == direction).nonzero().flatten()
+                query, candidate = (row, column) if direction == 0 else (column, row)
+                if len(mine):
+                    self.lists[direction].append((
+                        query[mine].long(),
+                        candidate[mine].long(),
+                        level[mine].long(),
+                        score[mine],
+                    ))
+
     def _least(self, direction: int, where: slice, whole: Tensor) -> Tensor:
         """Slopes above which a negative may count, from the ranks as far as they are known, (n, K)."""
+        return self._cost(direction, where) * whole.square()
+
+    def _cost(self, direction: int, where: slice) -> Tensor:
+        """What the square of a rank is multiplied by, (n, K)."""
         number = self.there[direction][where].sum(dim=1, keepdim=True)
-        return SLACK * self.eps * whole.square() / (number * self.rank[direction][where]).clamp(min=1e-300)
+        return SLACK * self.eps / (number * self.rank[direction][where]).clamp(min=1e-300)
 
     def _band(self, direction: int, where: slice, steepest: Tensor) -> Tensor:
         """Half the width of the band of scores about each positive that may count, 0 for none in this tile."""
@@ -242,3 +265,51 @@ class Sigmoids:
             for name, values in result.items():
                 values[doubtful] = again[name].to(values.dtype)
         return {name: side.unsorted(values) for name, values in result.items()}
+
+
+class _Watch:
+    """See `cocos.tiles.fused.Watch`."""
+
+    kind = tiles.fused.Sigmoids.kind
+
+    def __init__(self, of: Sigmoids, block: int):
+        self.of, view = of, of.view
+        levels, costs = [], []
+        for direction in view.directions:
+            level = of.score[direction]
+            cost = torch.where(of.there[direction], of._cost(direction, slice(None)), torch.inf)
+            for values, to in ((level, levels), (cost, costs)):
+                values = values.float()
+                if direction == 1:
+                    beyond = values.new_full((tiles.PAD, values.shape[1]), torch.inf)
+                    values = torch.cat([values, beyond]).T
+                to.append(values.contiguous())
+        self._seen = tiles.fused.Sigmoids(
+            block,
+            (levels[0], levels[1] if view.two else None),
+            (costs[0], costs[1] if view.two else None),
+            of.rank[0],
+            scale=of.scale,
+            reach=FAR / of.scale,
+            slack=view.slack(),
+            give=of.give,
+        )
+        self.address, self.drain = self._seen.address, self._seen.drain
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        of, base, strip = self.of, None, rows.start // tiles.fused.strip()
+        self.columns = columns
+        if of.view.two:
+            base = (of.rank[1][columns] + (of.above[1][columns] + of.part[0][columns]) / of.give).T
+        sums = (of.above[0], of.slope[0])
+        self._seen.aim(rows, columns, sums, base, fresh=strip < OFTEN or strip % OFTEN == 0)
+
+    def settle(self) -> None:
+        of, number = self.of, self.columns.stop - self.columns.start
+        if of.view.two:
+            for total, seen in zip(of.part, (self._seen.above, self._seen.slope), strict=True):
+                total[self.columns] += seen[:, :number].T
+        of._found(self._seen.settle())
+
+    def close(self) -> None:
+        self.of._found(self._seen.close())

@@ -24,7 +24,7 @@ ARGUMENTS = {  # kinds of the arguments of each function, in their order
     "cocos_dots": "ppppllppp",
     "cocos_above": "piilppppii" + "ppppl",
     "cocos_levels": "piilippppipppp" + "ppppil",
-    "cocos_sigmoids": "piilffipppp" + "ippppp",
+    "cocos_sigmoids": "piilffipppp" + "iplpppp",
     "cocos_histogram": "piilffip",
     "cocos_batch": "pilifffffppp",
     "cocos_gaps": "ppppllp",

@@ -344,6 +344,7 @@ def sigmoids(
                 *(_at(part, start * row_levels) for part in row),
                 column_levels,
                 _at(column_level),
+                n,
                 *(_at(part, k * column_levels * n) for part in column),
                 _at(work, k * work.shape[1]),
             )

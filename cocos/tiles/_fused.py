@@ -15,7 +15,7 @@ from torch import Tensor
 from cocos.tiles._build import loaded
 from cocos.tiles._plain import Owners
 
-__all__ = ["Above", "Exponentials", "Strip", "Watch", "pack", "panel", "strip", "width"]
+__all__ = ["Above", "Exponentials", "Sigmoids", "Strip", "Watch", "pack", "panel", "strip", "width"]
 
 WIDTH = 384  # columns of a tile, so that one of a strip stays in the cache
 ROOM = 2**18  # places that a watch has room for: more than a tile can give, of rows and columns
@@ -197,6 +197,19 @@ class _Levels(ctypes.Structure):
     )
 
 
+class _Sigmoids(ctypes.Structure):
+    _fields_ = [
+        *_fields(
+            p="row_level row_cost row_rank row_above row_slope row_low row_high column_level column_cost column_rank "
+            "column_above column_slope column_low column_high sums work at of level sign score",
+            l="column_step block_step room found",
+            f="scale reach slack",
+        ),
+        ("give", ctypes.c_double),
+        *_fields(i="row_levels column_levels fresh"),
+    ]
+
+
 def _point(state: ctypes.Structure, offset: int = 0, **tensors: Tensor | None) -> None:
     """Set addresses: of places so many bytes into tensors."""
     for name, tensor in tensors.items():
@@ -209,8 +222,10 @@ class _Found:
 
     dtypes: tuple[torch.dtype, ...]
 
+    room: int = ROOM
+
     def __post_init__(self):
-        self.arrays = [torch.empty(ROOM, dtype=dtype) for dtype in self.dtypes]
+        self.arrays = [torch.empty(self.room, dtype=dtype) for dtype in self.dtypes]
         self.parts: list[tuple[Tensor, ...]] = []
 
     def drain(self, state: ctypes.Structure) -> None:
@@ -393,3 +408,91 @@ class Above:
         count, self._at = self._count.clone(), None
         self._count.zero_()
         return count, self._found.take(self._state)
+
+
+class Sigmoids:
+    """Sums of sigmoids about levels, and the scores in a band about each, of a strip, for one thread.
+
+    Args:
+        block: columns of a block at most.
+        levels: of the rows, (n, K), and of the columns, (L, more than their number) or None, float32.
+        costs: as the levels, float32: a score matters whose slope s (1 - s) is above cost · rank², about that level.
+        rank: (n, K) float64, ranks of the rows to begin with.
+        scale: as for `cocos.tiles.sigmoids`.
+        reach: as there.
+        slack: by which a band is wider on each side, in units of score.
+        give: by which sums may be too large.
+    """
+
+    kind = 2
+
+    def __init__(
+        self,
+        block: int,
+        levels: tuple[Tensor, Tensor | None],
+        costs: tuple[Tensor, Tensor | None],
+        rank: Tensor,
+        *,
+        scale: float,
+        reach: float,
+        slack: float,
+        give: float,
+    ):
+        (self._row, self._column), wide = levels, block + PAD
+        rows, columns = self._row.shape[1], 0 if self._column is None else len(self._column)
+        self._costs, self._rank = costs, rank
+        self._found = _Found(
+            (torch.int32, torch.int32, torch.int8, torch.int8, torch.float32), (rows + columns) * strip() * WIDTH + MANY
+        )
+        self.above, self.slope, self._base = torch.zeros(3, columns, wide, dtype=torch.float64)
+        size = strip() * rows + columns * (WIDTH + PAD)
+        self._held = [
+            torch.empty(2 * size, dtype=torch.float64),
+            torch.empty(2 * size + 3 * columns * (WIDTH + PAD) + WIDTH + PAD),
+        ]
+        self._bands = [*torch.full((2, strip(), rows), torch.inf), *torch.full((2, columns, wide), torch.inf)]
+        self._state = state = _Sigmoids(
+            row_levels=rows, column_levels=columns, room=self._found.room, block_step=wide, give=give
+        )
+        state.scale, state.reach, state.slack = scale, reach, slack
+        _point(state, sums=self._held[0], work=self._held[1], column_rank=self._base)
+        _point(state, column_above=self.above, column_slope=self.slope)
+        _point(state, **dict(zip(("row_low", "row_high", "column_low", "column_high"), self._bands, strict=True)))
+        _point(state, **dict(zip(("at", "of", "level", "sign", "score"), self._found.arrays, strict=True)))
+        self.address = ctypes.addressof(state)
+
+    def aim(
+        self, rows: slice, columns: slice, sums: tuple[Tensor, Tensor], base: Tensor | None, *, fresh: bool
+    ) -> None:
+        """See `Watch`.
+
+        Args:
+            rows: of the strip.
+            columns: of the block.
+            sums: (n, K) float64 of all rows, added to: sigmoids, and their slopes.
+            base: (L, block) float64, ranks of the columns as far as they are known.
+            fresh: whether the bands of the columns follow from their ranks; if not, they stay as they are.
+        """
+        state, place = self._state, rows.start * self._row.shape[1]
+        _point(state, 4 * place, row_level=self._row, row_cost=self._costs[0])
+        _point(state, 8 * place, row_rank=self._rank, row_above=sums[0], row_slope=sums[1])
+        state.fresh = fresh
+        if self._column is not None:
+            state.column_step = self._column.stride(0)
+            _point(state, 4 * columns.start, column_level=self._column, column_cost=self._costs[1])
+            self._base[:, : base.shape[1]] = base
+
+    def drain(self) -> None:
+        """See `Watch`."""
+        self._found.drain(self._state)
+
+    def settle(self) -> list[tuple[Tensor, ...]]:
+        """See `Watch`; gives what was found, if it is much: rows, columns, levels, sides and scores.
+
+        `above` and `slope`, (L, block) and more, are the sums of the columns over this strip.
+        """
+        return self._found.take(self._state) if self._found.many(self._state) else []
+
+    def close(self) -> list[tuple[Tensor, ...]]:
+        """See `Watch`; gives what was found."""
+        return self._found.take(self._state)

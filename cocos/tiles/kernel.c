@@ -468,7 +468,7 @@ INLINE vf sigmoid(vf level, vf x, float scale, vf *slope) {
    its owner is left out. */
 void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, float reach, int row_levels,
                     const float *row_level, double *row_above, double *row_slope, float *row_steepest, int column_levels,
-                    const float *column_level, double *column_above, double *column_slope, float *column_steepest,
+                    const float *column_level, int64_t line, double *column_above, double *column_slope, float *column_steepest,
                     float *work) {
     int64_t size = (int64_t)column_levels * n;
     float *lowest = work + 2 * size;
@@ -479,7 +479,7 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
     for (int j = 0; column_levels && j < n; j++) {
         lowest[j] = INFINITY;
         for (int k = 0; k < column_levels; k++)
-            lowest[j] = fminf(lowest[j], column_level[(int64_t)k * n + j] - reach);
+            lowest[j] = fminf(lowest[j], column_level[k * line + j] - reach);
     }
     for (int i = 0; i < m; i++) {
         const float *row = tile + i * ld, *level = row_level + (int64_t)i * row_levels;
@@ -493,7 +493,7 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
             if (!column_levels || !bits(x > load(lowest + j))) continue;
             for (int k = 0; k < column_levels; k++) {
                 float *sum = work + (int64_t)k * n + j, *top = column_steepest + (int64_t)k * n + j;
-                store(sum, load(sum) + sigmoid(load(column_level + (int64_t)k * n + j), x, scale, &slope));
+                store(sum, load(sum) + sigmoid(load(column_level + k * line + j), x, scale, &slope));
                 store(sum + size, load(sum + size) + slope);
                 store(top, larger(slope, load(top)));
             }
@@ -743,6 +743,28 @@ typedef struct { /* counts above ascending levels: of a strip of rows, and of a 
     int32_t row_levels, column_levels, dense;
 } levels;
 
+typedef struct { /* sigmoids about levels, and what lies in a band about each: of a strip of rows, and of a block of columns */
+    const float *row_level, *row_cost;
+    const double *row_rank;
+    double *row_above, *row_slope; /* added to */
+    float *row_low, *row_high;
+    const float *column_level, *column_cost; /* (column_levels, column_step) */
+    const double *column_rank;               /* (column_levels, block_step), as are the next ones, of this strip */
+    double *column_above, *column_slope;
+    float *column_low, *column_high;
+    double *sums;
+    float *work;
+    int32_t *at, *of;
+    int8_t *level, *sign;
+    float *score;
+    int64_t column_step, block_step, room, found;
+    float scale, reach, slack;
+    double give;
+    int32_t row_levels, column_levels, fresh;
+} sigmoids;
+
+enum { EXPONENTIALS, LEVELS, SIGMOIDS };
+
 /* log2 of numbers above 0, at most 3e-4 too small. */
 INLINE float binary(float x) {
     int32_t whole;
@@ -802,6 +824,64 @@ static void see_levels(levels *of, const float *tile, int m, int n, int64_t ld, 
             of->column_count[level * of->block_step + j + i] += of->column_new[(int64_t)level * n + i];
 }
 
+/* Scores between which a negative may have a slope above cost x rank^2: none where that is 1/4 or more. */
+INLINE void banded(const sigmoids *of, float level, float cost, double rank, float *low, float *high) {
+    float least = cost * (float)(rank * rank), root = sqrtf(more(1 - 4 * least, 0));
+    float width = log2f((1 + root) * (1 + root) / (4 * least)) / of->scale + of->slack + 1e-6f * fabsf(level);
+    *low = least < 0.25f ? level - width : INFINITY;
+    *high = least < 0.25f ? level + width : INFINITY;
+}
+
+static void see_sigmoids(sigmoids *of, const float *tile, int m, int n, int64_t ld, int a, int c, int j) {
+    int rows = of->row_levels, columns = of->column_levels;
+    int64_t size = (int64_t)m * rows, wide = (int64_t)columns * n;
+    double *above = of->sums, *slope = above + size, *column_above = slope + size, *column_slope = column_above + wide;
+    float *steepest = of->work, *column_steepest = steepest + size, *work = column_steepest + wide;
+    cocos_sigmoids(tile, m, n, ld, of->scale, of->reach, rows, of->row_level, above, slope, steepest, columns,
+                   columns ? of->column_level + j : 0, of->column_step, column_above, column_slope, column_steepest, work);
+    for (int64_t i = 0; i < size; i++) of->row_above[i] += above[i], of->row_slope[i] += slope[i];
+    for (int k = 0; k < columns; k++)
+        for (int i = 0; i < n; i++) {
+            of->column_above[k * of->block_step + j + i] = column_above[(int64_t)k * n + i];
+            of->column_slope[k * of->block_step + j + i] = column_slope[(int64_t)k * n + i];
+        }
+    if (!j || !(j / ld % OFTEN))
+        for (int64_t i = 0; i < size; i++)
+            banded(of, of->row_level[i], of->row_cost[i], of->row_rank[i] + of->row_above[i] / of->give, of->row_low + i,
+                   of->row_high + i);
+    float least[n];
+    for (int i = 0; i < n; i++) least[i] = INFINITY;
+    for (int k = 0; k < columns; k++)
+        for (int i = 0; i < n; i++) {
+            int64_t place = k * of->block_step + j + i, level = k * of->column_step + j + i;
+            if (of->fresh)
+                banded(of, of->column_level[level], of->column_cost[level],
+                       of->column_rank[place] + of->column_above[place] / of->give, of->column_low + place,
+                       of->column_high + place);
+            least[i] = -more(-least[i], -of->column_low[place]);
+        }
+    int where[n / STRETCH + 1];
+    for (int i = 0; i < m; i++) {
+        const float *row = tile + i * ld, *low = of->row_low + (int64_t)i * rows, *high = of->row_high + (int64_t)i * rows;
+        float first = INFINITY;
+        for (int k = 0; k < rows; k++) first = -more(-first, -low[k]);
+        int number = reached(row, columns ? least : 0, first, n, where);
+        for (int f = 0; f < number; f++)
+            for (int v = where[f]; v < where[f] + STRETCH && v < n; v += WIDE)
+                for (int k = 0; k < rows + columns; k++) {
+                    int64_t place = (int64_t)(k - rows) * of->block_step + j + v;
+                    vf x = load(row + v), lower = k < rows ? all(low[k]) : load(of->column_low + place);
+                    vf upper = k < rows ? all(high[k]) : load(of->column_high + place);
+                    for (unsigned left = over(x, lower) & ~over(x, upper); left; left &= left - 1) {
+                        int lane = __builtin_ctz(left);
+                        int64_t to = of->found++;
+                        of->at[to] = a + i, of->of[to] = c + j + v + lane, of->score[to] = row[v + lane];
+                        of->level[to] = (int8_t)(k < rows ? k : k - rows), of->sign[to] = k >= rows;
+                    }
+                }
+    }
+}
+
 /* A strip has been seen: its sums of n columns, in `lines` lines, their tops and their limits are taken in. */
 void cocos_strip_seen(const exponentials *of, int n, int lines, double *total, int64_t step, float *top, float *limit) {
     for (int k = 0; k < lines; k++)
@@ -821,9 +901,11 @@ int cocos_pass(const float *left, const float *right, int m, int n, int d, int w
     for (int j = from; j < n; j += width) {
         int there = n - j < width ? n - j : width, wide = (there + 15) / 16 * 16;
         for (int k = 0; k < readers; k++) {
-            int64_t room = kinds[k] ? ((levels *)states[k])->room - ((levels *)states[k])->found
-                                    : ((exponentials *)states[k])->room - ((exponentials *)states[k])->found;
-            if (room < 2 * (int64_t)m * width) return j;
+            int64_t room = kinds[k] == EXPONENTIALS ? ((exponentials *)states[k])->room - ((exponentials *)states[k])->found
+                         : kinds[k] == LEVELS       ? ((levels *)states[k])->room - ((levels *)states[k])->found
+                                                    : ((sigmoids *)states[k])->room - ((sigmoids *)states[k])->found;
+            int64_t times = kinds[k] == SIGMOIDS ? ((sigmoids *)states[k])->row_levels + ((sigmoids *)states[k])->column_levels : 2;
+            if (room < times * m * width) return j;
         }
         cocos_product(left, right + (int64_t)j * d, m, there, d, tile, width);
         if (root) cocos_distances(tile, m, there, width);
@@ -834,8 +916,9 @@ int cocos_pass(const float *left, const float *right, int m, int n, int d, int w
             for (int k = there; k < wide; k++) row[k] = -INFINITY;
         }
         for (int k = 0; k < readers; k++)
-            if (kinds[k]) see_levels(states[k], tile, m, wide, width, a, c, j);
-            else see_exponentials(states[k], tile, m, wide, width, a, c, j);
+            if (kinds[k] == EXPONENTIALS) see_exponentials(states[k], tile, m, wide, width, a, c, j);
+            else if (kinds[k] == LEVELS) see_levels(states[k], tile, m, wide, width, a, c, j);
+            else see_sigmoids(states[k], tile, m, wide, width, a, c, j);
     }
     return n;
 }
