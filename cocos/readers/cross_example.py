@@ -21,7 +21,7 @@ SAMPLED = 192  # queries, and candidates, that the sum is guessed from
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
 LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
 KEPT = 2**21  # pairs about the last one kept that are noted
-DEVIATIONS = 5  # how sure the guess is of where the last one kept lies
+DEVIATIONS = 4  # how sure the guess is of where the last one kept lies
 CUTS = 256  # parts that a bracket with too many pairs in it is cut into
 TRIES = 8
 DENSE = 2**24  # scores up to which an uncertain sum is taken again in float64
@@ -128,7 +128,8 @@ class CrossExample:
             floor=None if self.bracket is None else self.bracket[1],
             guess=self.whole,
         )
-        self.over, self.inside, self.listed = 0, [], 0
+        none = torch.empty(0, dtype=torch.int32, device=view.device)
+        self.over, self.inside, self.listed = 0, [(none, none, none.to(view.dtype))], 0
 
     def _guess(self) -> None:
         """From pairs drawn at random: what the sum surely exceeds, and scores that the last kept pair lies between."""
@@ -139,7 +140,7 @@ class CrossExample:
             return [torch.randint(len(side), (number,), generator=generator).to(device) for side in view.sides]
 
         if part < 1:
-            row, column = places(int(min(2**24, max(2**17, (DEVIATIONS * self.negatives / KEPT) ** 2))))
+            row, column = places(int(min(2**24, max(2**16, (DEVIATIONS * self.negatives / KEPT) ** 2))))
             side = view.sides[0]
             negative = (column < side.first[row]) | (column >= side.last[row])
             score = view.exact(row[negative], column[negative])
@@ -170,15 +171,22 @@ class CrossExample:
             low, high = (tile.new_full((len(tile), 1), end) for end in (low, high))
             over, _, (row, column, _, _) = tiles.levels(tile, low, high, None, None, None, None)
             self.over += over.sum()
-            self.listed += len(row)
-            if self.listed <= 2 * KEPT:
-                score = tile[row.long(), column.long()]
-                self.inside.append((row.int() + rows.start, column.int() + columns.start, score))
+            score = tile[row.long(), column.long()] if self.listed + len(row) <= 2 * KEPT else row
+            self._note(row.int() + rows.start, column.int() + columns.start, score)
         self.state.tile(tile, rows, columns)
 
     def watch(self, block: int, width: int):
-        """What sees the scores inside the kernel; None for mining, which notes pairs."""
-        return self.state.watch(block, width) if self.bracket is None else None
+        """What sees the scores inside the kernel; None where the exponents need references."""
+        watches = self.state.watch(block, width)
+        if watches is None or self.bracket is None:
+            return watches
+        return [_Watch(self, block), *watches]
+
+    def _note(self, row: Tensor, column: Tensor, score: Tensor) -> None:
+        """Pairs in the bracket."""
+        self.listed += len(row)
+        if self.listed <= 2 * KEPT:
+            self.inside.append((row, column, score))
 
     def fold(self) -> None:
         """A part of the rows is done."""
@@ -227,19 +235,19 @@ class CrossExample:
         if needed > len(score) or last - sure < low:
             self.bracket = (low - 4 * widest - sure, min(high, low + widest / 4 + sure))
             return False
+        above = (score > last + sure).nonzero().flatten()
         near = ((score - last).abs() <= sure).nonzero().flatten()
-        exact = score.double()
-        exact[near] = view.exact(row[near], column[near])
+        exact = view.exact(row[near], column[near])
+        least = exact.kthvalue(len(near) - (needed - len(above)) + 1).values
+        above, equal = torch.cat([above, near[exact > least]]), near[exact == least]
+        exact = score.double().index_copy(0, near, exact)
         state, number = self.state, [len(side) for side in view.sides]
-        row, column = row.long(), column.long()
-        places = [side.place[each] for side, each in zip(view.sides, (row, column), strict=True)]
-        least = exact.kthvalue(len(exact) - needed + 1).values
-        above, equal = (exact > least).nonzero().flatten(), (exact == least).nonzero().flatten()
+        places = [side.place[each[equal].long()] for side, each in zip(view.sides, (row, column), strict=True)]
         for direction in view.directions:
             first, second = (0, 1) if direction == 0 else (1, 0)  # of equal pairs the first ones, query by query
-            turn = (places[first] * number[second] + places[second])[equal].argsort()
+            turn = (places[first] * number[second] + places[second]).argsort()
             order = torch.cat([above, equal[turn][: needed - len(above)]])
-            query, other = ((row, column)[k][order] for k in (first, second))
+            query, other = ((row, column)[k][order].long() for k in (first, second))
             z = exact[order] * state.scale
             sums = state.sums[direction]
             score = exact[order].to(sums.top.dtype)
@@ -334,3 +342,33 @@ class CrossExample:
         share, missing = self.shares[direction], self.missing[direction]
         weights = (share, missing, self.loss.scale * share, self.loss.scale * missing)
         return statistics_of(self.state, direction, found, logarithm, *weights)
+
+
+class _Watch:
+    """See `cocos.tiles.fused.Watch`: notes the pairs in the bracket, and counts those above it."""
+
+    kind = tiles.fused.Above.kind
+
+    def __init__(self, of: CrossExample, block: int):
+        low, high = of.bracket
+        ends = max(low, torch.finfo(torch.float32).min), high  # what is no pair is below it
+        rows = len(of.view.sides[0])
+        self.of, self._over = of, torch.zeros(rows, 1, dtype=torch.int64)
+        levels = tuple(torch.full((rows, 1), end) for end in ends)
+        self._seen = tiles.fused.Above(block, (levels, None), 0, scored=True)
+        self.address, self.drain = self._seen.address, self._seen.drain
+
+    def aim(self, rows: slice, columns: slice) -> None:
+        self._seen.aim(rows, columns, self._over)
+
+    def settle(self) -> None:
+        self._take(self._seen.settle()[0])
+
+    def close(self) -> None:
+        self._take(self._seen.close()[1])
+        self.of.over += self._over.sum()
+        self._over.zero_()
+
+    def _take(self, found: list[tuple[Tensor, ...]]) -> None:
+        for row, column, _, _, score in found:
+            self.of._note(row, column, score)

@@ -278,12 +278,10 @@ class _Watch:
         for direction in view.directions:
             level = of.score[direction]
             cost = torch.where(of.there[direction], of._cost(direction, slice(None)), torch.inf)
-            for values, to in ((level, levels), (cost, costs)):
-                values = values.float()
-                if direction == 1:
-                    beyond = values.new_full((tiles.PAD, values.shape[1]), torch.inf)
-                    values = torch.cat([values, beyond]).T
-                to.append(values.contiguous())
+            for values, to in ((level.float(), levels), (cost.float(), costs)):
+                beyond = values.new_full((tiles.PAD * direction, values.shape[1]), torch.inf)
+                padded = torch.cat([values, beyond])
+                to.append((padded.T if direction else padded).contiguous())
         self._seen = tiles.fused.Sigmoids(
             block,
             (levels[0], levels[1] if view.two else None),

@@ -191,7 +191,8 @@ class _Exponentials(ctypes.Structure):
 
 class _Levels(ctypes.Structure):
     _fields_ = _fields(
-        p="row_low row_high row_count column_low column_high column_count row_new column_new at of level sign again",
+        p="row_low row_high row_count column_low column_high column_count row_new column_new at of level sign score "
+        "again",
         l="column_step block_step room found repeated",
         i="row_levels column_levels dense",
     )
@@ -356,21 +357,30 @@ class Above:
     Args:
         block: columns of a block at most.
         levels: lower and upper ends of the rows, (n, K) each, and of the columns, (L, more than their number) or None.
-        dense: a tile with one undecided place in so many is not taken in.
+        dense: a tile with one undecided place in so many is not taken in; 0: all are.
+        scored: the scores of undecided places are wanted as well.
     """
 
     kind = 1
 
-    def __init__(self, block: int, levels: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None], dense: int):
+    def __init__(
+        self,
+        block: int,
+        levels: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None],
+        dense: int,
+        *,
+        scored: bool = False,
+    ):
         self._row, self._column = levels
         rows, columns = self._row[0].shape[1], 0 if self._column is None else len(self._column[0])
-        self._found = _Found((torch.int32, torch.int32, torch.int8, torch.int8))
+        names = ("at", "of", "level", "sign", "score")[: 5 if scored else 4]
+        self._found = _Found((torch.int32, torch.int32, torch.int8, torch.int8, torch.float32)[: len(names)])
         self._count = torch.zeros(columns, block + PAD, dtype=torch.int32)
         new = torch.empty(strip(), rows, dtype=torch.int64), torch.empty(columns, WIDTH + PAD, dtype=torch.int32)
         self._held = [*new, torch.empty(block + PAD, dtype=torch.int32)]
         self._state = _Levels(row_levels=rows, column_levels=columns, dense=dense, room=ROOM, block_step=block + PAD)
         _point(self._state, row_new=new[0], column_new=new[1], again=self._held[2], column_count=self._count)
-        _point(self._state, **dict(zip(("at", "of", "level", "sign"), self._found.arrays, strict=True)))
+        _point(self._state, **dict(zip(names, self._found.arrays, strict=True)))
         self.address, self._at = ctypes.addressof(self._state), None
 
     def aim(self, rows: slice, columns: slice, count: Tensor) -> None:

@@ -334,15 +334,19 @@ int64_t cocos_above(const float *tile, int m, int n, int64_t ld, const float *ro
 typedef struct {
     int32_t *at, *of;
     int8_t *level, *sign;
+    float *score; /* if it is wanted */
     int row_start, column_start;
     int64_t room, found;
 } places;
 
-INLINE void between(places *to, unsigned left, int i, int j, int k, int sign) {
+INLINE void between(places *to, unsigned left, const float *row, int i, int j, int k, int sign) {
     for (; left; left &= left - 1, to->found++)
-        if (to->found < to->room)
-            to->at[to->found] = to->row_start + i, to->of[to->found] = to->column_start + j + __builtin_ctz(left),
+        if (to->found < to->room) {
+            int column = j + __builtin_ctz(left);
+            to->at[to->found] = to->row_start + i, to->of[to->found] = to->column_start + column;
             to->level[to->found] = (int8_t)k, to->sign[to->found] = (int8_t)sign;
+            if (to->score) to->score[to->found] = row[column];
+        }
 }
 
 /* Where a score of a row may be above `first` or, if there are any, above the level of its column: the starts of stretches of
@@ -379,13 +383,13 @@ static void ascending(const float *tile, int m, int n, int64_t ld, int row_level
                 for (int k = 0; k < row_levels && (reach = over(x, all(low[k]))); k++) {
                     unsigned above = over(x, all(high[k]));
                     count[k] += __builtin_popcount(above);
-                    between(to, reach & ~above, i, j, k, 0);
+                    between(to, reach & ~above, row, i, j, k, 0);
                 }
                 for (int k = 0; k < column_levels; k++) {
                     if (!(reach = over(x, load(column_low + k * line + j)))) break;
                     vi above = x > load(column_high + k * line + j);
                     *(vi *)(column_count + (int64_t)k * n + j) -= above;
-                    between(to, reach & ~bits(above), i, j, k, 1);
+                    between(to, reach & ~bits(above), row, i, j, k, 1);
                 }
             }
     }
@@ -400,7 +404,7 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
                      int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int row_start, int64_t room) {
     memset(column_count, 0, sizeof(int32_t) * column_levels * n);
     if (!row_top) {
-        places to = {at, of, level, sign, row_start, 0, room, 0};
+        places to = {at, of, level, sign, 0, row_start, 0, room, 0};
         ascending(tile, m, n, ld, row_levels, row_low, row_high, row_count, column_levels, column_low, column_high, n,
                   column_count, &to);
         return to.found;
@@ -738,6 +742,7 @@ typedef struct { /* counts above ascending levels: of a strip of rows, and of a 
     int32_t *column_new;
     int32_t *at, *of;
     int8_t *level, *sign;
+    float *score;   /* of the undecided places, if it is wanted */
     int32_t *again; /* first columns of the tiles with too many undecided places, of which nothing was taken in */
     int64_t column_step, block_step, room, found, repeated;
     int32_t row_levels, column_levels, dense;
@@ -809,10 +814,10 @@ static void see_exponentials(exponentials *of, const float *tile, int m, int n, 
 
 static void see_levels(levels *of, const float *tile, int m, int n, int64_t ld, int a, int c, int j) {
     int64_t k = of->found, size = (int64_t)of->column_levels * n;
-    places to = {of->at + k, of->of + k, of->level + k, of->sign + k, a, c + j, of->room - k, 0};
+    places to = {of->at + k, of->of + k, of->level + k, of->sign + k, of->score ? of->score + k : 0, a, c + j, of->room - k, 0};
     memset(of->column_new, 0, sizeof(int32_t) * size);
     ascending(tile, m, n, ld, of->row_levels, of->row_low, of->row_high, of->row_new, of->column_levels,
-              of->column_low + j, of->column_high + j, of->column_step, of->column_new, &to);
+              size ? of->column_low + j : 0, size ? of->column_high + j : 0, of->column_step, of->column_new, &to);
     if (to.found * of->dense > (int64_t)m * n) {
         of->again[of->repeated++] = c + j;
         return;
