@@ -134,7 +134,7 @@ def _memory(case: Case, name: str) -> int:
 
 
 def machine() -> dict:
-    """What the numbers hang on: PyTorch, the kernel and the product that the pass chose, and the speed of torch.mm."""
+    """What the numbers hang on: PyTorch, the kernel, the product of the floor and whether the pass has its own, and the speed of torch.mm."""
     embeddings, _ = Inputs(1024, 512).draw()
     query, candidate, buffer = embeddings.query, embeddings.candidate, torch.empty(1024, 1024)
     seconds = min(_seconds(lambda: torch.mm(query, candidate.T, out=buffer), 3, "cpu") for _ in range(5))
@@ -142,6 +142,7 @@ def machine() -> dict:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "product": sweep.product_name(sweep.view(embeddings)),
+        "fused": sweep.fuses(sweep.view(embeddings)),
         "kernel": tiles.kernel_name(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "mm_gflops": 2 * 1024**2 * 512 / seconds / 1e9,

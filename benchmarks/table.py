@@ -19,8 +19,8 @@ def header_lines(machine: dict) -> list[str]:
     """What the numbers hang on."""
     lines = [
         f"{machine['cpu']}, {machine['threads']} thread, torch {machine['torch']}, load average {machine['load']:.2f}",
-        f"product of the pass: {machine['product']}; torch.mm: {machine['mm_gflops']:.0f} GFLOP/s at d = 512; "
-        f"kernel: {machine['kernel']}",
+        f"bare product: {machine['product']}; torch.mm: {machine['mm_gflops']:.0f} GFLOP/s at d = 512; "
+        f"kernel: {machine['kernel']}, {'which multiplies' if machine['fused'] else 'on tiles of the bare product'}",
     ]
     if machine["gpu"]:
         lines.append(f"GPU: {machine['gpu']}")

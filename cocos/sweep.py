@@ -33,6 +33,7 @@ __all__ = [
     "Side",
     "View",
     "fits",
+    "fuses",
     "multiply",
     "product_name",
     "run",
@@ -603,7 +604,7 @@ def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
 
 
 def product_name(view: View) -> str:
-    """What the tiles of this view are multiplied with: `torch.mm` or `1x1 convolution`."""
+    """PyTorch's fastest product for the tiles of this view: `torch.mm` or `1x1 convolution`."""
     m, n = tile_of(view)
     left, right = view.operand(0, 0, m), view.operand(1, 0, n)
     return _product(left, right, torch.empty(m, n, dtype=view.dtype, device=view.device))[0]
@@ -750,9 +751,7 @@ class _Strips:
     @classmethod
     def of(cls, view: View, readers: Sequence[Reader], tile: tuple[int, int] | None) -> "_Strips | None":
         """For readers that all see scores inside the kernel, where its product is not slower than PyTorch's."""
-        if not (FUSED and tiles.fuses(view.device) and view.product == "float32" and readers):
-            return None
-        if not all(hasattr(reader, "watch") for reader in readers):
+        if not (_fusible(view) and readers and all(hasattr(reader, "watch") for reader in readers)):
             return None
         columns, factors = len(view.sides[1]), view.operand(1, 0, 1).shape[1]
         width = tiles.fused.width(tile)
@@ -822,6 +821,15 @@ class _Strips:
         view.pack(0, rows.start, rows.stop, worker.left)
         own = tuple(each[rows] for each in view.sides[0].own)
         worker.visit(self.packed, rows, columns, own, root=view.metric == "euclidean")
+
+
+def _fusible(view: View) -> bool:
+    return FUSED and tiles.fuses(view.device) and view.product == "float32"
+
+
+def fuses(view: View) -> bool:
+    """Whether readers that can are shown the scores of this view inside the kernel, which multiplies them itself."""
+    return _fusible(view) and _pays(view)
 
 
 def _pays(view: View) -> bool:

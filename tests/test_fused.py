@@ -52,6 +52,19 @@ def always(monkeypatch):
     monkeypatch.setattr(sweep, "_product", lambda *_: ("torch.mm", sweep._mm))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiling(tmp_path_factory):
+    """A compiler at work meanwhile, where there is something to be built for `narrow`, and what it makes."""
+    about, compiler, process = Path("/proc/cpuinfo"), shutil.which("gcc"), None
+    made = tmp_path_factory.mktemp("kernel") / "kernel.so"
+    if compiler and about.exists() and {"avx512f", "avx2"} <= set(about.read_text("utf-8").split()):
+        flags = [flag.replace("native", "haswell") for flag in _build.FLAGS]
+        process = subprocess.Popen([compiler, *flags, "-o", str(made), str(_build.SOURCE), "-lm"])
+    yield process, made
+    if process:
+        process.wait()
+
+
 @pytest.fixture
 def taken(monkeypatch):
     """Rows and columns that the kernel has visited for readers."""
@@ -182,13 +195,16 @@ def test_a_pass_in_the_kernel_finds_the_same(kind, taken, workers, monkeypatch):
     soft, hinge, far = SOFT, HINGE, (DISTANCES, SQUARED, DOT)
     if max(int(given.view().counted(k).max()) for k in given.view().directions) > MOST:  # no hinge sees these
         soft, hinge, far = SOFT, (), (DISTANCES[:1], SQUARED[:1], DOT[:1])
-    for asked in (soft + hinge, *(far if kind not in LENGTHS else ())):
+    far = () if kind in LENGTHS else far if kind in HARDEST else far[:1]
+    for asked in (soft + hinge, *far):
         view = given.view(asked[0][0].metric)
         if asked[0][0].metric in {"dot", "squared_euclidean"} and view.most > 4:  # exponents are wide
             continue
         first = unfused(given, asked)
         assert not taken
-        for tile, packed, number in WAYS if asked in {soft + hinge, far[0]} else WAYS[:1]:
+        for tile, packed, number in WAYS if asked == soft + hinge else WAYS[2:3]:
+            if tile is None and len(view.sides[0]) <= fused.strip():  # it would be the same as before
+                continue
             workers(number)
             monkeypatch.setattr(sweep, "PACKED", packed)
             second = visited(given, asked, tile=tile)
@@ -197,7 +213,7 @@ def test_a_pass_in_the_kernel_finds_the_same(kind, taken, workers, monkeypatch):
             assert times(taken, view) == 1
             for (loss, eps, found), (_, _, other) in zip(second, first, strict=True):
                 assert_same(loss, found, other, f"{kind}, {tile}")
-                for direction, pairs in zip(found, given.pairs(loss.metric), strict=True):
+                for direction, pairs in zip(found, given.pairs(loss.metric), strict=True) if packed == 0 else ():
                     check(direction, loss, eps, pairs, f"{kind}, {tile}, {loss}")
 
 
@@ -248,24 +264,21 @@ def test_whether_it_pays_is_measured_once_for_large_views(monkeypatch):
 
 @pytest.fixture(scope="module")
 def many():
-    """More rows than two strips, and more factors than are summed at once."""
-    return Input(Embeddings(*pairs_of(700, 530)))
+    """More rows than two strips have."""
+    return Input(Embeddings(*pairs_of(700, 24)))
 
 
-def test_no_bit_depends_on_blocks_or_chance(many, taken, threads, monkeypatch):
+def test_no_bit_depends_on_blocks_or_chance(many, taken, workers, monkeypatch):
     """Nor any count on threads; masses of survivors are float64 sums in the order in which each thread found them."""
-    for given in (many, inputs()["ascending both ways"]):
-        for asked in (SOFT + HINGE, DISTANCES):
-            for tile in ((256, 96), None):
-                first = visited(given, asked, tile=tile)
-                assert_bits(first, visited(given, asked, tile=tile), "again")
-                for packed, number in ((0, 1), (0, 2), (2**24, 2), (2**24, 3)):
-                    threads(number)
-                    with monkeypatch.context() as patch:
-                        patch.setattr(sweep, "PACKED", packed)
-                        second, room = visited(given, asked, tile=tile), 0.0 if number == 1 else 1e-13
-                        assert_bits(first, second, f"{packed}, {number} threads", room)
-                threads(1)
+    deep = Input(Embeddings(*pairs_of(300, 530)))  # more factors than are summed at once
+    for given, asked in ((many, SOFT + HINGE), (many, DISTANCES), (deep, SOFT + HINGE), (deep, DISTANCES)):
+        first = visited(given, asked, tile=(200, 96))
+        for packed, number in ((2**24, 1), (0, 1), (0, 2), (2**24, 2), (2**24, 3)):
+            workers(number)
+            monkeypatch.setattr(sweep, "PACKED", packed)
+            second, room = visited(given, asked, tile=(200, 96)), 0.0 if number == 1 else 1e-13
+            assert_bits(first, second, f"{packed}, {number} threads", room)
+        workers(1)
     assert taken
 
 
@@ -284,7 +297,7 @@ def test_where_processes_would_exchange_parts_the_order_is_another_and_the_bits_
 def test_nothing_is_lost_where_room_is_short(kind, many, monkeypatch):
     """Of 2 · 64 · 48 places a tile of 64 rows may need all, so that any that is found is taken out at once."""
     given, drains, drain = many if kind == "many" else inputs()[kind], [], fused._Found.drain
-    asked = (*SOFT, *HINGE, (losses.load("ntxent", {"temperature": 1.0}), 1e-3))
+    asked = (*SOFT[1:], *HINGE[:2], (losses.load("ntxent", {"temperature": 1.0}), 1e-3))
     first = visited(given, asked, tile=(64, 48))
     monkeypatch.setattr(fused._Found, "drain", lambda held, state: drains.append(state.found) or drain(held, state))
     counts = []
@@ -385,14 +398,12 @@ def test_rows_in_float64_are_those_of_the_tiles_in_float64(metric, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory):
+def narrow(compiling):
     """The kernel for processors with AVX2, but not AVX-512."""
-    about, compiler = Path("/proc/cpuinfo"), shutil.which("gcc")
-    if not compiler or not about.exists() or not {"avx512f", "avx2"} <= set(about.read_text("utf-8").split()):
+    process, made = compiling
+    if process is None:
         pytest.skip("the kernel is built without AVX-512 anyway, or cannot be")
-    made = tmp_path_factory.mktemp("kernel") / "kernel.so"
-    flags = [flag.replace("native", "haswell") for flag in _build.FLAGS]
-    subprocess.run([compiler, *flags, "-o", str(made), str(_build.SOURCE), "-lm"], check=True)
+    assert process.wait() == 0
     library = ctypes.CDLL(str(made))
     for name, arguments in _build.ARGUMENTS.items():
         function = getattr(library, name)
@@ -401,7 +412,7 @@ def narrow(tmp_path_factory):
     return library
 
 
-@pytest.mark.parametrize("kind", HARDEST)
+@pytest.mark.parametrize("kind", HARDEST[2:4] + HARDEST[5:6])
 def test_the_kernel_without_wide_vectors_finds_the_same(kind, narrow, taken, workers, monkeypatch):
     for asked in (SOFT + HINGE, DISTANCES):
         given = inputs()[kind]
@@ -429,6 +440,6 @@ def test_progress_is_told_after_each_strip_and_block(number, many, workers, monk
     for tile, packed, strips, blocks in (((600, 192), 2**24, 4, 1), ((600, 192), 0, 4, 4), ((100, 192), 0, 7, 4)):
         steps = []
         monkeypatch.setattr(sweep, "PACKED", packed)
-        asked = [readers.of(*each) for each in SOFT]
+        asked = [readers.of(*each) for each in SOFT[:1]]
         sweep.run(many.view(), asked, tile=tile, progress=lambda *step, steps=steps: steps.append(step))
         assert steps == [(k + 1, strips * blocks) for k in range(strips * blocks)]

@@ -476,8 +476,10 @@ def test_the_kernels_agree(kind, plain, monkeypatch):
                 assert_same(loss, found, other, f"{kind}, {ahead}, {room}")
 
 
-def test_the_number_of_threads_changes_no_bit(monkeypatch):
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_number_of_threads_changes_no_bit(monkeypatch, fused):
     monkeypatch.setattr(sweep, "_product", lambda *_: ("torch.mm", sweep._mm))  # not by the clock
+    monkeypatch.setattr(sweep, "_pays", lambda view: fused)
     given = Input(Embeddings(*pairs_of(700, 16)))
     first = visited(given, FAMILY, tile=(600, 512))
     before = torch.get_num_threads()

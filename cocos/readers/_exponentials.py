@@ -1,7 +1,7 @@
 """Sums of exponentials of the negatives of every query, from tiles, and the few negatives that can matter."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,6 +19,7 @@ EXPONENTIAL = 2e-6  # relative error of a float32 exponential and of float32 sum
 MARGIN = 2e-3  # of the exponent: survivors are a little more than those that count
 RARELY = 16  # tiles between two looks at what was found, for which the host waits for a GPU
 LISTED = 2**16  # found in between, at most
+SOME = 2**14  # survivors that are counted at once: so few that torch uses one thread, and rounds as with one
 FIRST = 2**16  # survivors before they are pruned, and eight a query
 SPARE = 2**19  # survivors before they are given up, and eight a query
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
@@ -121,10 +122,9 @@ class Survivors:
         self.chunks.append((query, other, score))
         self.size += len(query)
         if self.size > max(8 * self.number + FIRST, 2 * self.pruned):
-            query, other, score = self.all()
-            kept = score > limit()[query.long()]
-            self.chunks = [(query[kept], other[kept], score[kept])]
-            self.size = self.pruned = len(self.chunks[0][0])
+            limits = limit()
+            self._keep(lambda query, score: score > limits[query.long()])
+            self.pruned = self.size
             if self.size > 8 * self.number + SPARE:
                 self.spill()
 
@@ -145,10 +145,26 @@ class Survivors:
 
     def above(self, floor: float) -> None:
         """Keep those with a score above a floor."""
-        query, other, score = self.all()
-        kept = score > floor
-        self.chunks = [(query[kept], other[kept], score[kept])]
-        self.size = len(self.chunks[0][0])
+        self._keep(lambda query, score: score > floor)
+
+    def _keep(self, kept: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Drop the others, chunk by chunk, so that they are never held twice."""
+        for k, (query, other, score) in enumerate(self.chunks):
+            some = kept(query, score).nonzero().flatten()
+            self.chunks[k] = (query[some], other[some], score[some])
+        self.size = sum(len(query) for query, _, _ in self.chunks)
+
+    def some(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """All of them, in their order, (at most `SOME`,) each at a time."""
+        few, size = [], 0
+        for chunk in self.chunks:
+            few.append(chunk)
+            size += len(chunk[0])
+            if size >= SOME:
+                yield from zip(*(torch.cat(each).split(SOME) for each in zip(*few, strict=True)), strict=True)
+                few, size = [], 0
+        if size:
+            yield tuple(torch.cat(each) for each in zip(*few, strict=True))
 
     def all(self) -> tuple[Tensor, Tensor, Tensor]:
         """All of them, (found,) each."""

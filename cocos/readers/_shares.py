@@ -193,26 +193,27 @@ def counted(
         error: (n,) relative error of what a negative's share is computed with, its score aside.
         eps: smallest share that counts.
     """
-    view, survivors = state.view, state.survivors[direction]
-    number = len(share)
-    query, other, score = (each.to(view.device) for each in survivors.all())
+    view, number = state.view, len(share)
     base = share.log2() - logarithm - math.log2(eps)
-    excess = base[query] + score.double() * state.scale  # log2 (share / eps)
-    some = (excess > -math.log2(1 + float(error.max()) + state.worst)).nonzero().flatten()
-    query, other, score, excess = query[some].long(), other[some].long(), score[some], excess[some]
-    certain = torch.log1p(error[query] + state.score_error(score)) * math.log2(math.e)
-    near = (excess.abs() <= certain).nonzero().flatten()
-    if len(near):
-        places = (query[near], other[near]) if direction == 0 else (other[near], query[near])
-        excess[near] = base[query[near]] + view.exact(*places) * state.scale
-    certain = torch.log1p(error[query]) * math.log2(math.e)
-    above, unsure = excess > 0, excess.abs() <= certain
-    mass = torch.where(above, excess.exp2() * eps, 0)
-    return Counted(
-        torch.bincount(query[above], minlength=number),
-        torch.bincount(query[unsure], minlength=number),
-        torch.zeros_like(share).index_add_(0, query, mass),
-    )
+    least = -math.log2(1 + float(error.max()) + state.worst) if number else 0.0
+    counts, doubts = torch.zeros(2, number, dtype=torch.int64, device=view.device)
+    mass = torch.zeros_like(share)
+    for part in state.survivors[direction].some():
+        query, other, score = (each.to(view.device) for each in part)
+        excess = base[query] + score.double() * state.scale  # log2 (share / eps)
+        some = (excess > least).nonzero().flatten()
+        query, other, score, excess = query[some].long(), other[some].long(), score[some], excess[some]
+        certain = torch.log1p(error[query] + state.score_error(score)) * math.log2(math.e)
+        near = (excess.abs() <= certain).nonzero().flatten()
+        if len(near):
+            places = (query[near], other[near]) if direction == 0 else (other[near], query[near])
+            excess[near] = base[query[near]] + view.exact(*places) * state.scale
+        certain = torch.log1p(error[query]) * math.log2(math.e)
+        above, unsure = excess > 0, excess.abs() <= certain
+        counts += torch.bincount(query[above], minlength=number)
+        doubts += torch.bincount(query[unsure], minlength=number)
+        mass.index_add_(0, query, torch.where(above, excess.exp2() * eps, 0))
+    return Counted(counts, doubts, mass)
 
 
 def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor]], eps: float) -> list[Counted]:

@@ -18,7 +18,7 @@ from cocos.tiles._plain import Owners
 __all__ = ["Above", "Exponentials", "Sigmoids", "Strip", "Watch", "pack", "panel", "strip", "width"]
 
 WIDTH = 384  # columns of a tile, so that one of a strip stays in the cache
-ROOM = 2**18  # places that a watch has room for: more than a tile can give, of rows and columns
+ROOM = 200_000  # places that a watch has room for: more than a tile can give, of rows and columns
 MANY = 2**15  # places that wait until the next strip
 PAD = 16
 
@@ -242,8 +242,8 @@ class _Found:
         return parts
 
     def many(self, state: ctypes.Structure) -> bool:
-        """It is time to take them."""
-        return bool(self.parts) or state.found > MANY
+        """It is time to take them; with several threads after every strip, so that their order is that of one."""
+        return bool(self.parts) or state.found > MANY or torch.get_num_threads() > 1
 
 
 _ROWS = {"row_total": 8, "row_others": 8, "row_offset": 8, "row_top": 4, "row_limit": 4}  # bytes of a number
