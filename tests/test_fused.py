@@ -333,10 +333,13 @@ def test_tiles_with_many_undecided_pairs_are_multiplied_again(kind, tile, taken,
 
 
 @pytest.mark.parametrize("directions", [(0, 1), (0,), (1,)], ids=str)
-@pytest.mark.parametrize("kind", ["nearly equal", "clustered", "captions", "labelled", "ascending both ways"])
-def test_a_second_pass_in_the_kernel_counts_the_same(kind, directions, taken, monkeypatch):
-    """Survivors are given up by number, or at once; sums of float32 exponentials are right to 1e-5."""
-    given, turn = inputs().get(kind) or nearly_equal(320), iter([])
+@pytest.mark.parametrize("kind", ["nearly equal", "many", "captions", "labelled", "ascending both ways"])
+def test_a_second_pass_in_the_kernel_counts_the_same(kind, directions, many, taken, monkeypatch):
+    """Survivors are given up by number, or at once; sums of float32 exponentials are right to 1e-5.
+
+    The second pass has tiles of its own size: only "many" has more rows than a strip, and more columns than a block.
+    """
+    given, turn = inputs().get(kind) or (many if kind == "many" else nearly_equal(320)), iter([])
     view = given.view()
     if kind == "nearly equal":
         monkeypatch.setattr(_exponentials, "FIRST", 2**15)
@@ -351,7 +354,8 @@ def test_a_second_pass_in_the_kernel_counts_the_same(kind, directions, taken, mo
             monkeypatch.setattr(sweep, "PACKED", packed)
             turn = iter((0, 1))
             ((_, _, second),) = visited(given, [(loss, eps)], tile=tile)
-            assert times(taken, view) == 1 + bool(set(view.directions) & set(directions)), loss
+            passes, least = times(taken, view), 1 + bool(set(view.directions) & set(directions))
+            assert passes == least or (passes > 2 and loss.couples != "query"), loss  # a sum over all was uncertain
             for mine, theirs, pairs in zip(second, first, given.pairs(), strict=True):
                 check(mine, loss, eps, pairs, f"{kind}, {loss}")
                 assert torch.equal(mine["contributing"], theirs["contributing"])
