@@ -766,12 +766,16 @@ class _Strips:
 
     def steps(self, parts: list[range]) -> int:
         """How many there are in all."""
-        return sum(len(self._starts(part)) for part in parts) * -(-len(self.view.sides[1]) // self.block)
+        return len(self._strips(parts)) * -(-len(self.view.sides[1]) // self.block)
 
-    def _starts(self, part: range) -> range:
-        """First rows of the strips."""
-        stop = min(part[-1] + part.step, len(self.view.sides[0]))
-        return range(part.start, stop, min(part.step, tiles.fused.strip()))
+    def _strips(self, parts: list[range]) -> list[tuple[slice, bool]]:
+        """Rows of each strip, and whether it is the last one of its part."""
+        found = []
+        for part in parts:
+            stop = min(part[-1] + part.step, len(self.view.sides[0]))
+            high = min(part.step, tiles.fused.strip())
+            found += [(slice(a, min(a + high, stop)), a + high >= stop) for a in range(part.start, stop, high)]
+        return found
 
     def visit(self, parts: list[range]) -> Iterator[None]:
         """Show all scores of some rows to the readers, a strip and a block a step.
@@ -781,34 +785,34 @@ class _Strips:
         """
         blocks = range(0, len(self.view.sides[1]), self.block)
         if self.view.together:
-            turns = [(begin, part) for part in parts for begin in blocks]
+            turns = [(begin, [part]) for part in parts for begin in blocks]
         else:
-            turns = [(begin, part) for begin in blocks for part in parts]
-        for k, (begin, part) in enumerate(turns):
+            turns = [(begin, parts) for begin in blocks]
+        for begin, some in turns:
             self._pack(begin)
-            yield from self._part(begin, part)
-            if k + 1 == len(turns) or turns[k + 1][0] != begin or self.view.together:
-                for worker in self.workers:
-                    worker.close()
-            if not self.view.together or begin == blocks[-1]:
-                for reader in self.readers:
-                    reader.fold()
+            yield from self._turn(begin, some)
+            for worker in self.workers:
+                worker.close()
+            if self.view.together and begin == blocks[-1]:
+                self._fold()
 
-    def _part(self, begin: int, part: range) -> Iterator[None]:
+    def _turn(self, begin: int, parts: list[range]) -> Iterator[None]:
         """Some rows against one block."""
-        view, threads, starts = self.view, len(self.workers), self._starts(part)
-        columns = slice(begin, min(begin + self.block, len(view.sides[1])))
-        stop = min(part[-1] + part.step, len(view.sides[0]))
-        for k in range(0, len(starts), threads):
-            turns = []
-            for worker, a in zip(self.workers, starts[k : k + threads], strict=False):
-                rows = slice(a, min(a + starts.step, stop))
-                turns.append((worker, rows, columns))
-            tiles.each(lambda turn: self._strip(*turn), turns)
-            for worker, *_ in turns:
+        columns = slice(begin, min(begin + self.block, len(self.view.sides[1])))
+        strips, threads = self._strips(parts), len(self.workers)
+        for k in range(0, len(strips), threads):
+            turns = list(zip(self.workers, strips[k : k + threads], strict=False))
+            tiles.each(lambda turn: self._strip(turn[0], turn[1][0], columns), turns)
+            for worker, (_, last) in turns:
                 for watch in worker.watches:
                     watch.settle()
+                if last and not self.view.together:
+                    self._fold()
                 yield
+
+    def _fold(self) -> None:
+        for reader in self.readers:
+            reader.fold()
 
     def _pack(self, begin: int) -> None:
         if begin == self.begin:

@@ -186,7 +186,7 @@ def test_what_is_packed_is_what_is_multiplied(metric, monkeypatch):
                 assert (found[stop - start :] == 0).all() and unpacked(packed, left=left)[:place].isnan().all()
 
 
-WAYS = (((37, 16), 0, 1), ((256, 384), 2**24, 2), ((100, 60), 0, 2), (None, 2**24, 1))  # tile, PACKED, threads
+WAYS = (((37, 16), 0, 2), ((256, 384), 2**24, 1), ((100, 60), 0, 1), (None, 2**24, 2))  # tile, PACKED, threads
 
 
 @pytest.mark.parametrize("kind", sorted(inputs()))
@@ -202,7 +202,8 @@ def test_a_pass_in_the_kernel_finds_the_same(kind, taken, workers, monkeypatch):
             continue
         first = unfused(given, asked)
         assert not taken
-        for tile, packed, number in WAYS if asked == soft + hinge else WAYS[2:3]:
+        ways = WAYS if kind in HARDEST else WAYS[:1] + WAYS[3:]
+        for tile, packed, number in ways if asked == soft + hinge else WAYS[2:3]:
             if tile is None and len(view.sides[0]) <= fused.strip():  # it would be the same as before
                 continue
             workers(number)
@@ -269,14 +270,19 @@ def many():
 
 
 def test_no_bit_depends_on_blocks_or_chance(many, taken, workers, monkeypatch):
-    """Nor any count on threads; masses of survivors are float64 sums in the order in which each thread found them."""
+    """Nor any count on threads; masses of survivors are float64 sums in the order in which each thread found them.
+
+    Of 700 rows there are two parts: strips of 256, 256 and 88 rows, which threads share, and one of 100.
+    """
     deep = Input(Embeddings(*pairs_of(300, 530)))  # more factors than are summed at once
     for given, asked in ((many, SOFT + HINGE), (many, DISTANCES), (deep, SOFT + HINGE), (deep, DISTANCES)):
-        first = visited(given, asked, tile=(200, 96))
+        first, whole = visited(given, asked, tile=(600, 96)), unfused(given, asked)
+        for (loss, _, found), (_, _, other) in zip(first, whole, strict=True):
+            assert_same(loss, found, other, "in tiles")
         for packed, number in ((2**24, 1), (0, 1), (0, 2), (2**24, 2), (2**24, 3)):
             workers(number)
             monkeypatch.setattr(sweep, "PACKED", packed)
-            second, room = visited(given, asked, tile=(200, 96)), 0.0 if number == 1 else 1e-13
+            second, room = visited(given, asked, tile=(600, 96)), 0.0 if number == 1 else 1e-13
             assert_bits(first, second, f"{packed}, {number} threads", room)
         workers(1)
     assert taken
@@ -426,7 +432,7 @@ def test_the_kernel_without_wide_vectors_finds_the_same(kind, narrow, taken, wor
             for module in (_build, _compiled, fused):
                 patch.setattr(module, "loaded", lambda: narrow)
             assert (fused.strip(), fused._wide(), fused.panel()) == (256, 8, 24)
-            for tile, packed, number in (((37, 48), 0, 1), ((256, 96), 2**24, 2), (None, 2**24, 1)):
+            for tile, packed, number in (((37, 16), 0, 1), ((100, 60), 2**24, 2), (None, 2**24, 1)):
                 workers(number)
                 patch.setattr(sweep, "PACKED", packed)
                 second = visited(given, asked, tile=tile)

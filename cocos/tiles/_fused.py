@@ -5,6 +5,7 @@ address of a structure of the kernel, of its own for every thread.
 """
 
 import ctypes
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +43,8 @@ def _up(number: int, unit: int) -> int:
 
 
 def width(tile: tuple[int, int] | None) -> int:
-    """Columns of a tile: those that are asked for, in whole panels, if they fit the cache."""
-    return min(_up(tile[1], panel()), WIDTH) if tile else WIDTH
+    """Columns of a tile: those that are asked for, in whole panels and vectors, if they fit the cache."""
+    return min(_up(tile[1], math.lcm(panel(), PAD)), WIDTH) if tile else WIDTH
 
 
 def pack(
