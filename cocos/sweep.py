@@ -74,7 +74,11 @@ Progress = Callable[[int, int], None]
 
 
 class Reader(Protocol):
-    """What looks at every tile once."""
+    """What looks at every tile once.
+
+    A reader may have `watch(block, width)` as well: for blocks and tiles of so many columns at most, what sees the
+    scores inside the kernel in its place, a list of `cocos.tiles.fused.Watch`, or None if it must see the tiles.
+    """
 
     def begin(self, view: "View") -> None:
         """Make the state for this view."""
