@@ -134,7 +134,7 @@ def _memory(case: Case, name: str) -> int:
 
 
 def machine() -> dict:
-    """What the numbers hang on: PyTorch, the kernel and whether it multiplies, the bare product, torch.mm in GFLOP/s."""
+    """All that the numbers hang on: the kernel and whether it multiplies, the bare product, the speed of torch.mm."""
     embeddings, _ = Inputs(1024, 512).draw()
     query, candidate, buffer = embeddings.query, embeddings.candidate, torch.empty(1024, 1024)
     seconds = min(_seconds(lambda: torch.mm(query, candidate.T, out=buffer), 3, "cpu") for _ in range(5))
