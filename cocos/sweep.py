@@ -748,8 +748,8 @@ class _Strips:
 
     def __init__(self, view: View, readers: Sequence[Reader], block: int, workers: list[tiles.fused.Strip]):
         self.view, self.readers, self.block, self.workers = view, readers, block, workers
-        width = view.operand(1, 0, 1).shape[1]
-        self.packed = torch.empty(-(-block // tiles.fused.panel()) * tiles.fused.panel(), width)
+        factors = workers[0].left.shape[1]
+        self.packed = torch.empty(-(-block // tiles.fused.panel()) * tiles.fused.panel(), factors)
         self.begin = None  # of the block that is packed
 
     @classmethod

@@ -48,6 +48,8 @@ class _Everywhere(Exponentials):
         guess: exponent of the denominator that is taken for granted until it is known; to be checked in the end.
     """
 
+    fixed = True
+
     def __init__(self, view: View, scale: float, *, spread: bool, offset: float, floor: float | None, guess: float):
         zeros = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
         nothing, offsets = [each - torch.inf for each in zeros], [each + offset for each in zeros]
@@ -58,8 +60,6 @@ class _Everywhere(Exponentials):
         """Take in one tile."""
         self.renew()
         super().tile(tile, rows, columns)
-
-    fixed = True
 
     def renew(self) -> None:
         """Raise the limits to what the sum so far gives: after 1, 2, 4, ... strips or tiles, as it grows ever less."""

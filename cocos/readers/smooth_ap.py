@@ -113,14 +113,8 @@ class Sigmoids:
             every = slice(0, columns.stop - columns.start)
             sides = [*(self._padded(end, every, width) for end in ends[1]), column_top]
         _, _, (row_at, column_at, level_at, side) = tiles.levels(tile, *ends[0], row_top, *sides)
-        row_at, column_at = row_at.long(), column_at.long()
-        score = tile[row_at, column_at]
-        places = (row_at + rows.start, column_at + columns.start)
-        for direction in self.view.directions:
-            mine = (side == direction).nonzero().flatten()
-            if len(mine):
-                query, candidate = places if direction == 0 else places[::-1]
-                self.lists[direction].append((query[mine], candidate[mine], level_at[mine].long(), score[mine]))
+        score = tile[row_at.long(), column_at.long()]
+        self._found([(row_at + rows.start, column_at + columns.start, level_at, side, score)])
 
     def watch(self, block: int, width: int) -> "list[_Watch] | None":
         """What sees the scores inside the kernel; None where nothing is to be seen."""
