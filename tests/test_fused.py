@@ -109,7 +109,7 @@ def unfused(given, asked, tile=TILE):
 
 def unpacked(packed, *, left):
     """The rows of panels, (N, d)."""
-    side = fused._wide() if left else fused.panel()
+    side = fused._tall() if left else fused.panel()
     return packed.view(-1, packed.shape[1], side).transpose(1, 2).reshape(packed.shape)
 
 
@@ -431,7 +431,7 @@ def test_the_kernel_without_wide_vectors_finds_the_same(kind, narrow, taken, wor
         with monkeypatch.context() as patch:
             for module in (_build, _compiled, fused):
                 patch.setattr(module, "loaded", lambda: narrow)
-            assert (fused.strip(), fused._wide(), fused.panel()) == (256, 8, 24)
+            assert (fused.strip(), fused._wide(), fused._tall(), fused.panel()) == (256, 8, 4, 24)
             for tile, packed, number in (((37, 16), 0, 1), ((100, 60), 2**24, 2), (None, 2**24, 1)):
                 workers(number)
                 patch.setattr(sweep, "PACKED", packed)

@@ -38,6 +38,10 @@ def _wide() -> int:
     return ctypes.c_int.in_dll(loaded(), "cocos_wide").value
 
 
+def _tall() -> int:
+    return ctypes.c_int.in_dll(loaded(), "cocos_tall").value
+
+
 def _up(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
@@ -63,7 +67,7 @@ def pack(
 
     Args:
         rows: float32, contiguous.
-        packed: room for them, a whole number of panels, (N, d).
+        packed: room for them, whole vectors of rows of scores and whole panels of columns, (N, d).
         start: row of `packed` to begin with, that of a panel.
         left: they are rows of scores, not columns.
         order: (k,) int64, which of the rows; None: all of them.
@@ -72,7 +76,7 @@ def pack(
         factor: of all.
         more: (k, 2) float32: two numbers that follow each row, which is d + 2 long then.
     """
-    number, side = len(rows) if order is None else len(order), _wide() if left else panel()
+    number, side = len(rows) if order is None else len(order), _tall() if left else panel()
     loaded().cocos_pack(
         rows.data_ptr(),
         None if order is None else order.data_ptr(),

@@ -604,7 +604,7 @@ void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float 
 }
 
 /* The product, fused with what sees its scores: tiles so small that they are still in the second-level cache when they
-   are read. The factors are packed: WIDE rows of the left one, and PANEL rows of the right one, side by side. */
+   are read. The factors are packed: TALL rows of the left one, and PANEL rows of the right one, side by side. */
 #ifdef __AVX512F__
 #define TALL 8 /* rows of scores that are kept in registers, PANEL wide */
 #else
@@ -618,7 +618,7 @@ void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float 
 #define TEXT(x) TEXT_(x)
 #define UNROLL(x) _Pragma(TEXT(GCC unroll x))
 
-const int cocos_strip = STRIP, cocos_wide = WIDE, cocos_panel = PANEL;
+const int cocos_strip = STRIP, cocos_wide = WIDE, cocos_tall = TALL, cocos_panel = PANEL;
 
 INLINE void turned(vf *x) {
     for (int step = 1; step < WIDE; step *= 2) {
@@ -637,7 +637,7 @@ INLINE void turned(vf *x) {
     }
 }
 
-/* Rows, d long, as panels of `panel` of them, a multiple of WIDE, side by side: (d, panel) each; rows of zeros in the end.
+/* Rows, d long, as panels of `panel` of them, TALL or a multiple of WIDE, side by side: (d, panel) each; rows of zeros in the end.
    They are rows `order[k]` of a matrix, or the first n, whose rows are `ld` apart; less `origin`, if there is one; times
    `factor`, and times `scale[k]`, if there is one. With `more`, (n, 2), two numbers follow each row: then it is d + 2 long. */
 void cocos_pack(const float *rows, const int64_t *order, int n, int d, int64_t ld, const float *origin, const float *scale,
@@ -668,34 +668,49 @@ void cocos_pack(const float *rows, const int64_t *order, int n, int d, int64_t l
                     for (int j = 0; j < deep; j++) block[r][j] = (row[r][k + j] - (origin ? origin[k + j] : 0)) * times[r];
             }
             turned(block);
-            for (int r = 0; r < deep; r++) store(to + (int64_t)(k + r) * panel, block[r]);
+            for (int r = 0; r < deep; r++)
+                if (panel >= WIDE) store(to + (int64_t)(k + r) * panel, block[r]);
+                else
+                    for (int s = 0; s < WIDE; s += TALL)
+                        memcpy(to + s * size + (k + r) * TALL, (const float *)(block + r) + s, sizeof(float) * TALL);
         }
         for (int r = 0; more && r < WIDE; r++)
-            for (int k = 0; k < 2; k++) to[(d + k) * (int64_t)panel + r] = i + r < n ? more[2 * (i + r) + k] : 0;
+            for (int k = 0; k < 2; k++)
+                to[r / panel * panel * size + (d + k) * (int64_t)panel + r % panel] = i + r < n ? more[2 * (i + r) + k] : 0;
     }
     int there = (n + WIDE - 1) / WIDE * WIDE, whole = (n + panel - 1) / panel * panel;
     for (int64_t k = 0; there < whole && k < size; k++)
         memset(packed + (whole / panel - 1) * panel * size + k * panel + there % panel, 0, sizeof(float) * (whole - there));
 }
 
-static __attribute__((noinline)) void block(int d, const float *left, const float *right, float *tile, int64_t ld, int more) {
+/* TALL rows and PANEL columns, d factors deep. Meanwhile lines of what is multiplied next, from `next` on, are called for:
+   the next panel would come too slowly otherwise, as long as it is not in the second-level cache. */
+static __attribute__((noinline)) void block(int d, const float *left, const float *right, float *tile, int64_t ld, int more,
+                                            const float *next) {
     vf sum[TALL][VECTORS];
     UNROLL(8)
     for (int r = 0; r < TALL; r++)
         UNROLL(3)
         for (int v = 0; v < VECTORS; v++) sum[r][v] = all(0);
-    UNROLL(4)
-    for (int k = 0; k < d; k++) {
-        vf factor[VECTORS];
-        UNROLL(3)
-        for (int v = 0; v < VECTORS; v++) factor[v] = load(right + (int64_t)k * PANEL + v * WIDE);
-        UNROLL(8)
-        for (int r = 0; r < TALL; r++) {
-            vf x = all(left[(int64_t)k * WIDE + r]);
-            UNROLL(3)
-            for (int v = 0; v < VECTORS; v++) sum[r][v] += x * factor[v];
-        }
+#define FACTOR                                                                                                           \
+    {                                                                                                                    \
+        vf factor[VECTORS];                                                                                              \
+        UNROLL(3)                                                                                                        \
+        for (int v = 0; v < VECTORS; v++) factor[v] = load(right + v * WIDE);                                            \
+        UNROLL(8)                                                                                                        \
+        for (int r = 0; r < TALL; r++) {                                                                                 \
+            vf x = all(left[r]);                                                                                         \
+            UNROLL(3)                                                                                                    \
+            for (int v = 0; v < VECTORS; v++) sum[r][v] += x * factor[v];                                                \
+        }                                                                                                                \
+        left += TALL, right += PANEL;                                                                                    \
     }
+    for (int k = 0; k < d / 4; k++) {
+        __builtin_prefetch(next + k * 16, 0, 2);
+        FACTOR FACTOR FACTOR FACTOR
+    }
+    for (int k = 0; k < d % 4; k++) FACTOR
+#undef FACTOR
     UNROLL(8)
     for (int r = 0; r < TALL; r++)
         UNROLL(3)
@@ -710,10 +725,14 @@ void cocos_product(const float *left, const float *right, int m, int n, int d, f
     int parts = (d + DEEP - 1) / DEEP, size = (d + parts - 1) / parts;
     for (int k = 0; k < d; k += size) {
         int deep = k + size < d ? size : d - k;
-        for (int j = 0; j < n; j += PANEL)
+        for (int j = 0; j < n; j += PANEL) {
+            const float *panel = right + (int64_t)j * d + (int64_t)k * PANEL, *next = right + (int64_t)n * d;
+            if (j + PANEL < n) next = panel + (int64_t)d * PANEL;
+            else if (k + deep < d) next = right + (int64_t)(k + deep) * PANEL;
             for (int i = 0; i < m; i += TALL)
-                block(deep, left + (int64_t)(i / WIDE) * WIDE * d + (int64_t)k * WIDE + i % WIDE,
-                      right + (int64_t)j * d + (int64_t)k * PANEL, tile + i * ld + j, ld, k > 0);
+                block(deep, left + (int64_t)i * d + (int64_t)k * TALL, panel, tile + i * ld + j, ld, k > 0,
+                      next + (int64_t)deep * PANEL / m * i);
+        }
     }
 }
 
