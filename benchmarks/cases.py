@@ -216,8 +216,9 @@ CASES = (
         "captions-128",
         Inputs(128, 1024, per_query=5),
         (
-            BARE,
-            Row("smoothap", "pass", (SMOOTH,)),
+            Row(FLOOR, "mm"),
+            Row("smoothap", "dense", (SMOOTH,)),
+            Row("smoothap, by a pass", "pass", (SMOOTH,)),
             Row(
                 "published smoothap counter",
                 "published",

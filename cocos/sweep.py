@@ -743,13 +743,16 @@ class _Strips:
         view: the scores.
         readers: what looks at them.
         block: columns of a block.
-        workers: of each thread, with what sees the scores for each reader.
+        width: columns of a tile.
+        watches: of each thread, what sees the scores for each reader.
     """
 
-    def __init__(self, view: View, readers: Sequence[Reader], block: int, workers: list[tiles.fused.Strip]):
-        self.view, self.readers, self.block, self.workers = view, readers, block, workers
-        factors = workers[0].left.shape[1]
-        self.packed = torch.empty(-(-block // tiles.fused.panel()) * tiles.fused.panel(), factors)
+    def __init__(self, view: View, readers: Sequence[Reader], block: int, width: int, watches: list[list]):
+        self.view, self.readers, self.block = view, readers, block
+        factors = view.operand(1, 0, 1).shape[1]
+        self.room = tiles.fused.Room.of(block, factors, width, len(watches))
+        self.packed = self.room.block(block, factors)
+        self.workers = [tiles.fused.Strip(each, self.room, factors, width) for each in watches]
         self.begin = None  # of the block that is packed
 
     @classmethod
@@ -760,13 +763,13 @@ class _Strips:
         columns, factors = len(view.sides[1]), view.operand(1, 0, 1).shape[1]
         width = tiles.fused.width(tile)
         block = min(columns, max(1, PACKED // (4 * width * factors)) * width)
-        workers = []
+        every = []
         for _ in range(torch.get_num_threads()):
             watches = [reader.watch(block, width) for reader in readers]
-            if None in watches or not (workers or _pays(view)):
+            if None in watches or not (every or _pays(view)):
                 return None
-            workers.append(tiles.fused.Strip(list(itertools.chain(*watches)), factors, width))
-        return cls(view, readers, block, workers)
+            every.append(list(itertools.chain(*watches)))
+        return cls(view, readers, block, width, every)
 
     def steps(self, parts: list[range]) -> int:
         """How many there are in all."""
@@ -799,6 +802,7 @@ class _Strips:
                 worker.close()
             if self.view.together and begin == blocks[-1]:
                 self._fold()
+        self.room.give_back()
 
     def _turn(self, begin: int, parts: list[range]) -> Iterator[None]:
         """Some rows against one block."""
@@ -848,10 +852,12 @@ def _pays(view: View) -> bool:
     left, right = view.operand(0, 0, m), view.operand(1, 0, n)
     key = (left.shape[1], torch.get_num_threads())
     if key not in _paying:
-        out, packed = torch.empty(m, n), torch.empty(-(-n // tiles.fused.panel()) * tiles.fused.panel(), left.shape[1])
+        out, factors, width = torch.empty(m, n), left.shape[1], tiles.fused.width(None)
+        room = tiles.fused.Room.of(n, factors, width, key[1])
+        packed = room.block(n, factors)
         tiles.fused.pack(right, packed)
         high, none = tiles.fused.strip(), np.zeros(m, dtype=np.int64)
-        workers = [tiles.fused.Strip([], left.shape[1], tiles.fused.width(None)) for _ in range(key[1])]
+        workers = [tiles.fused.Strip([], room, factors, width) for _ in range(key[1])]
 
         def own(turn: int) -> None:
             rows = slice(turn * high, min((turn + 1) * high, m))

@@ -1,6 +1,7 @@
 """SmoothAP: the block of positives by candidates alone, and a sigmoid for each pair that is near enough to matter."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ FAR = 30.0  # binary exponent below which a sigmoid is left out
 ROUNDED = 1e-6  # relative error of a float32 sigmoid and of float32 sums of 64 of them
 SLACK = 0.99  # survivors are a little more than those that count
 OFTEN = 4  # strips between two looks at the bands of the candidates, after so many
+ALIKE = 2**17  # pairs of positives that are looked at side by side
 RECHECKED = 64  # one query in so many, and some more, may be weighed again in float64
 
 
@@ -60,9 +62,9 @@ class Sigmoids:
                 score[query + start, slot] = found
             there = score < torch.inf
             rank = torch.where(there, 0.5, 0).double()
-            for k in range(most):
-                above = self._sigmoid(score[:, k : k + 1] - score)
-                rank += torch.where(there & there[:, k : k + 1], above, 0)
+            for some in self._some(score):
+                above = self._sigmoid(score[:, some, None] - score[:, None])
+                rank += torch.where(there[:, some, None] & there[:, None], above, 0).sum(dim=1)
             self.score.append(score)
             self.there.append(there)
             self.rank.append(rank)
@@ -71,6 +73,12 @@ class Sigmoids:
         self.slope = [torch.zeros_like(score) for score in self.score]
         self.part = [torch.zeros_like(self.score[-1]) for _ in range(2)]  # of the columns, in this part of the rows
         self.parts: list[list[Tensor]] = []
+
+    @staticmethod
+    def _some(score: Tensor) -> Iterator[slice]:
+        """Positives of all queries, (n, K), so many at once that they fit in memory with all others beside them."""
+        step = max(1, ALIKE // score.numel())
+        return (slice(k, k + step) for k in range(0, score.shape[1], step))
 
     def _sigmoid(self, difference: Tensor) -> Tensor:
         return (difference.nan_to_num(0.0, 0.0, 0.0) / self.temperature).sigmoid()
@@ -231,12 +239,12 @@ class Sigmoids:
         among = torch.zeros(number, dtype=torch.int64, device=view.device)
         pulled = factor * slope
         beside = torch.where(there, above / whole.square(), 0)
-        for k in range(score.shape[1]):
-            other = self._sigmoid(score - score[:, k : k + 1])
-            met = torch.where(there & there[:, k : k + 1], other * (1 - other), 0)
-            met[:, k] = 0
-            among += (met / whole[:, k : k + 1].square() > eps).sum(dim=1)
-            pulled += met * (beside[:, k : k + 1] - beside)
+        for some in self._some(score) if score.shape[1] > 1 else ():
+            other = self._sigmoid(score[:, None] - score[:, some, None])
+            met = torch.where(there[:, None] & there[:, some, None], other * (1 - other), 0)
+            met[:, :, some].diagonal(dim1=1, dim2=2).zero_()
+            among += (met / whole[:, some, None].square() > eps).sum(dim=(1, 2))
+            pulled += (met * (beside[:, some, None] - beside[:, None])).sum(dim=1)
         many = there.sum(dim=1)
         unit = 1 / (self.temperature * many.clamp(min=1))
         total = (factor * slope).sum(dim=1)

@@ -12,7 +12,7 @@ from torch import device as Device
 
 from cocos.tiles import _build, _compiled, _plain
 from cocos.tiles import _fused as fused
-from cocos.tiles._compiled import batch, each
+from cocos.tiles._compiled import batch, each, ranked
 from cocos.tiles._plain import Owners
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "histogram",
     "kernel_name",
     "levels",
+    "ranked",
     "sigmoids",
     "small",
     "squares",

@@ -15,7 +15,7 @@ __all__ = ["loaded"]
 
 SOURCE = Path(__file__).with_name("kernel.c")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-shared", "-fPIC")
-KINDS = {"p": ctypes.c_void_p, "i": ctypes.c_int, "l": ctypes.c_int64, "f": ctypes.c_float}
+KINDS = {"p": ctypes.c_void_p, "i": ctypes.c_int, "l": ctypes.c_int64, "f": ctypes.c_float, "d": ctypes.c_double}
 ARGUMENTS = {  # kinds of the arguments of each function, in their order
     "cocos_distances": "piil",
     "cocos_tops": "piilpp",
@@ -27,6 +27,7 @@ ARGUMENTS = {  # kinds of the arguments of each function, in their order
     "cocos_sigmoids": "piilffipppp" + "iplpppp",
     "cocos_histogram": "piilffip",
     "cocos_batch": "pilifffffppp",
+    "cocos_ranked": "piippipidddpp",
     "cocos_gaps": "ppppllp",
     "cocos_pack": "ppiilppfpip",
     "cocos_product": "ppiiipl",

@@ -13,6 +13,7 @@ from cocos.tiles._plain import Owners
 __all__ = [
     "above",
     "batch",
+    "ranked",
     "distances",
     "dots",
     "each",
@@ -385,6 +386,35 @@ def batch(
         loose,
         out.data_ptr(),
         sums.data_ptr(),
+        work.data_ptr(),
+    )
+
+
+def ranked(
+    scores: Tensor,
+    left: Tensor,
+    right: Tensor,
+    first: Tensor,
+    many: int,
+    scale: float,
+    eps: float,
+    room: float,
+    out: Tensor,
+    work: Tensor,
+) -> None:
+    """SmoothAP of one small batch, held whole: see the kernel."""
+    loaded().cocos_ranked(
+        scores.data_ptr(),
+        *scores.shape,
+        left.data_ptr(),
+        right.data_ptr(),
+        left.shape[1],
+        first.data_ptr(),
+        many,
+        scale,
+        eps,
+        room,
+        out.data_ptr(),
         work.data_ptr(),
     )
 

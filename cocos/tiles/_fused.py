@@ -7,7 +7,7 @@ address of a structure of the kernel, of its own for every thread.
 import ctypes
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,12 +16,13 @@ from torch import Tensor
 from cocos.tiles._build import loaded
 from cocos.tiles._plain import Owners
 
-__all__ = ["Above", "Exponentials", "Sigmoids", "Strip", "Watch", "pack", "panel", "strip", "width"]
+__all__ = ["Above", "Exponentials", "Room", "Sigmoids", "Strip", "Watch", "pack", "panel", "strip", "width"]
 
 WIDTH = 384  # columns of a tile, so that one of a strip stays in the cache
 ROOM = 200_000  # places that a watch has room for: more than a tile can give, of rows and columns
 MANY = 2**15  # places that wait until the next strip
 PAD = 16
+SPARE = 2**21  # numbers of a room that is kept for the next small pass: its pages cost more than its product
 
 
 def strip() -> int:
@@ -92,6 +93,40 @@ def pack(
     )
 
 
+class Room:
+    """Memory of float32 numbers, taken from what the last pass gave back, if that is enough."""
+
+    _kept: ClassVar[list[Tensor]] = []
+
+    def __init__(self, number: int):
+        try:
+            kept = self._kept.pop()
+        except IndexError:
+            kept = torch.empty(0)
+        self._whole = kept if len(kept) >= number else torch.empty(number)
+        self._taken = 0
+
+    @classmethod
+    def of(cls, block: int, factors: int, columns: int, threads: int) -> "Room":
+        """Room for a packed block, and for strips of so many threads against tiles of so many columns."""
+        return cls(_up(block, panel()) * factors + threads * strip() * (factors + columns))
+
+    def take(self, rows: int, columns: int) -> Tensor:
+        """The next numbers, as a matrix."""
+        start = self._taken
+        self._taken += rows * columns
+        return self._whole[start : self._taken].view(rows, columns)
+
+    def block(self, block: int, factors: int) -> Tensor:
+        """The next numbers, for so many packed columns, in whole panels."""
+        return self.take(_up(block, panel()), factors)
+
+    def give_back(self) -> None:
+        """Nobody looks at it any more."""
+        if len(self._whole) <= SPARE and not self._kept:
+            self._kept.append(self._whole)
+
+
 class Watch(Protocol):
     """What sees the scores of one strip and one block."""
 
@@ -116,14 +151,14 @@ class Strip:
 
     Args:
         watches: what sees the scores.
+        room: where it is taken from.
         factors: of a row.
         columns: of a tile, as `width` gives them.
     """
 
-    def __init__(self, watches: list[Watch], factors: int, columns: int):
+    def __init__(self, watches: list[Watch], room: Room, factors: int, columns: int):
         self.watches, self.columns, self._aimed = watches, columns, False
-        self.left = torch.empty(_up(strip(), _wide()), factors)
-        self.tile = torch.empty(len(self.left), self.columns)
+        self.left, self.tile = room.take(strip(), factors), room.take(strip(), columns)
         self._kinds = (ctypes.c_int32 * len(watches))(*(watch.kind for watch in watches))
         self._states = (ctypes.c_void_p * len(watches))(*(watch.address for watch in watches))
 

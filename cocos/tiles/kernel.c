@@ -20,6 +20,7 @@
 #define AT_ONCE(spread) ((spread) ? 4 : 8) /* rows that share a visit of the columns */
 #define INLINE static inline __attribute__((always_inline))
 
+#define FAR 24 /* binary exponent beyond which a slope may be a little off */
 #define MAGIC 12582912.0f /* added and taken off, it rounds to a whole number */
 
 typedef float vf __attribute__((vector_size(4 * WIDE), aligned(4)));
@@ -600,6 +601,103 @@ void cocos_batch(float *scores, int n, int64_t ld, int kind, float scale, float 
     for (int k = 0; k < size; k++) {
         out[size + k] -= out[k];
         if (lines > 2) out[3 * size + k] -= out[2 * size + k];
+    }
+}
+
+/* Sigmoids of scores about a level: returns their sum, and makes their slopes; the sum of these is added to `slopes`, and
+   `steepest` becomes the largest. Differences are in double, and the rest in float, but for slopes above 2^-FAR if
+   `exactly`. */
+static double raised(const double *score, int n, double level, double scale, int exactly, double *slope, double *slopes,
+                     double *steepest, float *work) {
+    const double near = exactly ? FAR : -1;
+    vf some = all(0), steps = some, top = some, step;
+    for (int j = 0; j < n; j++) {
+        double z = (score[j] - level) * scale;
+        work[j] = fabs(z) < near ? -INFINITY : (float)z;
+    }
+    for (int j = n; j < n + WIDE; j++) work[j] = -INFINITY;
+    for (int j = 0; j < n; j += WIDE) {
+        some += sigmoid(all(0), load(work + j), 1, &step);
+        steps += step, top = larger(step, top);
+        store(work + j, step);
+    }
+    for (int j = 0; j < n; j++) slope[j] = work[j];
+    double sum = total(some), steep = total(steps), most = largest(top);
+    for (int j = 0; exactly && j < n; j++) {
+        double z = (score[j] - level) * scale;
+        if (fabs(z) < near) {
+            double e = exp2(-fabs(z)), s = 1 / (1 + e);
+            slope[j] = e * s * s, sum += z < 0 ? e * s : s, steep += slope[j], most = slope[j] > most ? slope[j] : most;
+        }
+    }
+    *slopes += steep, *steepest = most > *steepest ? most : *steepest;
+    return sum;
+}
+
+/* SmoothAP of one query: its n scores, of which `many` from `first` on are positives. Writes nine numbers, `step` apart:
+   contributing, uncertain, weight_above, weight_below, weight_positive, push, pull, negatives, eq7. Returns whether all
+   shares and terms are further than `near` from eps: if not, and it was not `exactly`, nothing is written. */
+static int ranked(const double *score, int n, int first, int many, double scale, double eps, double near, int exactly,
+                  double *out, int64_t step, double *work) {
+    const int last = first + many;
+    double *slope = work, *share = slope + (int64_t)many * n, *factor = share + n, *beside = factor + many;
+    double *inverse = beside + many, *pulled = inverse + many, largest_share = 0, largest_term = 0;
+    float *spare = (float *)(pulled + many);
+    int64_t terms = 0, close = 0, counted = 0, unsure = 0;
+    for (int k = 0; k < many; k++) {
+        double level = score[first + k], steep = 0, unused = 0, top = 0, *own = slope + (int64_t)k * n;
+        double rank = 0.5 + raised(score + first, many, level, scale, exactly, own + first, &unused, &unused, spare);
+        double below = raised(score, first, level, scale, exactly, own, &steep, &top, spare);
+        below += raised(score + last, n - last, level, scale, exactly, own + last, &steep, &top, spare);
+        inverse[k] = 1 / ((rank + below) * (rank + below));
+        factor[k] = rank * inverse[k], beside[k] = below * inverse[k], pulled[k] = factor[k] * steep;
+        own[first + k] = 0, largest_share += factor[k] * top, largest_term = fmax(largest_term, top * inverse[k]);
+    }
+    const int all_of_them = fmax(largest_share, largest_term) >= eps - near; /* or positives alone reach eps */
+    const int begin = all_of_them ? 0 : first, end = all_of_them ? n : last;
+    memset(share, 0, sizeof(double) * n);
+    for (int k = 0; k < many; k++)
+        for (int j = begin; j < end; j++) {
+            double mine = slope[(int64_t)k * n + j], term = mine * inverse[k];
+            share[j] += factor[k] * mine, terms += term > eps, close += fabs(term - eps) <= near;
+        }
+    memset(share + first, 0, sizeof(double) * many);
+    for (int j = begin; j < end; j++) counted += share[j] > eps, unsure += fabs(share[j] - eps) <= near;
+    if ((close || unsure) && !exactly) return 0;
+    double whole = 0, above = 0, back = 0, pull = 0, size = 0, unit = scale * 0.69314718055994531 / many;
+    for (int k = 0; k < many; k++) whole += pulled[k];
+    for (int j = begin; j < end; j++) above += share[j] > eps ? share[j] : 0;
+    for (int a = 0; a < many; a++) {
+        for (int k = 0; k < many; k++) pulled[a] += slope[(int64_t)k * n + first + a] * (beside[k] - beside[a]);
+        size += fabs(pulled[a]), pull += pulled[a] > 0 ? pulled[a] : 0, back += pulled[a] < 0 ? -pulled[a] : 0;
+    }
+    const double found[] = {(double)counted, (double)unsure,       above,       whole > above ? whole - above : 0,
+                            size,            unit * (whole + back), unit * pull, n - many, (double)terms / many};
+    for (int k = 0; k < 9; k++) out[k * step] = found[k];
+    return 1;
+}
+
+/* SmoothAP of one small batch, m queries, held whole: `scores` is (m, n), of rows d long, each at most `room` off; `many`
+   positives of row i begin at `first[i]`, and `out` is (9, m). A query whose counts hang on that is looked at again: the
+   scores near enough to its positives to matter are made anew in double. `work` holds (many + 3) (n + 16) + 4 many doubles. */
+void cocos_ranked(const float *scores, int m, int n, const float *left, const float *right, int d, const int64_t *first,
+                  int many, double scale, double eps, double room, double *out, double *work) {
+    const double off = room * scale * 0.69314718055994531; /* of a sigmoid or its slope, relative */
+    const double reach = (FAR + (eps < 1 ? -log2(eps) : 0)) / scale + room;
+    double *score = work;
+    for (int i = 0; i < m; i++) {
+        const int begin = (int)first[i], end = begin + many;
+        for (int j = 0; j < n; j++) score[j] = scores[(int64_t)i * n + j];
+        if (off < 0.05 && ranked(score, n, begin, many, scale, eps, eps * (5 * off + 3e-5), 0, out + i, m, work + n)) continue;
+        double low = INFINITY, high = -INFINITY;
+        for (int j = begin; j < end; j++) {
+            score[j] = inner(left + (int64_t)i * d, right + (int64_t)j * d, d);
+            low = fmin(low, score[j] - reach), high = fmax(high, score[j] + reach);
+        }
+        for (int j = 0; j < n; j++)
+            if ((j < begin || j >= end) && low < score[j] && score[j] < high)
+                score[j] = inner(left + (int64_t)i * d, right + (int64_t)j * d, d);
+        ranked(score, n, begin, many, scale, eps, eps * (1e-6 + 4 * n * 0x1p-24 * fmin(off, 1)), 1, out + i, m, work + n);
     }
 }
 
