@@ -1,6 +1,7 @@
 """Cross-Example Softmax and its negative mining: one sum over all negative pairs of the batch, or the hardest ones."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from cocos.sweep import View
 __all__ = ["CrossExample", "reads"]
 
 SAMPLED = 192  # queries, and candidates, that the sum is guessed from
+BLOCKED = (384, 1024)  # queries, and candidates, that the last pair kept is guessed from, at least and at most
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
 LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
 KEPT = 2**21  # pairs about the last one kept that are noted
@@ -139,29 +141,49 @@ class CrossExample:
         def places(number: int) -> list[Tensor]:
             return [torch.randint(len(side), (number,), generator=generator).to(device) for side in view.sides]
 
-        if part < 1:
-            row, column = places(int(min(2**24, max(2**16, (DEVIATIONS * self.negatives / KEPT) ** 2))))
-            side = view.sides[0]
-            negative = (column < side.first[row]) | (column >= side.last[row])
-            score = view.exact(row[negative], column[negative])
+        if part == 1:
+            score, width = view.exact_some(*places(SAMPLED)).flatten(), 0.0
         else:
-            score = view.exact_some(*places(SAMPLED)).flatten()
-            score = score[score > -torch.inf]
-        score = score.sort(descending=True).values
-        if part < 1:
+            score, width = self._blocked(part, places)
+            if 2 * width * self.negatives > KEPT:  # queries or candidates differ much: pairs of their own tell more
+                row, column = places(self._drawn())
+                side = view.sides[0]
+                negative = (column < side.first[row]) | (column >= side.last[row])
+                score = view.exact(row[negative], column[negative])
+                width = DEVIATIONS * math.sqrt(part * (1 - part) / max(1, len(score)))
             self.bracket = (-math.inf, math.inf)
+        score = score[score > -torch.inf].sort(descending=True).values
         if not len(score):
             return
         kept = score[: max(1, math.floor(part * len(score)))] * (self.loss.scale * math.log2(math.e))
         self.whole = float(_logsum(kept)) - math.log2(len(kept)) + math.log2(self.keep) - SURELY
         if part == 1:
             return
-        width = DEVIATIONS * math.sqrt(part * (1 - part) / len(score)) + 2 / len(score)
+        width += 2 / len(score)
         high, low = (math.floor(len(score) * (part + sign * width)) for sign in (-1, 1))
         self.bracket = (
             -math.inf if low >= len(score) else float(score[low]),
             math.inf if high < 0 else float(score[high]),
         )
+
+    def _drawn(self) -> int:
+        """Pairs of a sample that leaves no more than `KEPT` pairs in the bracket."""
+        return int(min(2**24, max(2**16, (DEVIATIONS * self.negatives / KEPT) ** 2)))
+
+    def _blocked(self, part: float, places: Callable[[int], list[Tensor]]) -> tuple[Tensor, float]:
+        """Scores of some queries with some candidates, each with each, and how far `part` of them may be off."""
+        size = BLOCKED[0] * math.isqrt(self._drawn()) // 256
+        score = self.view.exact_some(*places(size if size <= BLOCKED[1] else 0))
+        there = score > -torch.inf
+        number = int(there.sum())
+        if not number:
+            return score, math.inf
+        level = score[there].kthvalue(number - min(number - 1, math.floor(part * number))).values
+        above, variance = (score >= level) & there, 0.0
+        for dim in (0, 1):
+            share = above.sum(dim=dim) / there.sum(dim=dim).clamp(min=1)
+            variance += float(share.var()) / len(share)
+        return score.flatten(), DEVIATIONS * math.sqrt(variance)
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
         """Take in one tile."""

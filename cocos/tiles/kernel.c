@@ -1026,7 +1026,9 @@ int cocos_pass(const float *left, const float *right, int m, int n, int d, int w
             int64_t room = kinds[k] == EXPONENTIALS ? ((exponentials *)states[k])->room - ((exponentials *)states[k])->found
                          : kinds[k] == LEVELS       ? ((levels *)states[k])->room - ((levels *)states[k])->found
                                                     : ((sigmoids *)states[k])->room - ((sigmoids *)states[k])->found;
-            int64_t times = kinds[k] == SIGMOIDS ? ((sigmoids *)states[k])->row_levels + ((sigmoids *)states[k])->column_levels : 2;
+            int64_t times = kinds[k] == SIGMOIDS ? ((sigmoids *)states[k])->row_levels + ((sigmoids *)states[k])->column_levels
+                          : kinds[k] == LEVELS   ? 1 + (((levels *)states[k])->row_levels + ((levels *)states[k])->column_levels > 1)
+                                                 : 2;
             if (room < times * m * width) return j;
         }
         cocos_product(left, right + (int64_t)j * d, m, there, d, tile, width);
