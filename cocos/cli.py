@@ -335,7 +335,7 @@ def decompose(
             _say(f"wrote {out}", quiet=quiet)
 
 
-def _cut_offs(given: str) -> tuple[int, ...]:
+def _numbers(given: str, option: str, example: str) -> tuple[int, ...]:
     """Whole numbers, separated by commas.
 
     Raises:
@@ -344,7 +344,7 @@ def _cut_offs(given: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in given.split(","))
     except ValueError:
-        raise InputError(f"--k {given!r}: write it as whole numbers, like 1,5,10") from None
+        raise InputError(f"{option} {given!r}: write it as whole numbers, like {example}") from None
 
 
 @app.command()
@@ -371,7 +371,7 @@ def evaluate(
     A negative that ties with a positive stands above it. Everything is in percent, ranks aside.
     """
     with _sentences():
-        ks = _cut_offs(k)
+        ks = _numbers(k, "--k", "1,5,10")
         from cocos import checkpoints, measures, results, tables
 
         if out is not None:
@@ -467,6 +467,70 @@ def losses(
             _print(cards.card(name, curve, equal))
         if out is not None:
             _say(f"wrote {out}")
+
+
+@app.command()
+def landscape(
+    file: Annotated[
+        Path | None,
+        Argument(help="A checkpoint or a file of embeddings: its candidates are the proxies.", show_default=False),
+    ] = None,
+    f1: Annotated[
+        str, Option(help="Of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours.")
+    ] = "t",
+    f2: Annotated[str | None, Option(help="Of the distance to the others. [f1; t for the warp and factors]")] = None,
+    alpha: Annotated[float, Option(help="The warp's boundary.")] = 3.0,
+    k1: Annotated[float, Option(help="The warp's slope inside.")] = 0.65,
+    k2: Annotated[float, Option(help="The warp's slope outside.")] = 1.5,
+    scale: Annotated[float, Option(help="What the exponents are multiplied by.")] = 1.0,
+    loss: Annotated[str | None, Option(help="A loss of the shelf, in the place of f1 and f2.")] = None,
+    param: Param = None,
+    proxies: Annotated[int, Option(help="How many, in a regular polygon.")] = 2,
+    distance: Annotated[float, Option(help="Between two of them.")] = 10.0,
+    rows: Annotated[str, Option(help="With a FILE: two or three of its candidates, the own one first.")] = "0,1,2",
+    surface: Annotated[bool, Option("--surface", help="In three dimensions.")] = False,
+    split: Split = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("landscape.png"),
+    quiet: Quiet = False,
+):
+    """Draw the loss around its proxies: where it wants an embedding to be, as predicted and as found."""  # noqa: DOC501
+    with _sentences():
+        parameters = _parameters(param or [])
+        if parameters and loss is None:
+            raise InputError("parameters, but no --loss: give those of the warp as --alpha, --k1 and --k2")
+        from cocos import checkpoints, drawing, measures, plots, results, tables
+        from cocos import losses as shelf
+
+        picture = out.suffix != ".nc"
+        (drawing.drawable if picture else results.writable)(out)
+        chosen = None if loss is None else shelf.load(loss, parameters)
+        embeddings = None
+        if file is not None:
+            with _progress(quiet) as progress:
+                frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+                embeddings = frozen.embed(split=split, progress=progress("encoding"))
+        found = measures.landscape(
+            f1,
+            f2,
+            loss=chosen,
+            alpha=alpha,
+            k1=k1,
+            k2=k2,
+            scale=scale,
+            distance=distance,
+            proxies=proxies,
+            embeddings=embeddings,
+            rows=_numbers(rows, "--rows", "0,1,2"),
+        )
+        if picture:
+            drawing.draw(plots.landscape, found, out, size=(6.6, 5.2), projection="3d" if surface else None)
+        else:
+            results.save(found, out)
+        _show(tables.landscape(found))
+        _say(f"wrote {out}", quiet=quiet)
 
 
 @app.command()

@@ -28,7 +28,14 @@ def drawable(path: Path) -> Path:
     return path
 
 
-def draw(plot: Callable, data: xr.Dataset, path: Path, *, size: tuple[float, float] = (6.4, 4.4)) -> Path:
+def draw(
+    plot: Callable,
+    data: xr.Dataset,
+    path: Path,
+    *,
+    size: tuple[float, float] = (6.4, 4.4),
+    projection: str | None = None,
+) -> Path:
     """Write the picture of a Dataset.
 
     Args:
@@ -36,6 +43,7 @@ def draw(plot: Callable, data: xr.Dataset, path: Path, *, size: tuple[float, flo
         data: what it draws.
         path: .png, .pdf or .svg.
         size: inches.
+        projection: of the Axes, `3d` for a surface.
 
     Raises:
         InputError: the file cannot be written.
@@ -45,14 +53,14 @@ def draw(plot: Callable, data: xr.Dataset, path: Path, *, size: tuple[float, flo
     from matplotlib.figure import Figure
 
     path = drawable(path)
-    with rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}):
-        figure = Figure(figsize=size, layout="constrained")
-        plot(data, ax=figure.subplots())
     about = {"Creator" if path.suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
-    try:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=about | undated)
-    except OSError as error:
-        raise InputError(f"picture {path}: cannot be written ({error.strerror or error})") from None
+    with rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}):
+        figure = Figure(figsize=size, layout="constrained")
+        plot(data, ax=figure.add_subplot(projection=projection))
+        try:
+            with replacing(path) as temporary:
+                figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=about | undated)
+        except OSError as error:
+            raise InputError(f"picture {path}: cannot be written ({error.strerror or error})") from None
     return path

@@ -29,9 +29,11 @@ __all__ = [
     "evaluate",
     "evaluated",
     "heading",
+    "landscape",
     "open_dataset",
     "provenance",
     "save",
+    "score_landscape",
     "summary",
     "verdict",
     "verify",
@@ -393,6 +395,67 @@ def weight_curve(score: torch.Tensor, curves: dict[str, torch.Tensor], positive:
     for name, long_name in long_names.items():
         data[name].attrs.update(long_name=long_name, units="weight")
     data["score"].attrs.update(long_name="score of the candidate that moves", units="score")
+    return data
+
+
+def landscape(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    fields: dict[str, torch.Tensor],
+    proxies: torch.Tensor,
+    predicted: torch.Tensor | None,
+    found: torch.Tensor | None,
+    attrs: dict,
+) -> xr.Dataset:
+    """Label a loss at the places of a plane, (y, x)."""
+    none = np.full(2, np.nan)
+    force = fields["force"].numpy()
+    data = xr.Dataset(
+        {
+            "loss": (("y", "x"), fields["loss"].numpy()),
+            "height": (("y", "x"), fields["height"].numpy()),
+            "force_x": (("y", "x"), force[..., 0]),
+            "force_y": (("y", "x"), force[..., 1]),
+            "binary": (("other", "y", "x"), fields["binary"].numpy()),
+            "proxy_x": ("proxy", proxies[:, 0].numpy()),
+            "proxy_y": ("proxy", proxies[:, 1].numpy()),
+            "predicted": ("axis", none if predicted is None else predicted.numpy()),
+            "found": ("axis", none if found is None else found.numpy()),
+        },
+        coords={"x": x.numpy(), "y": y.numpy(), "axis": ["x", "y"], "other": np.arange(1, len(proxies))},
+        attrs=attrs,
+    )
+    long_names = {
+        "loss": ("loss of an embedding here", "nats"),
+        "height": ("landscape whose slope is the gradient", "nats"),
+        "force_x": ("minus the gradient, to the right", "nats per unit of distance"),
+        "force_y": ("minus the gradient, upwards", "nats per unit of distance"),
+        "binary": ("loss with one other proxy alone", "nats"),
+        "proxy_x": ("proxies, the own one first", "distance"),
+        "proxy_y": ("proxies, the own one first", "distance"),
+        "predicted": ("minimum by Proposition III.2", "distance"),
+        "found": ("minimum by a descent along the gradient", "distance"),
+        "x": ("in the plane of the proxies", "distance"),
+        "y": ("in the plane of the proxies", "distance"),
+        "other": ("proxy of another class", "1"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def score_landscape(score: torch.Tensor, fields: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
+    """Label a loss and its weights over the scores of a positive and of a negative."""
+    data = xr.Dataset(
+        {name: (("positive", "negative"), values.numpy()) for name, values in fields.items()},
+        coords={"positive": score.numpy(), "negative": score.numpy()},
+        attrs=attrs,
+    )
+    data["loss"].attrs.update(long_name="loss of the query", units="loss")
+    data["push"].attrs.update(long_name="weight of all negatives", units="weight")
+    data["pull"].attrs.update(long_name="minus the weight of the positive", units="weight")
+    for name in ("positive", "negative"):
+        data[name].attrs.update(long_name=f"score of the {name}", units="score")
     return data
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "count",
     "decomposition",
     "evaluate",
+    "landscape",
     "latex",
     "losses",
     "overview",
@@ -304,6 +305,26 @@ def evaluate(data: xr.Dataset) -> Table:
     ]
     rule = found["ties"]
     return Table(("", *columns), rows, head, (f"{rule[0].upper()}{rule[1:]}.", *tied))
+
+
+def landscape(data: xr.Dataset) -> Table:
+    """What a landscape says: where the minimum must be, where it is, and what Lemma III.1 says of it."""
+
+    def place(name: str) -> str:
+        values = [f"{round(float(value), 9) + 0:.9g}" for value in data[name] if np.isfinite(value)]
+        return f"({', '.join(values)})" if values else ""
+
+    attrs = data.attrs
+    own = ", ".join(f"{float(data[name][0]):.6g}" for name in ("proxy_x", "proxy_y"))
+    rows = [("own proxy", f"({own})"), ("largest distance of two proxies", f"{attrs['distance']:.6g}")]
+    if "predicted_as" in attrs:
+        rows.append(("minimum predicted (Proposition III.2)", f"{place('predicted')} {attrs['predicted_as']}".strip()))
+    rows.append(("minimum found by a descent", f"{place('found')} {attrs['found_as']}".strip()))
+    if "gap" in attrs:
+        rows.append(("distance of both", f"{attrs['gap']:.1e}"))
+    if "lemma" in attrs:
+        rows.append(("Lemma III.1", attrs["lemma"]))
+    return Table(("", ""), tuple(rows), (attrs["title"],), left=True)
 
 
 def overview(datasets: list[xr.Dataset]) -> Table:

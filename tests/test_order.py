@@ -17,6 +17,7 @@ ORDER = (
     "embeddings",
     "batches",
     "scores",
+    "curves",
     "regimes",
     "losses",
     "data",

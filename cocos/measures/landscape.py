@@ -1,0 +1,339 @@
+"""What does a loss look like around its proxies, and where does it want an embedding to be?"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, results, scores
+from cocos.curves import CurveSoftmax, parse
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.scores import Pairs
+
+__all__ = ["landscape"]
+
+CROWN = 1.0  # what is drawn beside the proxies, in units of their largest distance
+LINE = 200_001  # points on which a change of sign is looked for
+FARTHEST = 20.0  # distances between the proxies behind which a minimum is not looked for
+AROUND = 8  # places on a circle whose mean force a step of the descent follows
+STEPS = 15  # after which the circle is doubled if they led straight on, and halved if not
+WIDELY = 25  # of so many steps with no circle below a twentieth of the distance
+SHORTEST = 1e-8  # circle at which it ends, in units of the distance
+MOST, ZOOM, ZOOMS = 40, 6, 8  # extrema that are looked at; cells and times that each is magnified
+STILL = 1e-9  # difference of slopes that is none
+STARTS = ((0.4, 0.3), (0.1, -0.5), (-0.4, 0.6), (-0.2, -0.1), (0.7, 0.05), (-0.8, -0.4))  # of it, likewise
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """Points of a plane: origin + coordinates @ axes."""
+
+    origin: Tensor  # (D,)
+    axes: Tensor  # (2, D), orthonormal
+
+    def points(self, coordinates: Tensor) -> Tensor:
+        return self.origin + coordinates @ self.axes
+
+    def coordinates(self, points: Tensor) -> Tensor:
+        return (points - self.origin) @ self.axes.T
+
+
+def landscape(
+    f1: str = "t",
+    f2: str | None = None,
+    *,
+    loss=None,
+    alpha: float = 3.0,
+    k1: float = 0.65,
+    k2: float = 1.5,
+    delta: float = 1.0,
+    scale: float = 1.0,
+    distance: float = 10.0,
+    proxies: int = 2,
+    embeddings: Embeddings | None = None,
+    rows: Sequence[int] = (0, 1, 2),
+    points: int = 161,
+) -> xr.Dataset:
+    """The loss of an embedding at every position in the plane of two or more proxies, the first of which is its own.
+
+    For two proxies and functions of the distance it says where the minimum must be (Proposition III.2: behind its own
+    proxy, on the line through both, where the slope of f1 less that of f2 changes its sign), and where a descent that
+    only knows the gradient ends.
+
+    Args:
+        f1: function of the distance to the own proxy: see `cocos.curves.parse`.
+        f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a factor.
+        loss: a loss of the shelf in their place, or its name.
+        alpha: of the warp, as are the next three.
+        k1: slope inside.
+        k2: slope outside.
+        delta: multiplier of what is held.
+        scale: T, what the exponents are multiplied by.
+        distance: between the proxies, which form a regular polygon.
+        proxies: how many.
+        embeddings: their candidates are the proxies, in the place of a polygon.
+        rows: which of them, two or three; the first one is the own.
+        points: on each side of the picture.
+
+    Returns:
+        `loss` (y, x), in nats; `height` (y, x), the landscape that the gradient is the slope of, which differs where a
+        part of the loss is held constant (the warp); `force_x` and `force_y` (y, x), minus the gradient; `proxy_x` and
+        `proxy_y` (proxy,); `binary` (other, y, x), the loss with each other proxy alone; `predicted` and `found`
+        (axis,), the minimum; what they say in words, their distance, and the verdict on Lemma III.1 are in the
+        attributes.
+
+    Raises:
+        InputError: a function, a number or rows that cannot be used; a loss that couples queries.
+    """
+    for name, value, least in (("proxies", proxies, 2), ("points", points, 5)):
+        if not isinstance(value, int) or value < least or value > 1001:
+            raise InputError(f"{name}: {value}, expected a whole number from {least} to 1001")
+    if not 0 < distance < math.inf:
+        raise InputError(f"distance: {distance}, expected a finite number above 0")
+    chosen = _chosen(f1, f2, loss, scale, alpha=alpha, k1=k1, k2=k2, delta=delta)
+    corners, plane = _polygon(proxies, distance) if embeddings is None else _spanned(embeddings, rows)
+    places = plane.coordinates(corners)
+    size = float(torch.cdist(places, places).max())
+    x, y = _grid(places, size, points)
+    coordinates = torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1).reshape(-1, 2)
+    value = _value(chosen, plane, corners)
+    grid = (len(y), len(x))
+    fields = {"loss": value(coordinates).reshape(grid), "force": _force(value, coordinates).reshape(*grid, 2)}
+    fields["height"] = _value(_lifted(chosen), plane, corners)(coordinates).reshape(grid)
+    fields["binary"] = torch.stack([
+        _value(chosen, plane, corners[[0, k]])(coordinates).reshape(grid) for k in range(1, len(corners))
+    ])
+    about = {"proxies": len(corners), "distance": size, "points": points}
+    found, state = _descended(_steepness(chosen, plane, corners), places, size)
+    predicted, why = None, None
+    if isinstance(chosen, CurveSoftmax):
+        about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
+        about |= _lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
+        if len(corners) == 2 and about["monotone"]:
+            predicted, why = _predicted(chosen, places)
+        elif len(corners) == 2:
+            why = "Proposition III.2 is for monotone functions"
+    attrs = _attributes(chosen, about, predicted, why, found, state)
+    return results.landscape(x, y, fields, places, predicted, found, attrs)
+
+
+def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
+    """What is drawn: functions of the distance, or a loss.
+
+    Raises:
+        InputError: both are given, or a loss that cannot be drawn.
+    """
+    if loss is None:
+        if f2 is None:
+            own = parse(f1, name="f1", **warp)
+            f2 = "t" if own.height or own.name.removesuffix("t").replace(".", "", 1).isdigit() else f1
+        return CurveSoftmax(parse(f1, name="f1", **warp), parse(f2, name="f2", **warp), scale)
+    if f1 != "t" or f2 is not None:
+        raise InputError(f"f1 {f1!r} and a loss: choose one of them")
+    loss = losses.load(loss) if isinstance(loss, str) else loss
+    if getattr(loss, "weights", "score") != "score" or loss.couples != "query":
+        raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
+    if loss.metric == "mahalanobis":
+        raise InputError(f"{losses.name_of(loss)} reads variances beside its proxies: its landscape is not drawn")
+    return loss
+
+
+def _lifted(chosen):
+    """With the functions that the gradient is the slope of."""
+    if not isinstance(chosen, CurveSoftmax):
+        return chosen
+    first, second = (replace(f, value=f.height or f.value) for f in (chosen.f1, chosen.f2))
+    return replace(chosen, f1=first, f2=second)
+
+
+def _polygon(number: int, distance: float) -> tuple[Tensor, _Plane]:
+    """Proxies in a regular polygon about the origin; neighbours are `distance` apart."""
+    angle = torch.arange(number, dtype=torch.float64) * (2 * math.pi / number)
+    circle = torch.stack([-angle.cos(), angle.sin()], dim=1)
+    corners = distance / (2 * math.sin(math.pi / number)) * torch.where(circle.abs() < 1e-12, 0, circle)
+    return corners, _Plane(torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64))
+
+
+def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plane]:
+    """Two or three candidates, and the plane through them: from the first one to the second goes to the right.
+
+    Raises:
+        InputError: rows that are not there, or that span no plane.
+    """
+    rows, number = [int(row) for row in rows], len(embeddings.candidate)
+    if len(rows) not in {2, 3} or len(set(rows)) < len(rows) or min(rows) < 0 or max(rows) >= number:
+        raise InputError(f"rows: {rows}, expected two or three different ones from 0 to {number - 1}")
+    corners = embeddings.candidate[rows].detach().to("cpu", torch.float64)
+    sides = corners[1:] - corners[0]
+    if len(rows) == 2:  # any direction beside the line: the one on which their mean lies, if it lies beside it
+        sides = torch.cat([sides, -corners[:1]])
+        if float(torch.linalg.matrix_rank(sides)) < 2:
+            sides[1] = torch.eye(sides.shape[1], dtype=torch.float64)[int(sides[0].abs().argmin())]
+    if sides.shape[1] < 2 or torch.linalg.matrix_rank(sides) < 2:
+        raise InputError(f"rows: {rows} of the candidates lie on one line, so they span no plane; choose others")
+    axes = torch.linalg.qr(sides.T).Q.T
+    axes = axes * torch.where((axes * sides).sum(dim=1) < 0, -1.0, 1.0)[:, None]
+    return corners, _Plane(corners.mean(dim=0), axes)
+
+
+def _grid(places: Tensor, size: float, points: int) -> tuple[Tensor, Tensor]:
+    """Coordinates of the picture: a square about the proxies."""
+    middle = (places.amin(dim=0) + places.amax(dim=0)) / 2
+    half = float((places - middle).abs().max()) + CROWN * size * 0.75
+    return tuple(torch.linspace(float(m) - half, float(m) + half, points, dtype=torch.float64) for m in middle)
+
+
+def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs:
+    """Embeddings in the plane as queries of the first proxy's class; the zero vector, which no cosine has, is moved."""
+    query = plane.points(coordinates)
+    if chosen.metric in scores.UNIT:
+        query = torch.where((query == 0).all(dim=1, keepdim=True), query.new_tensor(1e-9), query)
+    score = scores.METRICS[chosen.metric](query, corners)
+    if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient
+        score = -(query[:, None] - corners).square().sum(dim=2).clamp(min=1e-300).sqrt()
+    positive = torch.zeros_like(score, dtype=torch.bool)
+    positive[:, 0] = True
+    blank = Pairs(score.detach(), positive, None, torch.arange(len(corners)), None, scores.length(corners))
+    return blank.with_scores(score, (query * query).sum(dim=1).clamp(min=1e-300).sqrt())
+
+
+def _value(chosen, plane: _Plane, corners: Tensor) -> Callable[[Tensor], Tensor]:
+    """The loss at coordinates, (N,)."""
+    return lambda coordinates: chosen(_pairs(chosen, plane, corners, coordinates))
+
+
+def _force(value: Callable[[Tensor], Tensor], coordinates: Tensor) -> Tensor:
+    """Minus the gradient of a function of coordinates, (N, 2)."""
+    at = coordinates.detach().requires_grad_()
+    return -torch.autograd.grad(value(at).sum(), at)[0].nan_to_num(0.0, 0.0, 0.0)
+
+
+def _odds(chosen: CurveSoftmax, plane: _Plane, corners: Tensor) -> Callable[[Tensor], Tensor]:
+    """Logarithm of the odds of the other classes: it falls where the loss does, and never runs out of digits."""
+
+    def odds(coordinates: Tensor) -> Tensor:
+        exponents = chosen.exponents(_pairs(chosen, plane, corners, coordinates))
+        return exponents[:, 1:].logsumexp(dim=1) - exponents[:, 0]
+
+    return odds
+
+
+def _steepness(chosen, plane: _Plane, corners: Tensor) -> Callable[[Tensor], Tensor]:
+    """The force of a descent, (N, 2) at (N, 2)."""
+    value = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
+    return lambda coordinates: _force(value, coordinates)
+
+
+def _descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) -> tuple[Tensor | None, str]:
+    """Where a descent ends that only knows the force: from several places, with ever shorter steps.
+
+    A step follows the mean force on a small circle, so that it slides along a kink and does not stop there.
+    """
+    at = places[0] + size * torch.tensor(STARTS, dtype=places.dtype)
+    angle = torch.arange(AROUND, dtype=places.dtype) * (2 * math.pi / AROUND)
+    circle, radius = torch.stack([angle.cos(), angle.sin()], dim=1), at.new_full((len(at), 1), size / 20)
+    far, turn = torch.zeros(len(at), dtype=torch.bool), 0
+    while bool((~far & (radius[:, 0] > SHORTEST * size)).any()):
+        before, turn = at, turn + 1
+        for _ in range(STEPS):
+            here = force((at[:, None] + radius[:, None] * circle).reshape(-1, 2)).reshape(len(at), AROUND, 2)
+            longest = here.norm(dim=2).amax(dim=1)[:, None]
+            at = at + radius * torch.where(longest > 0, here.mean(dim=1) / longest, 0)
+        straight = (at - before).norm(dim=1, keepdim=True) > 0.7 * STEPS * radius
+        least = size / 20 if turn < WIDELY else 0.0  # along a kink it gets ahead with long steps only
+        radius = torch.where(straight & (radius >= size / 20), 2 * radius, (radius / 2).clamp(min=least))
+        far = (at - places[0]).norm(dim=1) > FARTHEST * size
+    if bool(far.all()):
+        return None, "none: it runs away"
+    away = (at - places[0]).norm(dim=1)
+    if float(torch.cdist(at, at).max()) < 1e-4 * size:
+        return at.mean(dim=0), "a minimum"
+    return None, f"no single one: the ends lie {float(away.min()):.4g} to {float(away.max()):.4g} from the own proxy"
+
+
+def _predicted(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | None, str]:
+    """The minimum by Proposition III.2, on the line through both proxies, and why it is there."""
+    size = float((places[0] - places[1]).norm())
+    behind = (places[0] - places[1]) / size
+
+    def excess(t: Tensor) -> Tensor:
+        return chosen.f1.slope(t) - chosen.f2.slope(t + size)
+
+    distance = torch.linspace(0, FARTHEST * size, LINE, dtype=places.dtype)[1:]
+    slope = excess(distance)
+    room = STILL * float(torch.maximum(slope.abs().max(), chosen.f2.slope(distance).abs().max()))
+    if bool((slope.abs() <= room).all()):
+        return None, "the slopes are equal: every point behind the own proxy is as good"
+    if slope[0] >= -room:
+        return places[0], "the slope of f1 is the larger one from the start: at the own proxy"
+    over = (slope > room).nonzero().flatten()
+    if not len(over):
+        return None, "the slope of f1 stays below that of f2: none, it runs away"
+    low, high = distance[over[0] - 1], distance[over[0]]
+    while high - low > 1e-12 * size:
+        middle = (low + high) / 2
+        low, high = (low, middle) if float(excess(middle[None])[0]) > room else (middle, high)
+    return places[0] + high * behind, f"the slope of f1 exceeds that of f2 from {float(high):.6g} behind the own proxy"
+
+
+def _lemma(chosen: CurveSoftmax, value: Callable[[Tensor], Tensor], coordinates: Tensor, places: Tensor) -> dict:
+    """Lemma III.1: extrema lie on the line through both proxies alone where f1 and f2 are monotone."""
+    farthest = float(torch.cdist(coordinates.reshape(-1, 2), places).max())
+    distance = torch.linspace(0, farthest, 2001, dtype=places.dtype)[1:]
+    monotone = all(bool((f.slope(distance) > 0).all()) for f in (chosen.f1, chosen.f2))
+    about = {"monotone": int(monotone)}
+    if len(places) > 2:
+        return about
+    height = value(coordinates.reshape(-1, 2)).reshape(coordinates.shape[:2])
+    inner = height[1:-1, 1:-1]
+    around = torch.stack([
+        height[1 + a : height.shape[0] - 1 + a, 1 + b : height.shape[1] - 1 + b]
+        for a in (-1, 0, 1)
+        for b in (-1, 0, 1)
+        if a or b
+    ])
+    extreme = (inner > around.amax(dim=0)) | (inner < around.amin(dim=0))
+    along = (places[1] - places[0]) / (places[1] - places[0]).norm()
+    away = coordinates[1:-1, 1:-1] - places[0]
+    beside = (away[..., 0] * along[1] - away[..., 1] * along[0]).abs()
+    cell = float(coordinates[0, 1, 0] - coordinates[0, 0, 0])
+    candidates = coordinates[1:-1, 1:-1][extreme & (beside > 1.5 * cell)][:MOST]
+    off = sum(_extreme(value, place, cell) for place in candidates)
+    kind = "f1 and f2 are monotone" if monotone else "f1 or f2 is not monotone"
+    where = f"{off} extrema off the line of the proxies" if off else "no extremum off the line of the proxies"
+    verdict = "as Lemma III.1 has it" if monotone == (off == 0) else "against Lemma III.1"
+    if not monotone and not off:
+        verdict = "Lemma III.1 promises nothing here"
+    return about | {"off_line": off, "lemma": f"{kind}; {where}: {verdict}"}
+
+
+def _extreme(value: Callable[[Tensor], Tensor], place: Tensor, cell: float) -> bool:
+    """Whether a point of a grid that is higher, or lower, than its neighbours is so on ever finer grids too."""
+    ends = torch.arange(-ZOOM, ZOOM + 1, dtype=place.dtype) / ZOOM
+    window = torch.stack(torch.meshgrid(ends, ends, indexing="xy"), dim=-1)
+    start, high = value(place[None]), None
+    for _ in range(ZOOMS):
+        around = value((place + 1.5 * cell * window).reshape(-1, 2)).reshape(window.shape[:2])
+        if high is None:
+            high = bool(start > around.median())
+        at = int((around if high else -around).argmax())
+        row, column = divmod(at, len(ends))
+        if {row, column} & {0, len(ends) - 1}:
+            return False
+        place, cell = place + 1.5 * cell * window[row, column], 1.5 * cell / ZOOM
+    return True
+
+
+def _attributes(
+    chosen, about: dict, predicted: Tensor | None, why: str | None, found: Tensor | None, state: str
+) -> dict:
+    what = f"f1 = {about['f1']}, f2 = {about['f2']}" if "f1" in about else repr(chosen)
+    attrs = results.provenance(chosen, title=f"Landscape of {what}", **about)
+    attrs |= {"found_as": state} | ({"predicted_as": why} if why else {})
+    if predicted is not None and found is not None:
+        attrs["gap"] = float((predicted - found).norm())
+    return attrs

@@ -1,0 +1,44 @@
+"""What does a loss make of one positive and one negative, wherever their scores lie?"""
+
+import torch
+import xarray as xr
+
+from cocos import losses, results, weights
+from cocos.errors import InputError
+from cocos.measures.weight_curve import SPANS
+from cocos.scores import Pairs
+
+__all__ = ["score_landscape"]
+
+
+def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> xr.Dataset:
+    """The loss of a query and the weight of its negative, over all scores of its positive and of its negative.
+
+    Args:
+        loss: a loss, or its name.
+        negatives: of the query; all have the same score.
+        points: scores on each side.
+
+    Returns:
+        `loss` (positive, negative), in nats or units of score, `push` and `pull` (positive, negative), the weights of
+        all negatives and minus that of the positive.
+
+    Raises:
+        InputError: a number that cannot be used, or a loss that does not read scores or couples the queries of a batch.
+    """
+    for name, value, least in (("negatives", negatives, 1), ("points", points, 2)):
+        if not isinstance(value, int) or not least <= value <= 1001:
+            raise InputError(f"{name}: {value}, expected a whole number from {least} to 1001")
+    loss = losses.load(loss) if isinstance(loss, str) else loss
+    if getattr(loss, "weights", "score") != "score" or loss.couples != "query":
+        raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
+    score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)
+    rows = torch.cartesian_prod(score, score)
+    rows = torch.cat([rows[:, :1], rows[:, 1:].expand(-1, negatives)], dim=1)
+    mask = torch.zeros_like(rows, dtype=torch.bool)
+    mask[:, 0] = True
+    pairs = Pairs(rows, mask)
+    weight = weights.of(loss, pairs)
+    fields = {"loss": loss(pairs), "push": weight[:, 1:].sum(dim=1), "pull": -weight[:, 0]}
+    attrs = results.provenance(loss, title=f"Scores of {losses.name_of(loss)}", negatives=negatives, points=points)
+    return results.score_landscape(score, {name: v.reshape(points, points) for name, v in fields.items()}, attrs)

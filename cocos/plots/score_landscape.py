@@ -1,0 +1,49 @@
+"""The loss and the weight of a negative over the scores of a positive and a negative, drawn."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+import xarray as xr
+from matplotlib.axes import Axes
+
+from cocos import results
+
+__all__ = ["score_landscape"]
+
+
+def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """Draw the weight of the negatives as colour, and the loss as lines; both scores are equal on the dashed line.
+
+    Args:
+        dataset: of `cocos.measures.score_landscape`.
+        ax: where to draw; None is the current Axes.
+    """
+    ax = ax or plt.gca()
+    score = dataset["positive"].values
+    mesh = ax.pcolormesh(
+        score,
+        dataset["negative"],
+        dataset["push"].transpose("negative", "positive"),
+        cmap=sns.color_palette("cividis", as_cmap=True),
+        shading="nearest",
+        rasterized=True,
+    )
+    many = int(dataset.attrs["negatives"])
+    label = "weight of the negative" if many == 1 else f"weight of the {many} negatives"
+    ax.figure.colorbar(mesh, ax=ax, label=label, shrink=0.85)
+    height = dataset["loss"].transpose("negative", "positive")
+    if float(height.max()) > float(height.min()):
+        levels = np.linspace(float(height.min()), float(height.max()), 9)[1:-1]
+        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors="white", linewidths=0.9)
+        ax.clabel(lines, fontsize="x-small", fmt="%.3g")
+    ax.plot(score[[0, -1]], score[[0, -1]], color="white", linestyle="--", linewidth=0.9)
+    metric = dataset.attrs["metric"].replace("_", " ")
+    ax.set(
+        xlabel=f"score of the positive ({metric})",
+        ylabel="score of the negative" + ("s" if many > 1 else ""),
+        title=results.heading(dataset),
+        aspect="equal",
+        xlim=score[[0, -1]],
+        ylim=score[[0, -1]],
+    )
+    return ax

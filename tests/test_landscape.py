@@ -1,0 +1,314 @@
+"""Landscapes: functions of the distance, where their minimum is, and what is drawn of it."""
+
+import math
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+from cocos import Embeddings, InputError, Pairs, curves, losses, measures, plots, scores, weights
+from cocos.cli import app
+
+TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def distances():
+    score = scores.euclidean(3 * drawn(40, 3), 3 * drawn(6, 3, seed=1))
+    positive = torch.zeros_like(score, dtype=torch.bool)
+    positive[torch.arange(40), torch.arange(40) % 6] = True
+    return Pairs(score, positive)
+
+
+@pytest.mark.parametrize("f", TABLE_III)
+def test_a_softmax_of_named_functions_is_that_of_the_shelf(f, distances):
+    for second in ("t", f):
+        mine = curves.CurveSoftmax(curves.parse(f), curves.parse(second), 0.7)
+        other = losses.load("euclidean_softmax", {"f1": f, "f2": second, "scale": 0.7})
+        torch.testing.assert_close(mine(distances), other(distances), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(weights.autograd(mine, distances), other.weight(distances), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1.0, 1.3])
+def test_a_softmax_of_the_warp_is_that_of_the_shelf(delta, distances):
+    given = {"alpha": 4.0, "k1": 0.6, "k2": 1.4, "delta": delta}
+    mine = curves.CurveSoftmax(curves.parse("warp", **given), curves.parse("t"))
+    other = losses.load("warped_softmax", given)
+    torch.testing.assert_close(mine(distances), other(distances), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(weights.autograd(mine, distances), other.weight(distances), rtol=1e-10, atol=1e-12)
+    assert mine.gradient == other.gradient == "stop_gradient"
+
+
+def test_an_expression_is_evaluated_and_its_slope_is_right():
+    t = torch.linspace(0.1, 9, 50, dtype=torch.float64)
+    for text, value in (
+        ("t + 0.3*sin(t)", lambda x: x + 0.3 * x.sin()),
+        ("-(1 - t)^2 + t**3/2", lambda x: -((1 - x) ** 2) + x**3 / 2),
+        ("max(t, 2) - min(t, 0.5*t)", lambda x: x.clamp(min=2) - 0.5 * x),
+        ("log1p(t) * sqrt(t) + exp(-t) - abs(t - 3) + tanh(cos(t))",
+         lambda x: x.log1p() * x.sqrt() + (-x).exp() - (x - 3).abs() + x.cos().tanh()),
+        ("2^t", lambda x: 2.0**x),
+    ):  # fmt: skip
+        curve = curves.parse(text)
+        torch.testing.assert_close(curve.value(t), value(t))
+        step = 1e-6
+        difference = (value(t + step) - value(t - step)) / (2 * step)
+        smooth = (t - 2).abs().minimum((t - 3).abs()) > 1e-3
+        torch.testing.assert_close(curve.slope(t)[smooth], difference[smooth], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("__import__('os')", "is not allowed"),
+        ("t.__class__", "'t.__class__' in .* is not allowed"),
+        ("(lambda: 1)()", "is not allowed"),
+        ("[t][0]", "is not allowed"),
+        ("open(t)", r"'open\(t\)' in .* is not allowed"),
+        ("x + 1", "'x' in 'x \\+ 1' is not allowed"),
+        ("t if t else t", "is not allowed"),
+        ("True*t", "'True' in"),
+        ("'a'*t", "is not allowed"),
+        ("sqrt(t, t)", "is not allowed"),
+        ("t +", "is no expression of t"),
+        ("t\x00", "is no expression of t"),
+        ("9^9^9^9^9*t", "is not allowed|no finite value"),
+        ("(" * 60 + "t" + ")" * 60 + "+t" * 60, "characters, expected at most 200"),
+        ("-" * 30 + "t", "parts within parts"),
+        ("3 - 1", "does not depend on t"),
+        ("0", "expected a finite factor above 0"),
+        ("-2", "expected a finite factor above 0"),
+        ("1/(t-1)", "no finite value at t = 1"),
+        ("log(t-5)", "no finite value at t = 0.01"),
+    ],
+)
+def test_what_is_no_function_gets_a_sentence(text, sentence):
+    with pytest.raises(InputError, match=sentence):
+        curves.parse(text, name="f1")
+
+
+@pytest.mark.parametrize(
+    ("f1", "behind"),
+    [
+        *(("sqrt", 0.0), ("1.1", 0.0), ("2", 0.0), ("warp", 3.0)),
+        *((f1, None) for f1 in ("t", "t^2", "t^1.5", "0.97", "0.5")),
+    ],
+)
+def test_the_minimum_is_where_the_slopes_say(f1, behind):
+    """Proposition III.2. With f2 = t a slope of f1 above 1 draws to the own proxy, one below 1 drives away for ever."""
+    data = measures.landscape(f1, points=41)
+    found, predicted = data["found"].values, data["predicted"].values
+    if behind is None:
+        assert np.isnan(found).all() and np.isnan(predicted).all() and "gap" not in data.attrs
+        assert ("equal" in data.attrs["predicted_as"]) == (f1 == "t") == ("no single one" in data.attrs["found_as"])
+        assert ("runs away" in data.attrs["predicted_as"]) == (f1 != "t") == ("runs away" in data.attrs["found_as"])
+    else:
+        np.testing.assert_allclose(predicted, [-5 - behind, 0], atol=1e-9)
+        np.testing.assert_allclose(found, predicted, atol=2e-6)
+        assert data.attrs["gap"] < 2e-6 and data.attrs["found_as"] == "a minimum"
+    assert data.attrs["lemma"].endswith("as Lemma III.1 has it") and data.attrs["off_line"] == 0
+
+
+@pytest.mark.parametrize(("alpha", "distance"), [(0.5, 10.0), (7.0, 4.0), (25.0, 30.0)])
+def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
+    data = measures.landscape("warp", alpha=alpha, k1=0.5, k2=1.2, distance=distance, points=21)
+    np.testing.assert_allclose(data["predicted"], [-distance / 2 - alpha, 0], atol=1e-9)
+    np.testing.assert_allclose(data["found"], data["predicted"], atol=1e-6 * distance)
+    inward = measures.landscape("warp", alpha=alpha, k1=1.2, k2=1.5, distance=distance, points=21)
+    np.testing.assert_allclose(inward["found"], [-distance / 2, 0], atol=1e-6 * distance)
+
+
+def test_functions_that_turn_have_extrema_off_the_line():
+    """f1 has its minimum and f2 its maximum at 7: both circles meet at (0, ±√24)."""
+    data = measures.landscape("(t-7)^2", "14*t-t^2", points=161)
+    assert data.attrs["monotone"] == 0 and data.attrs["off_line"] == 2 and "as Lemma III.1" in data.attrs["lemma"]
+    assert data["predicted"].isnull().all() and "monotone" in data.attrs["predicted_as"]
+    lowest = data["height"].where(data["x"] == 0, drop=True).squeeze("x").idxmin("y")
+    assert abs(float(lowest)) == pytest.approx(math.sqrt(24), abs=0.2)
+    ripples = measures.landscape("t+0.3*sin(3*t)", points=81)  # a grid shows extrema off the line that are none
+    assert ripples.attrs["monotone"] == 1 and ripples.attrs["off_line"] == 0
+
+
+@pytest.mark.parametrize(
+    "given", [{"f1": "t^1.5"}, {"f1": "t", "scale": 0.5}, {"loss": "ntxent"}, {"loss": "triplet_squared"}]
+)
+def test_the_force_is_minus_the_slope_of_the_loss(given):
+    data = measures.landscape(points=201, **given)
+    slope_y, slope_x = np.gradient(data["loss"].values, data["y"].values, data["x"].values)
+    inner = (slice(2, -2), slice(2, -2))
+    away = np.minimum.reduce([np.hypot(data["x"] - a, data["y"] - b).transpose("y", "x").values
+                              for a, b in ((-5, 0), (5, 0), (0, 0))])[inner] > 1.5  # fmt: skip
+    for mine, other in ((slope_x, "force_x"), (slope_y, "force_y")):
+        off = np.abs(mine + data[other].values)[inner][away]
+        assert np.quantile(off, 0.98) < 0.02 * np.hypot(data["force_x"], data["force_y"]).values.max()
+
+
+def test_the_height_is_what_the_force_of_a_warp_is_the_slope_of():
+    data = measures.landscape("warp", points=201)
+    slope_y, slope_x = np.gradient(data["height"].values, data["y"].values, data["x"].values)
+    force = np.stack([data["force_x"].values, data["force_y"].values])
+    lengths = np.hypot(*force) * np.hypot(slope_x, slope_y)
+    agree = -(force[0] * slope_x + force[1] * slope_y) / lengths
+    assert np.quantile(agree[lengths > 0], 0.02) > 0.999
+    plain = measures.landscape("sqrt", points=21)
+    np.testing.assert_array_equal(plain["height"], plain["loss"])
+
+
+def test_many_classes_are_the_binary_ones_together():
+    data = measures.landscape("warp", proxies=5, points=21)
+    both = np.log1p(np.expm1(data["binary"]).sum("other"))
+    np.testing.assert_allclose(both, data["loss"], rtol=1e-10)
+    corners = np.stack([data["proxy_x"], data["proxy_y"]], axis=1)
+    apart = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
+    np.testing.assert_allclose(apart, 10)
+
+
+@pytest.mark.parametrize("rows", [(4, 1, 7), (2, 0)])
+@pytest.mark.parametrize("given", [{"f1": "warp"}, {"loss": "ntxent"}, {"loss": "euclidean_softmax"}])
+def test_the_plane_of_embeddings_holds_what_stands_there(rows, given):
+    candidate = drawn(8, 16)
+    data = measures.landscape(embeddings=Embeddings(candidate, candidate), rows=rows, points=11, **given)
+    corners = candidate[list(rows)]
+    place = np.stack([data["proxy_x"], data["proxy_y"]], axis=1)
+    np.testing.assert_allclose(
+        np.linalg.norm(place[:, None] - place[None], axis=2), torch.cdist(corners, corners), atol=1e-9
+    )
+    shares, *_ = np.linalg.lstsq(
+        np.concatenate([place, np.ones((len(rows), 1))], axis=1).T, np.array([place[0, 0], place[0, 1], 1]), rcond=None
+    )
+    np.testing.assert_allclose(shares, [1] + [0] * (len(rows) - 1), atol=1e-9)
+    if len(rows) == 3:  # a point of the grid as a mixture of the three, in all dimensions
+        x, y = float(data["x"][3]), float(data["y"][8])
+        mix = np.linalg.solve(np.concatenate([place, np.ones((3, 1))], axis=1).T, np.array([x, y, 1]))
+        point = torch.as_tensor(mix) @ corners
+        loss = losses.load(given.get("loss", "warped_softmax"))
+        positive = torch.tensor([[True, False, False]])
+        right = loss(Pairs(scores.METRICS[loss.metric](point[None], corners), positive))
+        assert float(data["loss"][8, 3]) == pytest.approx(float(right), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"f1": "t", "loss": "ntxent", "f2": "t"}, "choose one of them"),
+        ({"loss": "smoothap_x"}, "unknown loss"),
+        ({"loss": "ce_softmax"}, "couples the embeddings of a batch"),
+        ({"proxies": 1}, "proxies: 1, expected a whole number from 2"),
+        ({"points": 4000}, "points: 4000, expected a whole number from 5 to 1001"),
+        ({"distance": -1.0}, "distance: -1.0, expected a finite number above 0"),
+        ({"scale": 0.0}, "scale: 0.0, expected a finite number above 0"),
+        ({"f1": "warp", "alpha": -1.0}, "alpha: -1.0, expected a finite number of at least 0"),
+        ({"embeddings": Embeddings(torch.eye(3), torch.eye(3)), "rows": (0, 0)}, "two or three different ones"),
+        ({"embeddings": Embeddings(torch.eye(3), torch.eye(3)), "rows": (0, 3)}, "two or three different ones"),
+        ({"embeddings": Embeddings(torch.eye(3), torch.arange(1.0, 4)[:, None] * torch.ones(3, 3))}, "lie on one line"),
+    ],
+)  # fmt: skip
+def test_what_has_no_landscape_gets_a_sentence(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.landscape(**given)
+
+
+@pytest.mark.parametrize("name", ["ntxent", "triplet", "warped_softmax", "contrastive_cosine", "circle"])
+def test_the_landscape_of_two_scores_is_the_loss_of_them(name):
+    loss = losses.load(name)
+    data = measures.score_landscape(loss, negatives=3, points=9)
+    for k, m in ((0, 8), (4, 2), (7, 7)):
+        row = torch.tensor([[float(data["positive"][k])] + 3 * [float(data["negative"][m])]], dtype=torch.float64)
+        pairs = Pairs(row, torch.tensor([[True, False, False, False]]))
+        weight = weights.of(loss, pairs)
+        cell = data.isel(positive=k, negative=m)
+        assert float(cell["loss"]) == pytest.approx(float(loss(pairs)))
+        assert float(cell["push"]) == pytest.approx(float(weight[0, 1:].sum()))
+        assert float(cell["pull"]) == pytest.approx(-float(weight[0, 0]))
+    with pytest.raises(InputError, match="couples the embeddings of a batch"):
+        measures.score_landscape("ce_softmax")
+    with pytest.raises(InputError, match="negatives: 0, expected"):
+        measures.score_landscape(loss, negatives=0)
+
+
+def test_what_is_drawn_is_the_dataset():
+    data = measures.landscape("warp", points=31)
+    figure, ax = plt.subplots()
+    assert plots.landscape(data, ax=ax) is ax
+    marks = {line.get_label(): line.get_xydata() for line in ax.lines}
+    np.testing.assert_allclose(marks["own proxy"], [[-5, 0]])
+    np.testing.assert_allclose(marks["other proxy"], [[5, 0]])
+    np.testing.assert_allclose(marks["minimum found, (-8, 0)"], [data["found"].values])
+    np.testing.assert_allclose(next(v for k, v in marks.items() if "predicted" in k), [data["predicted"].values])
+    filled, lines, arrows = ax.collections[0], ax.collections[1], ax.collections[2]
+    assert filled.levels[0] == pytest.approx(data["height"].min()) and filled.get_rasterized()
+    assert filled.levels[-1] == pytest.approx(data["height"].max()) and len(lines.levels) > 5
+    thin = data.isel(x=slice(1, None, 2), y=slice(1, None, 2))
+    np.testing.assert_allclose(np.hypot(arrows.U, arrows.V), 1)
+    np.testing.assert_allclose(arrows.U.reshape(15, 15) * np.hypot(thin["force_x"], thin["force_y"]), thin["force_x"])
+    assert ax.get_title() == "f1 = warp(alpha=3, k1=0.65, k2=1.5, delta=1), f2 = t"
+    plt.close(figure)
+    figure = plt.figure()
+    ax = figure.add_subplot(projection="3d")
+    assert plots.landscape(data, ax=ax).get_zlabel() == "landscape of the gradient (nats)"
+    plt.close(figure)
+    data = measures.score_landscape("ntxent", points=21)
+    figure, ax = plt.subplots()
+    mesh = plots.score_landscape(data, ax=ax).collections[0]
+    np.testing.assert_allclose(
+        np.asarray(mesh.get_array()).reshape(21, 21), data["push"].transpose("negative", "positive")
+    )
+    plt.close(figure)
+
+
+def test_the_command_draws_and_says_what_it_found(tmp_path):
+    picture = tmp_path / "warp.svg"
+    arguments = ("--f1", "warp", "--alpha", 3, "--k1", 0.65, "--k2", 1.5)
+    done = call("landscape", *arguments, "--out", picture)
+    assert done.exit_code == 0 and picture.read_text().lstrip().startswith("<?xml")
+    assert "(-8, 0) the slope of f1 exceeds that of f2 from 3 behind the own proxy" in done.stdout
+    first = picture.read_bytes()
+    assert call("landscape", *arguments, "--out", picture).exit_code == 0 and picture.read_bytes() == first
+    data = tmp_path / "warp.nc"
+    assert call("landscape", "--f1", "warp", "--out", data).exit_code == 0
+    assert xr.load_dataset(data).attrs["found_as"] == "a minimum"
+    surface = tmp_path / "surface.png"
+    assert call("landscape", "--loss", "triplet", "--surface", "--out", surface).exit_code == 0
+    assert surface.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--f1", "open(t)"), "is not allowed"),
+        (("-p", "margin=1"), "parameters, but no --loss"),
+        (("--out", "a.bmp"), "suffix '.bmp'"),
+        (("nowhere.npz",), "nowhere.npz"),
+        (("--k2", "nan"), "f1"),
+    ],
+)
+def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "--k2":
+        arguments, sentence = (*arguments, "--f1", "warp"), "k2: nan, expected a finite number above 0"
+    done = call("landscape", *arguments)
+    assert done.exit_code == 2 and sentence in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_the_command_takes_the_proxies_of_a_file(tmp_path):
+    rows = drawn(6, 4).numpy()
+    np.savez(tmp_path / "rows.npz", query=rows, candidate=rows)
+    done = call("landscape", tmp_path / "rows.npz", "--rows", "3,1,5", "--loss", "ntxent", "--out", tmp_path / "a.png")
+    assert done.exit_code == 0 and (tmp_path / "a.png").exists()
+    done = call("landscape", tmp_path / "rows.npz", "--rows", "3,x", "--out", tmp_path / "b.png")
+    assert done.exit_code == 2 and "--rows '3,x'" in done.stderr and not (tmp_path / "b.png").exists()
