@@ -609,6 +609,27 @@ def verify(
 
 
 @app.command()
+def figures(
+    names: Annotated[list[str] | None, Argument(help="Which ones. [all]", show_default=False)] = None,
+    analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),
+    out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
+    fresh: Annotated[bool, Option("--fresh", help="Compute all data anew.")] = False,
+    quiet: Quiet = False,
+):
+    """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
+    with _sentences():
+        from cocos import figures as every
+        from cocos import tables
+
+        begun = time.monotonic()
+        with _progress(quiet) as progress:
+            made = every.run(names or [], analysis=analysis, folder=out, fresh=fresh, progress=progress)
+        _show(tables.figures([(each.name, each.computed, len(each.files)) for each in made]))
+        number = sum(len(each.files) for each in made)
+        _say(f"wrote {number} files and {out / 'README.md'} in {time.monotonic() - begun:.0f} s", quiet=quiet)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
     device: Device = "auto",

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import seaborn as sns
 import xarray as xr
 
 import cocos
 from cocos.errors import InputError
 from cocos.writing import replacing
 
-__all__ = ["draw", "drawable"]
+__all__ = ["STYLE", "draw", "drawable"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
+STYLE = sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}
 
 
 def drawable(path: Path) -> Path:
@@ -48,14 +50,13 @@ def draw(
     Raises:
         InputError: the file cannot be written.
     """
-    import seaborn as sns
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     path = drawable(path)
     about = {"Creator" if path.suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
-    with rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}):
+    with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         plot(data, ax=figure.add_subplot(projection=projection))
         try:

@@ -15,6 +15,7 @@ __all__ = [
     "count",
     "decomposition",
     "evaluate",
+    "figures",
     "landscape",
     "latex",
     "losses",
@@ -305,6 +306,12 @@ def evaluate(data: xr.Dataset) -> Table:
     ]
     rule = found["ties"]
     return Table(("", *columns), rows, head, (f"{rule[0].upper()}{rule[1:]}.", *tied))
+
+
+def figures(made: list[tuple[str, bool, int]]) -> Table:
+    """What was made of each script: its name, whether its data were computed anew, and how many files it has."""
+    rows = tuple((name, "computed" if computed else "kept", str(files)) for name, computed, files in made)
+    return Table(("figure", "data", "files"), rows)
 
 
 def landscape(data: xr.Dataset) -> Table:

@@ -38,6 +38,7 @@ ORDER = (
     "cards",
     "plots",
     "drawing",
+    "figures",
     "demo",
     "cli",
     "__main__",

@@ -5,6 +5,7 @@ import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 
@@ -41,9 +42,11 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set(
         xlabel=f"score of the positive ({metric})",
         ylabel="score of the negative" + ("s" if many > 1 else ""),
-        title=results.heading(dataset),
         aspect="equal",
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
+    ax.set_title(results.heading(dataset), fontsize="medium")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
     return ax

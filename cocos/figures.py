@@ -1,0 +1,200 @@
+"""Every figure of the repository from one call: scripts in `analysis/`, their data kept beside the pictures."""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+import xarray as xr
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+import cocos
+from cocos.drawing import STYLE
+from cocos.errors import InputError, nearest
+from cocos.measures._weighing import Progress
+from cocos.writing import replacing
+
+__all__ = ["Drawn", "names", "run"]
+
+HERE = Path(__file__).parent
+DRAWS = ("plots", "drawing.py", "figures.py", "tables.py", "cards.py", "cli.py", "demo.py", "example")  # not the data
+SUFFIXES = ("svg", "pdf", "png")
+KEY = "inputs_sha256"
+PACKED = {"zlib": True, "complevel": 6}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was made of one script.
+
+    Args:
+        name: of the script, and of its files.
+        files: the data and the pictures.
+        computed: the data were made anew; else they were there, from the same inputs.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    computed: bool
+
+
+def names(analysis: Path) -> list[str]:
+    """Scripts of a folder that draw a figure: those that have `data` and `draw`.
+
+    Raises:
+        InputError: there is no such folder, or nothing in it draws.
+    """
+    if not analysis.is_dir():
+        raise InputError(f"analysis: there is no folder {analysis}; run this in a clone of the repository of cocos")
+    found = []
+    for path in sorted(analysis.glob("*.py")):
+        defined = {node.name for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.FunctionDef)}
+        if {"data", "draw"} <= defined:
+            found.append(path.stem)
+    if not found:
+        raise InputError(f"analysis: no script in {analysis} has the functions data and draw")
+    return found
+
+
+def _loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"analysis_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _key(path: Path, module: ModuleType) -> str:
+    """Of all that the data hang on: the script, the files that it names, the package, and the numerical libraries.
+
+    Raises:
+        InputError: a file that it names is not there.
+    """
+    digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
+    sources = [each for each in sorted(HERE.rglob("*.py")) if each.relative_to(HERE).parts[0] not in DRAWS]
+    for each in (path, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
+        if not each.is_file():
+            raise InputError(f"{path.name}: its input {each} is not there")
+        digest.update(each.read_bytes())
+    return digest.hexdigest()
+
+
+def _kept(path: Path, key: str) -> dict[str, xr.Dataset] | None:
+    """Data of an earlier run with the same inputs."""
+    if not path.is_file():
+        return None
+    try:
+        with xr.open_datatree(path, engine="h5netcdf") as tree:
+            if tree.attrs.get(KEY) != key:
+                return None
+            return {name: node.to_dataset().load() for name, node in tree.children.items()}
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _save(parts: dict[str, xr.Dataset], key: str, path: Path) -> None:
+    tree = xr.DataTree.from_dict({f"/{name}": part for name, part in parts.items()})
+    tree.attrs = {"cocos": cocos.__version__, KEY: key}
+    with replacing(path) as temporary:
+        packed = {
+            f"/{name}": {each: PACKED for each in part.data_vars if part[each].ndim > 1} for name, part in parts.items()
+        }
+        tree.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
+
+
+def _said(parts: dict[str, xr.Dataset], name: str) -> str:
+    """What a picture says of itself: version, command, checkpoints, seeds."""
+    about = [f"cocos {cocos.__version__}", f"command: cocos figures {name}"]
+    for key, what in (("checkpoint_sha256", "checkpoint sha256"), ("seed", "seed")):
+        values = dict.fromkeys(str(part.attrs[key]) for part in parts.values() if key in part.attrs)
+        about += [f"{what}: {', '.join(values)}"] if values else []
+    return "; ".join(about)
+
+
+def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
+    said, files = _said(parts, name), []
+    with rc_context(STYLE):
+        figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
+        module.draw(parts, figure)
+        for suffix in SUFFIXES:
+            about = {
+                "svg": {"Title": name, "Description": said, "Creator": f"cocos {cocos.__version__}", "Date": None},
+                "pdf": {"Title": name, "Subject": said, "Creator": f"cocos {cocos.__version__}", "CreationDate": None},
+                "png": {"Title": name, "Description": said, "Software": f"cocos {cocos.__version__}"},
+            }[suffix]
+            files.append(folder / f"{name}.{suffix}")
+            with replacing(files[-1]) as temporary:
+                figure.savefig(temporary, dpi=160, format=suffix, metadata=about)
+    return files
+
+
+def _index(analysis: Path, folder: Path) -> Path:
+    """The index of all pictures that are there, from what their scripts say of themselves."""
+    lines = ["# Figures", "", "Written by `cocos figures`; the data of each picture stand beside it (`.nc`).", ""]
+    for name in names(analysis):
+        if not (folder / f"{name}.png").is_file():
+            continue
+        tree = ast.parse((analysis / f"{name}.py").read_text("utf-8"))
+        text = {
+            node.targets[0].id: ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and node.targets[0].id in {"PUBLISHED", "AGREES"}
+        }
+        lines += [f"## {name}", "", f"![{name}]({name}.png)", "", ast.get_docstring(tree), ""]
+        lines += [f"*Published:* {text['PUBLISHED']}", ""] if text.get("PUBLISHED") else []
+        lines += [f"*Ours:* {text['AGREES']}", ""] if text.get("AGREES") else []
+    path = folder / "README.md"
+    with replacing(path) as temporary:
+        temporary.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
+    return path
+
+
+def run(
+    wanted: Sequence[str],
+    *,
+    analysis: Path = Path("analysis"),
+    folder: Path = Path("figures"),
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> list[Drawn]:
+    """Make figures: compute their data where an input has changed, draw them, and write the index.
+
+    Args:
+        wanted: names of scripts; none: all.
+        analysis: folder of the scripts.
+        folder: where the figures go.
+        fresh: compute everything anew.
+        progress: called with what is done; gives a function of (done, in all).
+
+    Raises:
+        InputError: a script that is not there, a folder that is missing, or an input that a script needs.
+    """
+    there = names(analysis)
+    for name in wanted:
+        if name not in there:
+            raise InputError(nearest("figure", name, there))
+    if not folder.is_dir():
+        raise InputError(f"figures: there is no folder {folder}")
+    made, chosen = [], [name for name in there if name in wanted] if wanted else there
+    report = progress("figures") if progress else None
+    for done, name in enumerate(chosen):
+        path = analysis / f"{name}.py"
+        module, data = _loaded(path), folder / f"{name}.nc"
+        key = _key(path, module)
+        parts = None if fresh else _kept(data, key)
+        computed = parts is None
+        if computed:
+            _save(module.data(progress), key, data)
+            parts = _kept(data, key)
+        made.append(Drawn(name, (data, *_draw(module, parts, name, folder)), computed))
+        if report:
+            report(done + 1, len(chosen))
+    _index(analysis, folder)
+    return made

@@ -1,0 +1,144 @@
+"""Every figure from one call: what is kept, the same bytes twice, and what the files say of themselves."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+import cocos
+from cocos import InputError, figures
+from cocos.cli import app
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = '''"""A line: it rises."""
+
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+PUBLISHED = "Nobody 2020, Fig. 1"
+AGREES = "It rises there too."
+INPUTS = (Path(__file__).with_name("slope.txt"),)
+
+
+def data(progress):
+    slope = float(INPUTS[0].read_text())
+    with INPUTS[0].with_name("calls.txt").open("a") as calls:
+        calls.write("x")
+    return {"line": xr.Dataset({"y": ("x", slope * np.arange(4.0))}, attrs={"checkpoint_sha256": "abc", "seed": 7})}
+
+
+def draw(parts, figure):
+    figure.subplots().plot(parts["line"]["y"])
+'''
+
+
+@pytest.fixture
+def place(tmp_path):
+    analysis, folder = tmp_path / "analysis", tmp_path / "figures"
+    analysis.mkdir()
+    folder.mkdir()
+    (analysis / "line.py").write_text(SCRIPT)
+    (analysis / "slope.txt").write_text("2")
+    (analysis / "training.py").write_text("raise RuntimeError('this one draws nothing and must not be run')\n")
+    return {"analysis": analysis, "folder": folder}
+
+
+def calls(place):
+    return len((place["analysis"] / "calls.txt").read_text())
+
+
+def digests(folder, *suffixes):
+    return {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir()) if p.suffix in suffixes
+    }
+
+
+def test_a_script_becomes_data_three_pictures_and_a_line_of_the_index(place):
+    (made,) = figures.run([], **place)
+    assert made.name == "line" and made.computed
+    assert [path.name for path in made.files] == ["line.nc", "line.svg", "line.pdf", "line.png"]
+    with xr.open_datatree(made.files[0], engine="h5netcdf") as tree:
+        np.testing.assert_array_equal(tree["line"]["y"], [0, 2, 4, 6])
+    svg = made.files[1].read_text()
+    said = f"cocos {cocos.__version__}; command: cocos figures line; checkpoint sha256: abc; seed: 7"
+    assert said in svg and said.encode() in made.files[3].read_bytes()
+    assert b"/Subject" in made.files[2].read_bytes() and b"/CreationDate" not in made.files[2].read_bytes()
+    index = (place["folder"] / "README.md").read_text()
+    for part in ("## line", "![line](line.png)", "A line: it rises.", "Nobody 2020, Fig. 1", "It rises there too."):
+        assert part in index
+
+
+def test_two_runs_write_the_same_bytes_and_compute_once(place):
+    figures.run([], **place)
+    first = digests(place["folder"], ".svg", ".pdf", ".png", ".md")
+    (again,) = figures.run(["line"], **place)
+    assert not again.computed and calls(place) == 1
+    assert digests(place["folder"], ".svg", ".pdf", ".png", ".md") == first and len(first) == 4
+    (fresh,) = figures.run(["line"], fresh=True, **place)
+    assert fresh.computed and calls(place) == 2
+    assert digests(place["folder"], ".svg", ".pdf", ".png", ".md") == first
+
+
+@pytest.mark.parametrize("change", ["input", "script", "damage", "lost"])
+def test_what_has_changed_is_computed_anew(place, change):
+    figures.run([], **place)
+    before, data = digests(place["folder"], ".svg"), place["folder"] / "line.nc"
+    if change == "input":
+        (place["analysis"] / "slope.txt").write_text("-3")
+    elif change == "script":
+        (place["analysis"] / "line.py").write_text(SCRIPT.replace("np.arange(4.0)", "np.arange(5.0)"))
+    elif change == "damage":
+        data.write_bytes(data.read_bytes()[:100])
+    else:
+        data.unlink()
+    (again,) = figures.run([], **place)
+    assert again.computed and calls(place) == 2
+    assert (digests(place["folder"], ".svg") != before) == (change in {"input", "script"})
+
+
+def test_the_package_is_an_input_but_its_plots_are_not(place, monkeypatch, tmp_path):
+    copy = tmp_path / "house"
+    for name in ("scores.py", "plots/count.py"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_text("1")
+    monkeypatch.setattr(figures, "HERE", copy)
+    figures.run([], **place)
+    (copy / "plots/count.py").write_text("2")
+    assert not figures.run([], **place)[0].computed
+    (copy / "scores.py").write_text("2")
+    assert figures.run([], **place)[0].computed
+
+
+def test_what_cannot_be_made_gets_a_sentence(place, tmp_path):
+    for wanted, where, sentence in (
+        (["lime"], place, "unknown figure 'lime': did you mean 'line'"),
+        ([], place | {"folder": tmp_path / "none"}, "there is no folder"),
+        ([], place | {"analysis": tmp_path / "none"}, "in a clone of the repository"),
+        ([], place | {"analysis": place["folder"]}, "no script in"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            figures.run(wanted, **where)
+    (place["analysis"] / "slope.txt").unlink()
+    done = CliRunner().invoke(app, ["figures", "--analysis", str(place["analysis"]), "--out", str(place["folder"])])
+    assert done.exit_code == 2 and "slope.txt is not there" in done.stderr and not list(place["folder"].iterdir())
+
+
+def test_the_command_says_what_it_made(place):
+    arguments = ["figures", "--analysis", str(place["analysis"]), "--out", str(place["folder"])]
+    for state in ("computed", "kept"):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0 and f"line    {state}" in " ".join(done.stdout.split(" ")), done.stdout
+        assert "wrote 4 files" in done.stderr
+
+
+def test_every_script_of_the_repository_is_in_the_index_and_has_its_files():
+    index = (ROOT / "figures" / "README.md").read_text()
+    for name in figures.names(ROOT / "analysis"):
+        assert f"## {name}\n" in index, name
+        for suffix in ("nc", "svg", "pdf", "png"):
+            assert (ROOT / "figures" / f"{name}.{suffix}").is_file(), f"{name}.{suffix}"
