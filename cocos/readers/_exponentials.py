@@ -21,7 +21,7 @@ RARELY = 16  # tiles between two looks at what was found, for which the host wai
 LISTED = 2**16  # found in between, at most
 SOME = 2**14  # survivors that are counted at once: so few that torch uses one thread, and rounds as with one
 FIRST = 2**16  # survivors before they are pruned, and eight a query
-SPARE = 2**19  # survivors before they are given up, and eight a query
+SPARE = 464_000  # survivors before they are given up, and eight a query
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
 
 
@@ -121,11 +121,12 @@ class Survivors:
             return
         self.chunks.append((query, other, score))
         self.size += len(query)
-        if self.size > max(8 * self.number + FIRST, 2 * self.pruned):
+        most = 8 * self.number + SPARE
+        if self.size > min(most, max(8 * self.number + FIRST, 2 * self.pruned)):
             limits = limit()
             self._keep(lambda query, score: score > limits[query.long()])
             self.pruned = self.size
-            if self.size > 8 * self.number + SPARE:
+            if self.size > most - most // 32:
                 self.spill()
 
     def spill(self) -> None:
@@ -280,6 +281,8 @@ class Exponentials:
 
     def _take(self, found: list[tuple[Tensor, ...]]) -> None:
         """Some more that may count."""
+        if all(survivors.spilled for survivors in self._survivors):
+            return
         self._seen += found
         self._listed += sum(len(each[0]) for each in found)
         if len(self._seen) >= RARELY or (self._listed > LISTED and not tiles.ahead(self.view.device)):
@@ -332,16 +335,17 @@ class Exponentials:
         self._seen, self._listed = [], 0
         if not seen:
             return
-        row, column, score, sign = (torch.cat(each) for each in zip(*seen, strict=True))
         if tiles.ahead(self.view.device) and bool(torch.stack([found[3][-1] for found in seen]).any()):
             for survivors in self._survivors:  # a list of fixed length was too short
                 survivors.spill()
-        for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
-            mine = (sign & (1 << direction)).nonzero().flatten()
-            if len(mine):
-                self._survivors[direction].add(
-                    query[mine], other[mine], score[mine], lambda k=direction: self.limits(k)
-                )
+        whole = [torch.cat(each) if len(each) > 1 else each[0] for each in zip(*seen, strict=True)]
+        for row, column, score, sign in zip(*(each.split(LISTED) for each in whole), strict=True):
+            for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
+                mine = (sign & (1 << direction)).nonzero().flatten()
+                if len(mine):
+                    self._survivors[direction].add(
+                        query[mine], other[mine], score[mine], lambda k=direction: self.limits(k)
+                    )
         for survivors, limits in zip(self._survivors, self._limits, strict=True):
             if survivors.spilled:
                 limits.fill_(torch.inf)
@@ -407,8 +411,15 @@ class _Watch:
             floors=state.floor,
             spread=state.spread,
         )
-        self.address, self.drain = self._seen.address, self._seen.drain
+        self.address, self._alone = self._seen.address, torch.get_num_threads() == 1
         state.renew()
+
+    def drain(self) -> None:
+        if self._alone:  # at once, as a strip may hold more than there is memory for
+            self.state._take([self._seen.taken()])
+            self.state._note()
+        else:
+            self._seen.drain()
 
     def aim(self, rows: slice, columns: slice) -> None:
         state, strip = self.state, rows.start // tiles.fused.strip()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,10 +20,11 @@ from cocos.sweep import View
 __all__ = ["CrossExample", "reads"]
 
 SAMPLED = 192  # queries, and candidates, that the sum is guessed from
-BLOCKED = (384, 1024)  # queries, and candidates, that the last pair kept is guessed from, at least and at most
+BLOCKED = (768, 1024)  # queries, and candidates, that the last pair kept is guessed from, at least and at most
+AT_ONCE = 128  # of them that are scored at once
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
 LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
-KEPT = 2**21  # pairs about the last one kept that are noted
+KEPT = 2**20  # pairs about the last one kept that are noted
 DEVIATIONS = 4  # how sure the guess is of where the last one kept lies
 CUTS = 256  # parts that a bracket with too many pairs in it is cut into
 TRIES = 8
@@ -152,7 +154,9 @@ class CrossExample:
                 score = view.exact(row[negative], column[negative])
                 width = DEVIATIONS * math.sqrt(part * (1 - part) / max(1, len(score)))
             self.bracket = (-math.inf, math.inf)
-        score = score[score > -torch.inf].sort(descending=True).values
+        score = score[score > -torch.inf].float().cpu().numpy()
+        score.sort()  # in place, and without the order that torch gives beside
+        score = torch.from_numpy(score).flip(0)
         if not len(score):
             return
         kept = score[: max(1, math.floor(part * len(score)))] * (self.loss.scale * math.log2(math.e))
@@ -173,12 +177,15 @@ class CrossExample:
     def _blocked(self, part: float, places: Callable[[int], list[Tensor]]) -> tuple[Tensor, float]:
         """Scores of some queries with some candidates, each with each, and how far `part` of them may be off."""
         size = BLOCKED[0] * math.isqrt(self._drawn()) // 256
-        score = self.view.exact_some(*places(size if size <= BLOCKED[1] else 0))
+        row, column = places(size if size <= BLOCKED[1] else 0)
+        parts = [[self.view.exact_some(a, b).float() for b in column.split(AT_ONCE)] for a in row.split(AT_ONCE)]
+        score = torch.cat([torch.cat(each, dim=1) for each in parts])
         there = score > -torch.inf
         number = int(there.sum())
         if not number:
             return score, math.inf
-        level = score[there].kthvalue(number - min(number - 1, math.floor(part * number))).values
+        place = number - 1 - min(number - 1, math.floor(part * number))
+        level = float(np.partition(score[there].cpu().numpy(), place)[place])
         above, variance = (score >= level) & there, 0.0
         for dim in (0, 1):
             share = above.sum(dim=dim) / there.sum(dim=dim).clamp(min=1)
@@ -247,6 +254,7 @@ class CrossExample:
             self._narrower()
             return False
         row, column, score = (torch.cat(each) for each in zip(*self.inside, strict=True))
+        self.inside = [(row, column, score)]  # not held twice
         needed = self.keep - int(self.over)
         last = score.kthvalue(len(score) - needed + 1).values if 0 < needed <= len(score) else None
         sure = 0.0 if last is None else float(2 * self.view.slack(last) + 1e-6 * abs(last))

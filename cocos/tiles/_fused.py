@@ -379,8 +379,13 @@ class Exponentials:
         """See `Watch`."""
         self._found.drain(self._state)
 
+    def taken(self) -> tuple[Tensor, ...]:
+        """What is in the kernel's room: rows, columns, scores and signs, as `cocos.tiles.above`, not copied."""
+        number, self._state.found = self._state.found, 0
+        return tuple(array[:number] for array in self._found.arrays)
+
     def settle(self) -> list[tuple[Tensor, ...]]:
-        """See `Watch`; gives what was found, if it is much: rows, columns, scores and signs, as `cocos.tiles.above`."""
+        """See `Watch`; gives what was found, if it is much, as `taken` does."""
         if self.two:
             loaded().cocos_strip_seen(self.address, self._number, 3 if self._state.spread else 1, *self._known)
         return self._found.take(self._state) if self._found.many(self._state) else []
