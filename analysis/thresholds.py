@@ -3,10 +3,10 @@
 from cocos import demo, measures, plots
 
 PUBLISHED = (
-    "Nothing like it; Veit & Wilber 2020, arXiv:2011.08824, argue for thresholds that mean the same for all queries"
+    "Not a figure of a paper; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same everywhere"
 )
 AGREES = (
-    "There is no published picture to compare with. On the training split of the embedded example the cut-off "
+    "Not compared with any published number. On the training split of the embedded example the cut-off "
     "with a precision of 10 % over all pairs (cosine 0.712, L2 0.758) gives one image in twenty at least 127 "
     "captions, and 3 % of the images and 18 % of the captions nothing. A precision of 50 % costs nearly all of "
     "the recall."

@@ -53,7 +53,7 @@ def precision_recall(
     Raises:
         InputError: an option or an embedding that cannot be used, or no positive pair.
 
-    Source: Veit & Wilber 2020, arXiv:2011.08824, section 4 and table 1.
+    Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
     """
     seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
     whole, report = seen.whole(), progress and progress("scoring")

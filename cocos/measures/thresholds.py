@@ -57,7 +57,7 @@ def thresholds(
     Raises:
         InputError: an option or an embedding that cannot be used, no positive pair, or no precision that is reached.
 
-    Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, section 1.
+    Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, abstract.
     """
     wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None else None
     given = None if cutoffs is None else _numbers("cutoffs", cutoffs, -1.0, 1.0)
