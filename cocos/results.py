@@ -31,10 +31,14 @@ __all__ = [
     "heading",
     "landscape",
     "open_dataset",
+    "precision_recall",
     "provenance",
+    "retrievals",
     "save",
+    "score_distribution",
     "score_landscape",
     "summary",
+    "thresholds",
     "verdict",
     "verify",
     "weight_curve",
@@ -470,6 +474,165 @@ def equivalences(others: list[str], where: list[str], gaps: list[float], attrs: 
         attrs=attrs,
     )
     data["gap"].attrs.update(long_name="largest difference of the gradients", units="largest gradient")
+    return data
+
+
+def _versions(attrs: dict) -> dict:
+    return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0], **attrs}
+
+
+def _padded(records: dict[str, dict[str, torch.Tensor]], name: str, queries: int) -> np.ndarray:
+    """Values of the queries of every direction, NaN behind those of the shorter ones."""
+    values = [record[name].double().cpu().numpy() for record in records.values()]
+    wide = [np.full((queries, *each.shape[1:]), np.nan) for each in values]
+    for whole, each in zip(wide, values, strict=True):
+        whole[: len(each)] = each
+    return np.stack(wide)
+
+
+def _stacked(records: dict[str, dict[str, torch.Tensor]], name: str) -> np.ndarray:
+    return np.stack([record[name].cpu().numpy() for record in records.values()])
+
+
+def score_distribution(
+    records: dict[str, dict[str, torch.Tensor]], low: float, ks: tuple[int, ...], percentiles, attrs: dict
+) -> xr.Dataset:
+    """Label the scores of the candidates of every query, (direction, query, bin) and less."""
+    queries = max(len(record["kth"]) for record in records.values())
+    bins, width = next(iter(records.values()))["negatives"].shape[1], attrs["bin_width"]
+    dims = {
+        "negatives": ("query", "bin"),
+        "kth": ("query", "k"),
+        "deviation": ("query",),
+        "query_index": ("query",),
+        "band": ("percentile", "bin"),
+        "positives": ("bin",),
+        "kth_band": ("percentile", "k"),
+        "spread": ("k",),
+    }
+    data = xr.Dataset(
+        {
+            name: (
+                ("direction", *axes),
+                _padded(records, name, queries) if axes[0] == "query" else _stacked(records, name),
+            )
+            for name, axes in dims.items()
+        },
+        coords={
+            "direction": list(records),
+            "bin": low + width * (np.arange(bins) + 0.5),
+            "k": list(ks),
+            "percentile": list(percentiles),
+        },
+        attrs=_versions(attrs),
+    )
+    long_names = {
+        "negatives": ("negatives of a query in the bin", "candidates"),
+        "band": ("percentile over the queries of their negatives in the bin", "candidates"),
+        "positives": ("positive pairs in the bin", "pairs"),
+        "kth": ("score of the k-th neighbour", "score"),
+        "kth_band": ("percentile over the queries of the score of the k-th neighbour", "score"),
+        "deviation": ("standard deviation of the scores of all candidates of a query", "score"),
+        "spread": ("deviation over queries of the k-th score / mean deviation within a query", "1"),
+        "query_index": ("row of the query in the embeddings", "1"),
+        "bin": ("middle of the bin", "score"),
+        "k": ("rank by score", "rank"),
+        "percentile": ("percentile over the queries", "%"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def precision_recall(
+    points: dict, level: torch.Tensor, percentiles, bands: dict[str, torch.Tensor], means: list, aps: list, attrs: dict
+) -> xr.Dataset:
+    """Label precision and recall of one threshold, (point,), and of single queries, (direction, percentile, level)."""
+    data = xr.Dataset(
+        {name: ("point", values) for name, values in points.items()}
+        | {
+            "band": (("direction", "percentile", "level"), np.stack([band.numpy() for band in bands.values()])),
+            "mean": (("direction", "level"), np.stack([mean.numpy() for mean in means])),
+            "mAP": ("direction", aps),
+        },
+        coords={"direction": list(bands), "percentile": list(percentiles), "level": level.numpy()},
+        attrs=_versions(attrs),
+    )
+    long_names = {
+        "recall": ("positive pairs at or above the threshold", "1"),
+        "precision": ("positive among the pairs at or above the threshold", "1"),
+        "threshold": ("score of the threshold", "score"),
+        "band": ("percentile over the queries of their precision", "1"),
+        "mean": ("mean over the queries of their precision", "1"),
+        "mAP": ("mean average precision of the drawn queries, each with thresholds of its own", "%"),
+        "level": ("recall of a query", "1"),
+        "percentile": ("percentile over the queries", "%"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def thresholds(
+    cuts: dict[str, torch.Tensor], percentiles, records: dict[str, dict[str, torch.Tensor]], attrs: dict
+) -> xr.Dataset:
+    """Label what cut-offs mean for every query, (direction, query, cutoff) and less."""
+    queries = max(len(record["returned"]) for record in records.values())
+    variables = {name: ("cutoff", values.numpy()) for name, values in cuts.items() if name != "cutoff"}
+    for name in next(iter(records.values())):
+        if name in {"none_returned", "no_positive"}:
+            variables[name] = (("direction", "cutoff"), _stacked(records, name))
+        elif name.endswith("_band"):
+            variables[name] = (("direction", "percentile", "cutoff"), _stacked(records, name))
+        else:
+            axes = ("direction", "query") if name == "query_index" else ("direction", "query", "cutoff")
+            variables[name] = (axes, _padded(records, name, queries))
+    data = xr.Dataset(
+        variables,
+        coords={"direction": list(records), "cutoff": cuts["cutoff"].numpy(), "percentile": list(percentiles)},
+        attrs=_versions(attrs),
+    )
+    long_names = {
+        "cutoff": ("cosine at or above which a candidate is returned", "score"),
+        "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
+        "target": ("precision that the cut-off was chosen for", "1"),
+        "global_precision": ("positive among all returned pairs", "1"),
+        "global_recall": ("returned among all positive pairs", "1"),
+        "returned": ("candidates returned to the query", "candidates"),
+        "precision": ("positive among those returned to the query", "1"),
+        "recall": ("returned among the positives of the query", "1"),
+        "returned_band": ("percentile over the queries of the candidates returned", "candidates"),
+        "precision_band": ("percentile over the queries of their precision", "1"),
+        "recall_band": ("percentile over the queries of their recall", "1"),
+        "none_returned": ("queries with no candidate returned", "%"),
+        "no_positive": ("queries with no positive returned", "%"),
+        "query_index": ("row of the query in the embeddings", "1"),
+        "percentile": ("percentile over the queries", "%"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def retrievals(values: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
+    """Label the nearest candidates of some queries, (query, rank), and their best positives, (query,)."""
+    data = xr.Dataset(
+        {name: (("query", "rank")[: v.ndim], v.cpu().numpy()) for name, v in values.items()},
+        coords={"rank": np.arange(1, values["score"].shape[1] + 1)},
+        attrs=_versions(attrs),
+    )
+    long_names = {
+        "query_index": ("row of the query in the embeddings", "1"),
+        "candidate": ("row of the candidate in the embeddings", "1"),
+        "score": ("score of the candidate", "score"),
+        "positive": ("whether the candidate is a positive", "1"),
+        "best_rank": ("rank of the best positive", "rank"),
+        "best_score": ("score of the best positive", "score"),
+        "positives": ("positives of the query", "candidates"),
+        "rank": ("rank by score", "rank"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
     return data
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "losses",
     "overview",
     "plain",
+    "thresholds",
     "verify",
     "width",
 ]
@@ -106,6 +107,7 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+QUERYWISE = ("returned", "precision", "recall")  # of cut-offs, for each query
 TOLD = ("queries", "candidates", "tied")  # of an evaluation, in words
 FATES = {
     "ignore": "left out of the gradient",
@@ -383,6 +385,33 @@ def losses(entries: list[dict], unspecified: dict[str, str]) -> Table:
 def _part(value: float | None) -> str:
     """A difference in parts of the largest weight."""
     return "" if value is None else "0" if value == 0 else f"{value:.1e}"
+
+
+def thresholds(data: xr.Dataset) -> Table:
+    """What cut-offs mean: a row for each one over all pairs, and one for each direction, over its queries."""
+
+    def band(one: xr.DataArray, digits: int) -> str:
+        values = [f"{float(value):.{digits}f}" if np.isfinite(value) else "none" for value in one]
+        return f"{values[1]} ({values[0]} to {values[2]})"
+
+    rows = []
+    for place, cutoff in enumerate(data["cutoff"].values):
+        one = data.isel(cutoff=place)
+        precision = float(one["global_precision"])
+        shown = f"{100 * precision:.1f} %" if np.isfinite(precision) else "none"
+        cut = (f"{cutoff:.4f}", f"{float(one['distance']):.4f}")
+        rows.append(("all pairs", *cut, "", shown, f"{100 * float(one['global_recall']):.1f} %", "", ""))
+        for name in data["direction"].values:
+            own = one.sel(direction=name)
+            shares = (f"{float(own[key]):.1f} %" for key in ("none_returned", "no_positive"))
+            bands = ((100 * own[f"{key}_band"] if key != "returned" else own["returned_band"]) for key in QUERYWISE)
+            texts = [band(each, 0) for each in bands]
+            rows.append((f"  a query of {name}", *cut, texts[0], f"{texts[1]} %", f"{texts[2]} %", *shares))
+    columns = ("", "cosine >=", "L2 <=", "returned", "precision", "recall", "none returned", "no positive")
+    notes = ["of queries: median (5th to 95th percentile); a precision needs something returned, a recall a positive"]
+    if missing := data.attrs.get("not_reached"):
+        notes.append(f"no cut-off has a precision of {missing} over all pairs")
+    return Table(columns, tuple(rows), (data.attrs["title"],), tuple(notes))
 
 
 def verify(found: list[xr.Dataset]) -> Table:

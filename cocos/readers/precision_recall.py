@@ -30,12 +30,21 @@ class PrecisionRecall:
 
     Positive pairs lie so close to each other that most negatives are within the rounding of one: those above the lowest
     positive are scored again in float64, one by one where they are few, and the whole tile where they are not.
+
+    Args:
+        levels: scores in the place of those of the positive pairs.
     """
+
+    def __init__(self, levels: Tensor | None = None):
+        self.levels = levels
 
     def begin(self, view: View) -> None:
         """Sort the positive pairs."""
         self.view, self.tie = view, TIES * max(1.0, view.most)
-        self.ladder = torch.cat([view.scored(0, a, b)[2] for a, b in view.chunks(0)]).sort().values
+        levels = self.levels
+        if levels is None:
+            levels = torch.cat([view.scored(0, a, b)[2] for a, b in view.chunks(0)])
+        self.ladder = levels.to(view.device, torch.float64).sort().values
         self.reached = torch.zeros(len(self.ladder) + 1, dtype=torch.int64, device=view.device)
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:

@@ -1,0 +1,135 @@
+"""What measures of single queries do first: the embeddings, the queries drawn from them, the scores of a direction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from cocos import batches, losses, readers, retrieval, scores, sweep
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.encoders import device_of
+from cocos.errors import InputError, nearest, rows
+from cocos.measures._weighing import Progress
+
+__all__ = ["PERCENTILES", "Asked", "asked", "steps"]
+
+PERCENTILES = (5, 50, 95)  # over queries: the band of Veit & Wilber 2020, and its middle
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Some queries of every direction, against all candidates.
+
+    Args:
+        sides: direction -> the embeddings, seen from its queries.
+        index: direction -> rows of the queries that are looked at.
+        metric: of the scores.
+        attrs: provenance.
+    """
+
+    sides: dict[str, Embeddings]
+    index: dict[str, Tensor]
+    metric: str
+    attrs: dict
+
+    def view(self, name: str) -> sweep.View:
+        """The scores of the queries of a direction, in float64."""
+        side = self.sides[name]
+        everything = torch.arange(len(side.candidate), device=side.candidate.device)
+        batch = Batch(self.index[name], everything, paired=False)
+        return sweep.view(side, batch, metric=self.metric, product="float64")
+
+    def whole(self) -> sweep.View:
+        """All pairs, asked in the first direction."""
+        return sweep.view(next(iter(self.sides.values())), metric=self.metric)
+
+
+def asked(
+    embeddings: Embeddings | Checkpoint,
+    loss,
+    *,
+    queries: int | Sequence[int] | None,
+    seed: int,
+    split: str,
+    device: str | None,
+    progress: Progress | None,
+    one: bool = False,
+    direction: str | None = None,
+) -> Asked:
+    """Check everything, encode, and draw the queries of every direction.
+
+    Args:
+        embeddings: embeddings, or a checkpoint.
+        loss: a loss, or its name: its metric is taken; None: cosines.
+        queries: how many are drawn of each direction (all if there are fewer, or for None), or their rows.
+        seed: of the draw.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with `encoding`.
+        one: only one direction is asked for.
+        direction: which; None: the first one.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+    """
+    if not isinstance(embeddings, Embeddings | Checkpoint):
+        what = type(embeddings).__name__
+        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    count = isinstance(queries, Integral)
+    if isinstance(queries, bool) or (count and queries < 1):
+        raise InputError(f"queries: {queries}, expected a whole number of at least 1, or the rows of the queries")
+    batches.check(None, 2, None, None, seed)
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    if isinstance(loss, str):
+        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
+    metric = "cosine" if loss is None else losses.of(loss).metric
+    attrs = {"metric": metric, "seed": seed}
+    if checkpoint:
+        embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
+        attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
+    embeddings = embeddings.to(device=None if device is None else device_of(device))
+    scores.check(embeddings, metric)
+    sides = {}
+    for k, name in enumerate(embeddings.directions):
+        sides[name] = replace(embeddings.flip() if k else embeddings, directions=(name,))
+    if one:
+        direction = next(iter(sides)) if direction is None else direction
+        if direction not in sides:
+            raise InputError(nearest("direction", direction, sides))
+        sides = {direction: sides[direction]}
+    if count or queries is None:
+        index = {name: _drawn(len(side.query), queries, seed) for name, side in sides.items()}
+    else:
+        index = {name: _given(queries, len(side.query), name) for name, side in sides.items()}
+    where = embeddings.query.device
+    attrs["device"] = where.type
+    return Asked(sides, {name: each.to(where) for name, each in index.items()}, metric, attrs)
+
+
+def _drawn(number: int, queries: int | None, seed: int) -> Tensor:
+    """Rows without replacement, ascending; the generator is on the CPU, so that a seed means the same everywhere."""
+    if queries is None or queries >= number:
+        return torch.arange(number)
+    return torch.randperm(number, generator=torch.Generator().manual_seed(seed))[:queries].sort().values
+
+
+def _given(queries: Sequence[int], number: int, name: str) -> Tensor:
+    given = list(queries)
+    if not given or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in given):
+        raise InputError(f"queries: {given}, expected a whole number, or rows of queries")
+    if wrong := [row for row in given if not 0 <= row < number]:
+        raise InputError(f"queries: {rows(wrong)}, expected rows from 0 to {number - 1} of {name}")
+    if len(set(given)) < len(given):
+        raise InputError(f"queries: {given}, expected each row once")
+    return torch.tensor(given)
+
+
+def steps(curve: readers.Curve) -> tuple[Tensor, Tensor, Tensor]:
+    """Where recall grows: score, positive pairs and negative pairs at or above it, (S,), from the highest score on."""
+    found = torch.searchsorted(-curve.score, retrieval.TIE - curve.score, right=True)
+    last = torch.cat([found[1:] != found[:-1], found.new_ones(min(1, len(found)), dtype=torch.bool)])
+    return curve.score[last], found[last], curve.negatives[last]

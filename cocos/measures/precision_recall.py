@@ -1,0 +1,113 @@
+"""How precise is one threshold for all queries, and how far do single queries differ?"""
+
+import numpy as np
+import torch
+import xarray as xr
+
+from cocos import readers, results, retrieval, sweep
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.measures._asked import PERCENTILES, asked, steps
+from cocos.measures._weighing import Progress
+
+__all__ = ["precision_recall"]
+
+POINTS = 2000  # of the curve, at most
+LEVELS = 101  # recalls from 0 to 1 at which the band is given
+
+
+def precision_recall(
+    embeddings: Embeddings | Checkpoint,
+    loss=None,
+    *,
+    queries: int | None = 1000,
+    seed: int = 0,
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    r"""Precision against recall over all pairs with one threshold, and of single queries with a threshold of their own.
+
+    A pair is the same from both sides, so there is one curve of all pairs; queries and candidates without any match
+    take part in it. PR-AUC is :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate`, not over the
+    points that are kept. Of each fine step of recall the first, the last, the lowest and the highest point are kept,
+    which draws the same line. The precision of a query at recall r is that at its m-th best positive, m the smallest
+    number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive stands above it.
+
+    Args:
+        embeddings: embeddings, or a checkpoint (a split of its data is encoded).
+        loss: a loss, or its name: its metric is taken; None: cosines.
+        queries: how many are drawn of each direction for the band; all if there are fewer, or for None.
+        seed: of the draw.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
+
+    Returns:
+        `recall`, `precision` and `threshold` (point,), at most 2,000; `band` (direction, percentile, level), the 5th,
+        50th and 95th percentile over the drawn queries of the precision at each recall, and `mean` (direction, level);
+        `mAP` (direction,) of these queries. PR-AUC is `pr_auc` in the attributes, in percent, beside `pairs` and
+        `positive_pairs`.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used, or no positive pair.
+
+    Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
+    """
+    seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
+    whole, report = seen.whole(), progress and progress("scoring")
+    (curve,) = sweep.run(whole, [readers.PrecisionRecall()], progress=report)
+    if not len(curve.score):
+        raise InputError("no query has any positive: there is nothing to retrieve")
+    score, found, negatives = (each.cpu().numpy() for each in steps(curve))
+    recall, precision = found / found[-1], found / (found + negatives)
+    kept = _thinned(recall, precision)
+    level = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
+    bands, means, aps = {}, [], []
+    for name in seen.sides:
+        ((ranked,),) = sweep.run(seen.view(name), [readers.Ranks()])
+        bands[name], mean = _band(ranked, level)
+        means.append(mean)
+        aps.append(retrieval.metrics(ranked)["mAP"])
+    pairs = len(whole.sides[0]) * len(whole.sides[1]) - (len(whole.sides[0]) if whole.shared else 0)
+    attrs = seen.attrs | {
+        "title": "Precision and recall of one threshold",
+        "pr_auc": retrieval.average_precision(curve.score, curve.negatives),
+        "pairs": pairs,
+        "positive_pairs": len(curve.score),
+        "points_of_the_curve": len(score),
+    }
+    points = {"recall": recall[kept], "precision": precision[kept], "threshold": score[kept]}
+    return results.precision_recall(points, level, PERCENTILES, bands, means, aps, attrs)
+
+
+def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Places of the points that draw the line: of each step of recall the first, last, lowest and highest one."""
+    if len(recall) <= POINTS:
+        return np.arange(len(recall))
+    step = np.minimum((recall * (POINTS // 4)).astype(np.int64), POINTS // 4 - 1)
+    first = np.flatnonzero(np.diff(step, prepend=-1))
+    last = np.append(first[1:], len(step)) - 1
+    order = np.lexsort((precision, step))
+    return np.unique(np.concatenate([first, last, order[first], order[last]]))
+
+
+def _band(ranked: readers.Ranked, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Percentiles (percentile, level) and mean (level,) over queries of the precision at each recall.
+
+    Raises:
+        InputError: none of the queries has a positive.
+    """
+    if not len(ranked.query):
+        raise InputError("queries: none of those drawn has a positive; draw more")
+    beaten = (ranked.above + ranked.ties).cpu()
+    query = ranked.query.cpu()
+    order = beaten.argsort(stable=True)
+    order = order[query[order].argsort(stable=True)]
+    number = query[order].unique_consecutive(return_counts=True)[1]
+    first = number.cumsum(0) - number
+    wanted = (level * number[:, None] - 1e-9).ceil().clamp(min=1).long()  # m-th best positive, (queries, levels)
+    precision = wanted / (wanted + beaten[order][first[:, None] + wanted - 1]).double()
+    quantiles = torch.tensor(PERCENTILES, dtype=torch.float64) / 100
+    return torch.quantile(precision, quantiles, dim=0), precision.mean(dim=0)

@@ -1,0 +1,91 @@
+"""What does the model retrieve for some queries?"""
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import torch
+import xarray as xr
+
+from cocos import readers, results, sweep
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.measures._asked import asked
+from cocos.measures._weighing import Progress
+from cocos.readers.neighbours import Neighbours
+
+__all__ = ["retrievals"]
+
+
+def retrievals(
+    embeddings: Embeddings | Checkpoint,
+    loss=None,
+    *,
+    queries: int | Sequence[int] = 6,
+    k: int = 5,
+    direction: str | None = None,
+    seed: int = 0,
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """The nearest candidates of some queries, which of them are positive, and where the best positive stands.
+
+    A negative that ties with a positive stands before it. The rank of the best positive is 1 plus the number of
+    negatives at or above it.
+
+    Args:
+        embeddings: embeddings, or a checkpoint (a split of its data is encoded).
+        loss: a loss, or its name: its metric is taken; None: cosines.
+        queries: how many are drawn, or their rows, in the order in which they are shown.
+        k: candidates of each.
+        direction: one of the embeddings' directions; None: the first.
+        seed: of the draw.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with `encoding`; gives a function of (done, in all).
+
+    Returns:
+        Of each query (query,): its row `query_index`, `best_rank` and `best_score` of its best positive (NaN without
+        any) and the number of its `positives`. Of each place (query, rank): the row `candidate` (-1 where there is
+        none), its `score`, and whether it is `positive`.
+
+    Raises:
+        InputError: an option, a row or an embedding that cannot be used.
+
+    Source: example retrievals, Veit & Wilber 2020, arXiv:2011.08824.
+    """
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= 1000:
+        raise InputError(f"k: {k!r}, expected a whole number from 1 to 1000")
+    if queries is None:
+        raise InputError("queries: None, expected a whole number, or rows of queries")
+    seen = asked(
+        embeddings,
+        loss,
+        queries=queries,
+        seed=seed,
+        split=split,
+        device=device,
+        progress=progress,
+        one=True,
+        direction=direction,
+    )
+    (direction,) = seen.sides
+    view = seen.view(direction)
+    found, ranks = sweep.run(view, [Neighbours(int(k)), readers.Ranks()])
+    ranked, number = ranks[0], len(view.sides[0])
+    best = torch.full((number,), torch.inf, dtype=torch.float64, device=view.device)
+    best = best.scatter_reduce(0, ranked.query, (1 + ranked.above + ranked.ties).double(), "amin")
+    top = torch.full_like(best, -torch.inf).scatter_reduce(0, ranked.query, ranked.score, "amax")
+    there = best < torch.inf
+    values = {
+        "query_index": view.sides[0].unsorted(view.sides[0].order),
+        "candidate": found.candidate,
+        "score": torch.where(found.candidate >= 0, found.score, torch.nan),
+        "positive": found.positive,
+        "best_rank": torch.where(there, best, torch.nan),
+        "best_score": torch.where(there, top, torch.nan),
+        "positives": view.sides[0].unsorted(view.counted(0)),
+    }
+    attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}
+    return results.retrievals(values, attrs)

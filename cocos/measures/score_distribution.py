@@ -1,0 +1,119 @@
+"""How many candidates does a query have at a given similarity, and does one score mean the same for every query?"""
+
+from collections.abc import Iterable
+
+import torch
+import xarray as xr
+
+from cocos import readers, results, retrieval, sweep
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.measures._asked import PERCENTILES, asked
+from cocos.measures._weighing import Progress
+from cocos.readers.neighbours import Neighbours
+
+__all__ = ["score_distribution"]
+
+
+def score_distribution(
+    embeddings: Embeddings | Checkpoint,
+    loss=None,
+    *,
+    queries: int | None = 1000,
+    bins: int = 100,
+    ks: Iterable[int] = (1, 10, 100),
+    seed: int = 0,
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    r"""The negatives of each query by their score, the scores of the positives, and where each k-th neighbour stands.
+
+    The spread across queries is one number for each k. With :math:`t_q` the score of the k-th neighbour of query q
+    (of all of its candidates, positives and negatives, itself aside) and :math:`\sigma_q` the standard deviation of the
+    scores of all of its candidates,
+
+    .. math:: \mathrm{spread}_k = \frac{\mathrm{std}_q \, t_q}{\mathrm{mean}_q \, \sigma_q}
+
+    with population deviations, over the queries that have k candidates. It is 0 where one threshold gives every query
+    its k nearest candidates, and does not change when all scores are multiplied or moved.
+
+    Args:
+        embeddings: embeddings, or a checkpoint (a split of its data is encoded).
+        loss: a loss, or its name: its metric is taken; None: cosines.
+        queries: how many are drawn of each direction; all if there are fewer, or for None.
+        bins: equal ones, from -1 to 1 for cosines, and from the smallest to the largest score for other metrics.
+        ks: neighbours whose scores are found, exactly, in float64.
+        seed: of the draw.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
+
+    Returns:
+        `negatives` (direction, query, bin), how many of a query are in a bin; `band` (direction, percentile, bin), the
+        5th, 50th and 95th percentile of it over the queries; `positives` (direction, bin) of all queries; `kth`
+        (direction, query, k), the score of the k-th neighbour, and `kth_band` (direction, percentile, k); `deviation`
+        (direction, query) and `spread` (direction, k). NaN where a direction has fewer queries, or a query fewer
+        candidates.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used.
+
+    Source: Veit & Wilber 2020, arXiv:2011.08824, fig. 4, for the distributions; the spread is ours.
+    """
+    ks = retrieval.check(ks)
+    if not isinstance(bins, int) or isinstance(bins, bool) or not 2 <= bins <= 10_000:
+        raise InputError(f"bins: {bins!r}, expected a whole number from 2 to 10000")
+    seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
+    report, found = progress and progress("scoring"), {}
+    views = {name: seen.view(name) for name in seen.sides}
+    for number, (name, view) in enumerate(views.items()):
+        (found[name],) = sweep.run(view, [Neighbours(max(ks))], progress=_part(report, number, 2 * len(views)))
+    low, high = -1.0, 1.0
+    if seen.metric != "cosine":
+        low, high = (min(float(each.low.min()) for each in found.values()),
+                     max(float(each.score[:, 0].max()) for each in found.values()))  # fmt: skip
+        low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
+    records = {}
+    for number, (name, view) in enumerate(views.items()):
+        histogram, shown = readers.Histogram(bins, low, high), _part(report, len(views) + number, 2 * len(views))
+        ((counted,),) = sweep.run(view, [histogram], progress=shown)
+        records[name] = _record(found[name], counted, _positives(view, histogram), ks)
+        records[name]["query_index"] = seen.index[name]
+    attrs = seen.attrs | {"title": "Candidates of a query by their score", "bin_width": (high - low) / bins}
+    return results.score_distribution(records, low, ks, PERCENTILES, attrs)
+
+
+def _part(report, turn: int, turns: int):
+    """Progress of one of several passes of the same size."""
+    return report and (lambda done, total: report(turn * total + done, turns * total))
+
+
+def _positives(view: sweep.View, histogram: readers.Histogram) -> torch.Tensor:
+    """Positive pairs in each bin, (bins,)."""
+    count = torch.zeros(histogram.bins, dtype=torch.int64, device=view.device)
+    for start, stop in view.chunks(0):
+        place = ((view.scored(0, start, stop)[2] - histogram.low) / histogram.width).floor()
+        count += torch.bincount(place.clamp(0, histogram.bins - 1).long(), minlength=histogram.bins)
+    return count
+
+
+def _record(found, counted: torch.Tensor, positives: torch.Tensor, ks: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    """All that is said of one direction."""
+    quantiles = torch.tensor(PERCENTILES, dtype=torch.float64, device=counted.device) / 100
+    kth = found.score[:, [k - 1 for k in ks]]
+    kth = torch.where(kth > -torch.inf, kth, torch.nan)
+    known = ~kth.isnan()
+    mean = torch.where(known, kth, 0).sum(dim=0) / known.sum(dim=0)
+    square = torch.where(known, kth - mean, 0).square().sum(dim=0) / known.sum(dim=0)
+    within = torch.where(known, found.deviation[:, None], 0).sum(dim=0) / known.sum(dim=0)
+    return {
+        "negatives": counted,
+        "band": torch.quantile(counted.double(), quantiles, dim=0),
+        "positives": positives,
+        "kth": kth,
+        "kth_band": torch.nanquantile(kth, quantiles, dim=0),
+        "deviation": found.deviation,
+        "spread": square.sqrt() / within,
+    }

@@ -1,0 +1,94 @@
+"""How many candidates the queries have at each similarity, drawn."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.patheffects import withStroke
+
+from cocos.errors import InputError, nearest
+
+__all__ = ["score_distribution"]
+
+STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
+
+
+def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw the negatives of each query against their score, and the 5th, 50th and 95th percentile over the queries.
+
+    Below them stand the k-th neighbours of the queries, from the 5th to the 95th percentile. The positives of all
+    queries are the hatched area, with an axis of its own on the right.
+
+    Args:
+        dataset: of `cocos.measures.score_distribution`.
+        direction: which one; None: the first.
+        ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: a direction that is not in the dataset.
+    """
+    ax = ax or plt.gca()
+    names = [str(name) for name in dataset["direction"].values]
+    direction = names[0] if direction is None else direction
+    if direction not in names:
+        raise InputError(nearest("direction", direction, names))
+    one, width = dataset.sel(direction=direction), dataset.attrs["bin_width"]
+    score = one["bin"].values
+    blue, orange, green = sns.color_palette("colorblind", 3)
+    lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
+    beside = ax.twinx()
+    edges = np.append(score - width / 2, score[-1] + width / 2)
+    beside.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
+                  linewidth=0.8, label="positives")  # fmt: skip
+    beside.set_ylabel("positive pairs of all queries (hatched)", color="0.3")
+    ax.set_zorder(beside.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    thin = [np.column_stack([score, line]) for line in lines]
+    ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
+    outline = [withStroke(linewidth=3.4, foreground="white")]
+    for percentile in one["percentile"].values:
+        style, thick = STYLES.get(int(percentile), ("-.", 1.4))
+        band = one["band"].sel(percentile=percentile)
+        ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
+                label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
+    top = max(10.0, float(np.nanmax(lines)))
+    below = _neighbours(one, green, ax)
+    ax.set_yscale("symlog", linthresh=1, linscale=0.5)
+    ax.set_yticks([0, 1, *(10.0**n for n in range(1, int(np.log10(top)) + 1))])
+    ax.set_yticklabels(["0", "1", *(f"{10**n:g}" for n in range(1, int(np.log10(top)) + 1))])
+    there = np.flatnonzero((lines > 0).any(axis=0) | (one["positives"].values > 0))
+    room = 2 * width
+    ax.set(
+        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score",
+        ylabel=f"negatives of a query in a bin of {width:.2g}",
+        title=f"{direction}: {len(lines)} queries",
+        xlim=(edges[there[0]] - room, edges[there[-1] + 1] + room),
+        ylim=(below, 2 * top),
+    )
+    ax.minorticks_off()
+    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
+    most = 2.5 * max(1.0, float(one["positives"].max()))
+    beside.set_ylim(-most * zero / (1 - zero), most)  # both axes have their 0 at one height
+    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
+    ax.legend(loc="upper left", frameon=False, fontsize="small")
+    sns.despine(ax=ax)
+    sns.despine(ax=beside, left=True, right=False)
+    return ax
+
+
+def _neighbours(one: xr.Dataset, colour, ax: Axes) -> float:
+    """Bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour; the lowest place."""
+    place = -0.35
+    for k in one["k"].values:
+        low, middle, high = (float(value) for value in one["kth_band"].sel(k=k))
+        if not np.isfinite(middle):
+            continue
+        ax.plot([low, high], [place] * 2, color=colour, linewidth=3, solid_capstyle="butt", label=f"_k = {k}")
+        ax.plot([middle], [place], marker="|", markersize=9, markeredgewidth=2, color="0.1", label=f"_median {k}")
+        text = f"neighbour {k}, spread {float(one['spread'].sel(k=k)):.2f}  "
+        ax.annotate(text, (low, place), ha="right", va="center", fontsize="x-small", color="0.15")
+        place -= 0.35
+    ax.axhline(0, color="0.6", linewidth=0.6)
+    return place

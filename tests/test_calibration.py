@@ -1,0 +1,433 @@
+"""Scores across queries: distributions, precision and recall, cut-offs and example retrievals, against slow loops."""
+
+import math
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from cocos import Embeddings, InputError, measures, plots, results, shards, sweep, tables
+from cocos.measures._asked import steps
+from cocos.measures.precision_recall import _thinned
+from cocos.readers import Curve, PrecisionRecall
+from cocos.readers.neighbours import Neighbours
+
+
+def drawn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def captions():
+    """Thirty images, 26 of which have one to six captions; two captions are of no image."""
+    group = torch.cat([torch.arange(26), torch.randint(26, (60,), generator=torch.Generator().manual_seed(1))])
+    group = torch.cat([group, torch.tensor([90, 91])])
+    group = group[torch.randperm(len(group), generator=torch.Generator().manual_seed(2))]
+    centre = drawn(92, 8)
+    return Embeddings(centre[:30], centre[group] + 0.7 * drawn(len(group), 8, seed=3), torch.arange(30), group)
+
+
+@pytest.fixture(scope="module")
+def classes():
+    """Forty samples of five classes, and one that is alone in its class."""
+    labels = torch.cat([torch.arange(40) % 5, torch.tensor([9])])
+    return Embeddings.labelled(drawn(10, 6)[labels] + drawn(41, 6, seed=5), labels)
+
+
+def slow(embeddings, direction, metric="cosine"):
+    """Scores of all pairs of a direction as rows of plain numbers, and what each pair is: 1, 0, None for the query."""
+    query, candidate = embeddings.query.double().numpy(), embeddings.candidate.double().numpy()
+    groups = [embeddings.query_group.tolist(), embeddings.candidate_group.tolist()]
+    if direction != embeddings.directions[0]:
+        query, candidate, groups = candidate, query, groups[::-1]
+    score, kind = [], []
+    for i, q in enumerate(query):
+        score.append([])
+        kind.append([])
+        for j, c in enumerate(candidate):
+            value = math.fsum(q * c) / math.sqrt(math.fsum(q * q)) / math.sqrt(math.fsum(c * c))
+            score[-1].append(value if metric == "cosine" else -math.sqrt(math.fsum((q - c) ** 2)))
+            own = embeddings.shared and i == j
+            kind[-1].append(None if own else int(groups[0][i] == groups[1][j]))
+    return score, kind
+
+
+def of(score, kind, *wanted):
+    return [s for s, k in zip(score, kind, strict=True) if k in wanted]
+
+
+SETS = [("captions", "i2t"), ("captions", "t2i"), ("classes", "s2s")]
+
+
+@pytest.mark.parametrize(("name", "direction"), SETS)
+@pytest.mark.parametrize("loss", [None, "contrastive"])
+def test_distributions_are_those_of_slow_loops(name, direction, loss, request):
+    embeddings = request.getfixturevalue(name)
+    ks = (1, 5, 40) if direction != "t2i" else (1, 5, 29)
+    data = measures.score_distribution(embeddings, loss, bins=20, ks=ks).sel(direction=direction)
+    score, kind = slow(embeddings, direction, "cosine" if loss is None else "euclidean")
+    data = data.isel(query=slice(len(score)))
+    width, low = data.attrs["bin_width"], float(data["bin"][0]) - data.attrs["bin_width"] / 2
+    if loss is None:
+        assert (low, width) == (-1, 0.1)
+    counts, positives, kth, within = np.zeros((len(score), 20)), np.zeros(20), np.zeros((len(score), 3)), []
+    for q, (row, kinds) in enumerate(zip(score, kind, strict=True)):
+        for value in of(row, kinds, 0):
+            counts[q, min(19, max(0, math.floor((value - low) / width)))] += 1
+        for value in of(row, kinds, 1):
+            positives[min(19, max(0, math.floor((value - low) / width)))] += 1
+        every = sorted(of(row, kinds, 0, 1), reverse=True)
+        kth[q] = [every[k - 1] for k in ks]
+        mean = math.fsum(every) / len(every)
+        within.append(math.sqrt(math.fsum((v - mean) ** 2 for v in every) / len(every)))
+    np.testing.assert_array_equal(data["negatives"], counts)
+    np.testing.assert_array_equal(data["positives"], positives)
+    np.testing.assert_allclose(data["band"], np.percentile(counts, [5, 50, 95], axis=0))
+    np.testing.assert_allclose(data["kth"], kth, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(data["kth_band"], np.percentile(kth, [5, 50, 95], axis=0), atol=1e-12)
+    np.testing.assert_allclose(data["deviation"], within, rtol=1e-10)
+    np.testing.assert_allclose(data["spread"], kth.std(axis=0) / np.mean(within), rtol=1e-10)
+    assert {"long_name", "units"} <= set(data["spread"].attrs) and data.attrs["metric"] != loss
+
+
+def test_the_spread_by_hand():
+    """Two queries on the circle, at 0° and 60°, and candidates at 0° and 180°.
+
+    Scores 1 and -1, deviation 1; 1/2 and -1/2, deviation 1/2: the mean deviation is 3/4. Nearest: 1 and 1/2, deviation
+    1/4: spread 1/3. Second: -1 and -1/2, the same.
+    """
+    query = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
+    candidate = torch.tensor([[2.0, 0.0], [-3.0, 0.0]])
+    data = measures.score_distribution(Embeddings(query, candidate, directions=("i2t",)), ks=(1, 2, 3))
+    np.testing.assert_allclose(data["spread"][0], [1 / 3, 1 / 3, np.nan], atol=1e-6)
+    assert data["kth"][0, :, 2].isnull().all() and data["kth"].sel(k=1).notnull().all()
+
+
+def test_queries_are_drawn_by_the_seed(captions):
+    def rows(seed):
+        data = measures.score_distribution(captions, queries=7, seed=seed)
+        assert data["negatives"].notnull().all() and data.sizes["query"] == 7
+        return data
+
+    first, again, other = rows(3), rows(3), rows(4)
+    assert first.identical(again) and not first["query_index"].equals(other["query_index"])
+    index = first["query_index"].sel(direction="t2i").values.astype(int)
+    assert sorted(set(index)) == index.tolist() and max(index) < 88
+    whole = measures.score_distribution(captions, queries=None)
+    assert whole["kth"].sel(direction="i2t").notnull().sum() == 30 * 2  # a query has 88 candidates, fewer than 100
+    np.testing.assert_array_equal(
+        first["negatives"].sel(direction="t2i"), whole["negatives"].sel(direction="t2i").isel(query=index)
+    )
+
+
+def slow_curve(score, kind):
+    """Recall and precision at each threshold where recall grows, pair by pair."""
+    pairs = [
+        (s, k) for row, kinds in zip(score, kind, strict=True) for s, k in zip(row, kinds, strict=True) if k in {0, 1}
+    ]
+    total = sum(k for _, k in pairs)
+    for threshold in sorted({s for s, k in pairs if k}, reverse=True):
+        hits, wrong = (sum(s >= threshold and k == kind for s, k in pairs) for kind in (1, 0))
+        yield threshold, hits / total, hits / (hits + wrong)
+
+
+@pytest.mark.parametrize(("name", "direction"), SETS)
+def test_the_curve_and_the_band_are_those_of_slow_loops(name, direction, request):
+    embeddings = request.getfixturevalue(name)
+    data = measures.precision_recall(embeddings)
+    score, kind = slow(embeddings, direction)
+    if direction != "t2i":
+        threshold, recall, precision = map(np.array, zip(*slow_curve(score, kind), strict=True))
+        tied = np.append(np.diff(threshold) > -1e-12, False)  # a pair asked twice (s2s) may differ in its last digit
+        for key, values in (("threshold", threshold), ("recall", recall), ("precision", precision)):
+            np.testing.assert_allclose(data[key], values[~tied], atol=1e-12)
+        area = math.fsum(np.diff(data["recall"], prepend=0) * data["precision"].values)
+        assert data.attrs["pr_auc"] == pytest.approx(100 * area, abs=1e-9)
+    precisions, average = [], []
+    for row, kinds in zip(score, kind, strict=True):
+        own = sorted(of(row, kinds, 1), reverse=True)
+        if own:
+            at = [m / (m + sum(s >= p for s in of(row, kinds, 0))) for m, p in enumerate(own, 1)]
+            precisions.append([at[max(1, math.ceil(round(level * len(own), 9))) - 1] for level in data["level"].values])
+            average.append(math.fsum(at) / len(at))
+    one = data.sel(direction=direction)
+    np.testing.assert_allclose(one["band"], np.percentile(precisions, [5, 50, 95], axis=0), atol=1e-12)
+    np.testing.assert_allclose(one["mean"], np.mean(precisions, axis=0), atol=1e-12)
+    assert float(one["mAP"]) == pytest.approx(100 * np.mean(average))
+
+
+def test_the_area_is_that_of_evaluate():
+    image, caption = drawn(20, 6), drawn(20, 6, seed=4)
+    for embeddings in (Embeddings(image, image + caption), Embeddings.labelled(image, torch.arange(20) % 4)):
+        expected = measures.evaluate(embeddings)["PR-AUC"].item()
+        assert measures.precision_recall(embeddings).attrs["pr_auc"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_steps_of_a_curve_with_ties():
+    curve = Curve(torch.tensor([0.9, 0.5, 0.5, 0.1], dtype=torch.float64), torch.tensor([0, 2, 2, 7]))
+    score, found, negatives = (each.tolist() for each in steps(curve))
+    assert (score, found, negatives) == ([0.9, 0.5, 0.1], [1, 3, 4], [0, 2, 7])
+
+
+def test_a_thinned_curve_draws_the_same_line():
+    number = 50_000
+    recall = np.arange(1, number + 1) / number
+    noise = np.random.default_rng(0).normal(size=number)
+    precision = np.clip(1 - recall + 0.1 * noise, 0, 1)
+    kept = _thinned(recall, precision)
+    assert len(kept) <= 2000 and kept[0] == 0 and kept[-1] == number - 1 and (np.diff(kept) > 0).all()
+    for column in range(500):  # each column of a picture has the same lowest and highest point
+        mine, whole = (np.floor(values * 500).clip(max=499) == column for values in (recall[kept], recall))
+        assert precision[kept][mine].min() == precision[whole].min()
+        assert precision[kept][mine].max() == precision[whole].max()
+    assert len(_thinned(recall[:2000], precision[:2000])) == 2000
+
+
+@pytest.mark.parametrize(("name", "direction"), SETS)
+def test_cut_offs_are_those_of_slow_loops(name, direction, request):
+    embeddings = request.getfixturevalue(name)
+    score, kind = slow(embeddings, direction)
+    whole = slow(embeddings, embeddings.directions[0])
+    targets = (0.3, 0.5, 0.8)
+    chosen = measures.thresholds(embeddings, precisions=targets)
+    curve = list(slow_curve(*whole))
+    expected = [min(t for t, _, p in curve if p >= target) for target in targets]
+    np.testing.assert_allclose(chosen["cutoff"], expected, atol=1e-12)
+    assert chosen["target"].values.tolist() == list(targets)
+    given = measures.thresholds(embeddings, cutoffs=(0.75, -0.2, 0.999999))
+    assert given["cutoff"].values.tolist() == [-0.2, 0.75, 0.999999] and given["target"].isnull().all()
+    for data in (chosen, given):
+        np.testing.assert_allclose(data["distance"], [math.sqrt(2 - 2 * s) for s in data["cutoff"].values])
+        for place, cutoff in enumerate(data["cutoff"].values - 1e-12):
+            pairs = [(s, k) for row, kinds in zip(*whole, strict=True) for s, k in zip(row, kinds, strict=True)]
+            hits, wrong = (sum(s >= cutoff and k == kind for s, k in pairs) for kind in (1, 0))
+            one = data.isel(cutoff=place)
+            assert float(one["global_recall"]) == pytest.approx(hits / sum(k == 1 for _, k in pairs))
+            np.testing.assert_allclose(one["global_precision"], hits / (hits + wrong) if hits + wrong else np.nan)
+            own = one.sel(direction=direction).isel(query=slice(len(score)))
+            rows = []
+            for row, kinds in zip(score, kind, strict=True):
+                found = sum(s >= cutoff for s in of(row, kinds, 1))
+                returned, positives = sum(s >= cutoff for s in of(row, kinds, 0, 1)), len(of(row, kinds, 1))
+                rows.append((returned, found / returned if returned else np.nan,
+                             found / positives if positives else np.nan, found))  # fmt: skip
+            returned, precision, recall, found = np.array(rows).T
+            for key, values in (("returned", returned), ("precision", precision), ("recall", recall)):
+                np.testing.assert_allclose(own[key], values)
+                known = values[np.isfinite(values)]
+                expected = np.percentile(known, [5, 50, 95]) if len(known) else [np.nan] * 3
+                np.testing.assert_allclose(own[f"{key}_band"], expected)
+            assert float(own["none_returned"]) == pytest.approx(100 * np.mean(returned == 0))
+            assert float(own["no_positive"]) == pytest.approx(100 * np.mean(found == 0))
+
+
+def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
+    """Scores 0.9 (negative), 0.8, 0.7 (positive), 0 (negative): precisions 1/2 and 2/3."""
+
+    def at(*cosines):
+        return torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines], dtype=torch.float64)
+
+    group = torch.tensor([1, 0, 0, 2])
+    embeddings = Embeddings(at(1.0), at(0.9, 0.8, 0.7, 0.0), torch.tensor([0]), group, directions=("i2t",))
+    data = measures.thresholds(embeddings, precisions=(0.5, 0.6, 0.9))
+    np.testing.assert_allclose(data["cutoff"], [0.7])
+    assert data["target"].values.tolist() == [0.6] and data.attrs["not_reached"] == "0.9"
+    text = tables.plain(tables.thresholds(data))
+    assert "no cut-off has a precision of 0.9" in text and "66.7 %" in text and "0.7746" in text  # √(2 - 1.4)
+    assert "3 (3 to 3)" in text and "a query of i2t" in text
+    band = tables.plain(tables.thresholds(data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])))
+    assert "7 (3 to 12)" in band
+    nothing = tables.plain(tables.thresholds(measures.thresholds(embeddings, cutoffs=(0.95,))))
+    assert "none (none to none)" in nothing and "100.0 %" in nothing
+    with pytest.raises(InputError, match="expected at most 0.667, the largest there is"):
+        measures.thresholds(embeddings, precisions=(0.9,))
+
+
+@pytest.mark.parametrize(("name", "direction"), SETS)
+def test_retrievals_are_those_of_slow_loops(name, direction, request):
+    embeddings = request.getfixturevalue(name)
+    score, kind = slow(embeddings, direction)
+    rows = [11, 29, 3, 0]
+    data = measures.retrievals(embeddings, queries=rows, k=9, direction=direction)
+    assert data["query_index"].values.tolist() == rows and data.attrs["direction"] == direction
+    for place, row in enumerate(rows):
+        order = sorted((j for j, k in enumerate(kind[row]) if k is not None), key=lambda j: -score[row][j])
+        one = data.isel(query=place)
+        assert one["candidate"].values.tolist() == order[:9]
+        np.testing.assert_allclose(one["score"], [score[row][j] for j in order[:9]], atol=1e-12)
+        assert one["positive"].values.tolist() == [kind[row][j] == 1 for j in order[:9]]
+        own = [score[row][j] for j in order if kind[row][j]]
+        assert int(one["positives"]) == len(own)
+        if own:
+            assert float(one["best_rank"]) == 1 + sum(s >= max(own) for s in of(score[row], kind[row], 0))
+            assert float(one["best_score"]) == pytest.approx(max(own))
+        else:
+            assert bool(one["best_rank"].isnull() & one["best_score"].isnull())
+
+
+def test_a_negative_that_ties_stands_first():
+    candidate = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+    group = torch.tensor([0, 1, 2])
+    embeddings = Embeddings(torch.tensor([[3.0, 0.0]]), candidate, torch.tensor([0]), group, directions=("i2t",))
+    data = measures.retrievals(embeddings, k=5)
+    assert data["candidate"].values.tolist() == [[2, 0, 1, -1, -1]]
+    assert data["positive"].values.tolist() == [[False, True, False, False, False]]
+    assert data["best_rank"].values.tolist() == [2] and data["score"].isnull().values.tolist() == [
+        [False] * 3 + [True] * 2
+    ]
+
+
+def test_neighbours_do_not_depend_on_tiles_or_processes(captions, monkeypatch):
+    view = sweep.view(captions, product="float64")
+    level = torch.tensor([0.1, 0.6])
+    (whole,) = sweep.run(view, [Neighbours(4, level)])
+    (small,) = sweep.run(view, [Neighbours(4, level)], tile=(7, 5))
+    readers = [Neighbours(4, level) for _ in range(2)]  # two processes, each with half of the rows
+    for reader, part in zip(readers, (range(0, 14, 7), range(14, 30, 7)), strict=True):
+        reader.begin(view)
+        for tile in sweep.tiles_of(view, (7, 5), part):
+            reader.tile(*tile)
+    states = []
+    monkeypatch.setattr(shards, "gather", lambda value: states.append(value) or [value])
+    readers[0].merge()
+    readers[1].merge()
+    monkeypatch.setattr(shards, "gather", lambda value: states)
+    readers[0].merge()
+    together = readers[0].finish()
+    for name in whole.__dataclass_fields__:
+        expected = getattr(whole, name)
+        for other in (small, together):
+            torch.testing.assert_close(getattr(other, name), expected, rtol=1e-12, atol=1e-13)
+
+
+def test_negatives_are_counted_above_any_score(captions):
+    level = torch.tensor([0.5, -0.3, 0.2], dtype=torch.float64)
+    (curve,) = sweep.run(sweep.view(captions), [PrecisionRecall(level)])
+    score, kind = slow(captions, "i2t")
+    expected = [sum(s >= v for row, kinds in zip(score, kind, strict=True) for s in of(row, kinds, 0))
+                for v in (0.5, 0.2, -0.3)]  # fmt: skip
+    assert curve.score.tolist() == [0.5, 0.2, -0.3] and curve.negatives.tolist() == expected
+
+
+NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(3, 6))
+
+
+@pytest.mark.parametrize(
+    ("measure", "given", "sentence"),
+    [
+        ("score_distribution", {"queries": 0}, "queries: 0, expected a whole number of at least 1"),
+        ("score_distribution", {"bins": 1}, "bins: 1, expected a whole number from 2 to 10000"),
+        ("score_distribution", {"ks": (0,)}, "k: 0, expected whole numbers of at least 1"),
+        ("score_distribution", {"loss": "hist"}, "metric: 'mahalanobis', expected"),
+        ("score_distribution", {"seed": -1}, "seed: -1, expected at least 0"),
+        ("score_distribution", {"embeddings": 3}, "embeddings: int, expected cocos.Embeddings"),
+        ("precision_recall", {"embeddings": NO_MATCH}, "no query has any positive"),
+        ("thresholds", {"embeddings": NO_MATCH}, "no query has any positive"),
+        ("thresholds", {"embeddings": NO_MATCH, "cutoffs": (0.5,)}, "no query has any positive"),
+        ("thresholds", {"precisions": (0.5, 1.2)}, "precisions: .*, expected different numbers from 0 to 1"),
+        ("thresholds", {"cutoffs": (0.5, 0.5)}, "cutoffs: .*, expected different numbers from -1 to 1"),
+        ("retrievals", {"k": 0}, "k: 0, expected a whole number from 1 to 1000"),
+        ("retrievals", {"direction": "t2"}, "unknown direction 't2': did you mean 't2i'?"),
+        ("retrievals", {"queries": None}, "queries: None, expected a whole number, or rows of queries"),
+        ("retrievals", {"queries": (3, 30)}, "queries: row 30, expected rows from 0 to 29 of i2t"),
+        ("retrievals", {"queries": (3, 3)}, r"queries: \[3, 3\], expected each row once"),
+        ("retrievals", {"queries": (0.5,)}, r"queries: \[0.5\], expected a whole number, or rows"),
+    ],
+)
+def test_what_cannot_be_used_gets_a_sentence(measure, given, sentence, captions):
+    with pytest.raises(InputError, match=sentence):
+        getattr(measures, measure)(**({"embeddings": captions} | given))
+
+
+@pytest.fixture
+def ax():
+    figure, ax = plt.subplots()
+    yield ax
+    plt.close(figure)
+
+
+def line(ax, start):
+    return next(each for each in ax.lines if each.get_label().startswith(start))
+
+
+def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
+    data = measures.score_distribution(captions, queries=12, ks=(1, 10))
+    results.save(data, tmp_path / "data.nc")
+    data = results.open_dataset(tmp_path / "data.nc")
+    assert plots.score_distribution(data, direction="t2i", ax=ax) is ax
+    one, thin = data.sel(direction="t2i"), ax.collections[0]
+    assert len(thin.get_segments()) == 12 and thin.get_rasterized()
+    for mine, theirs in zip(thin.get_segments(), one["negatives"].values, strict=True):
+        np.testing.assert_array_equal(mine, np.column_stack([one["bin"], theirs]))
+    for percentile, label in ((5, "5th"), (50, "median"), (95, "95th")):
+        np.testing.assert_array_equal(line(ax, label).get_ydata(), one["band"].sel(percentile=percentile))
+    for k in (1, 10):
+        ends = one["kth_band"].sel(k=k).values
+        np.testing.assert_array_equal(line(ax, f"_k = {k}").get_xdata(), ends[[0, 2]])
+        np.testing.assert_array_equal(line(ax, f"_median {k}").get_xdata(), ends[[1]])
+        assert any(f"neighbour {k}, spread {float(one['spread'].sel(k=k)):.2f}" in t.get_text() for t in ax.texts)
+    beside = next(other for other in ax.figure.axes if other is not ax)
+    np.testing.assert_array_equal(beside.patches[0].get_data().values, one["positives"])
+    heights = [each.transData.transform((0, 0))[1] for each in (ax, beside)]
+    assert heights[0] == pytest.approx(heights[1]) and ax.get_title() == "t2i: 12 queries"
+    with pytest.raises(InputError, match="unknown direction 'x2y'"):
+        plots.score_distribution(data, direction="x2y", ax=ax)
+
+
+def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
+    data = measures.precision_recall(captions)
+    plots.precision_recall(data, direction="t2i", ax=ax)
+    curve = line(ax, "all pairs, one threshold")
+    np.testing.assert_array_equal(curve.get_xydata(), np.column_stack([data["recall"], data["precision"]]))
+    assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in curve.get_label()
+    one = data.sel(direction="t2i")
+    np.testing.assert_array_equal(line(ax, "queries of t2i: mean").get_ydata(), one["mean"])
+    edges = [each.get_ydata() for each in ax.lines if each.get_label() == "_edge"]
+    np.testing.assert_array_equal(edges, one["band"].sel(percentile=[5, 95]))
+    with pytest.raises(InputError, match="unknown direction 'x2y'"):
+        plots.precision_recall(data, direction="x2y", ax=ax)
+
+
+def test_cut_offs_are_drawn_as_they_are(captions, ax):
+    data = measures.thresholds(captions, cutoffs=(0.2, 0.9))
+    plots.thresholds(data, ax=ax)
+    for name, bars in zip(("i2t", "t2i"), ax.collections, strict=True):
+        band = data["returned_band"].sel(direction=name)
+        np.testing.assert_array_equal(line(ax, f"{name}: median").get_ydata(), band.sel(percentile=50))
+        ends = [segment[:, 1] for segment in bars.get_segments()]
+        np.testing.assert_array_equal(ends, band.sel(percentile=[5, 95]).transpose("cutoff", "percentile"))
+    assert [tick.get_text().split("\n")[:2] for tick in ax.get_xticklabels()] == [
+        ["cosine 0.200", "L2 1.265"],
+        ["cosine 0.900", "L2 0.447"],
+    ]
+    none = float(data["none_returned"].sel(direction="t2i")[1])
+    assert ax.texts[-1].get_text().startswith(f"none {none:.0f} %")
+
+
+def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
+    data = measures.retrievals(captions, queries=[2, 29], k=3)
+    plots.retrievals(data, ax=ax)
+    frames = [p for p in ax.patches if p.get_label() != "query"]
+    flags = data["positive"].values.flatten().tolist()
+    assert [p.get_label() == "positive" for p in frames] == flags and len(ax.patches) == 8 and any(flags)
+    for frame, positive in zip(frames, flags, strict=True):
+        assert (frame.get_linestyle() in {"-", "solid"}, frame.get_linewidth() > 2) == (positive, positive)
+    texts = [each.get_text() for each in ax.texts]
+    assert f"{float(data['score'][0, 0]):.3f}" in texts and f"candidate\n{int(data['candidate'][1, 2])}" in texts
+    assert f"best positive: rank {float(data['best_rank'][0]):.0f}" in texts and "no positive" in texts
+
+
+def test_pictures_and_texts_are_drawn_in_their_cells(captions, ax):
+    data = measures.retrievals(captions, queries=[2], k=3)
+    long = "word " * 40
+    plots.retrievals(data, pictures=lambda side, row: np.full((4, 4, 3), row) if side == "query" else long, ax=ax)
+    assert [int(np.asarray(image.get_array()).max()) for image in ax.images] == [2]
+    assert tuple(ax.images[0].get_extent()) == (0, 1, -1, 0)
+    shown = [each.get_text().split("\n") for each in ax.texts if each.get_text().startswith("word")]
+    assert len(shown) == 3 and all(len(lines) <= 6 and max(map(len, lines)) <= 15 for lines in shown)
+    assert all(lines[-1].endswith("…") for lines in shown)
