@@ -435,7 +435,7 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     if shown < total:
         notes.append(f"the first {shown} of {total} candidates are listed")
     if attrs["left_out"]:
-        notes.append(f"{attrs['left_out']} candidates of the batch are neither, and take no part")
+        notes.append(f"neither positive nor negative, without any part: {attrs['left_out']} in the batch")
     if attrs["repeated"]:
         notes.append(
             f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has an image once for each caption drawn"
