@@ -232,3 +232,22 @@ def test_a_map_is_drawn_with_its_positives(embeddings):
     )
     assert ax.get_title() == "Triplet(margin=0.2), i2t" and ax.yaxis_inverted()
     plt.close(figure)
+
+
+def test_a_map_by_group_has_as_many_candidates_as_it_has(embeddings):
+    given = {"sample": "groups", "batch_size": 10, "seed": 2}
+    data = measures.weight_map(embeddings, "ntxent", **given)
+    ordered = measures.weight_map(embeddings, "ntxent", order="group", **given)
+    down = np.argsort(data["query_index"].values)
+    across = np.argsort(data["candidate_index"].values)  # groups ascend with the rows here
+    assert data["weight"].shape == (10, 30) and not np.array_equal(down, np.arange(10))
+    np.testing.assert_array_equal(ordered["weight"], data["weight"].values[down][:, across])
+    np.testing.assert_array_equal(ordered["candidate_index"], np.sort(data["candidate_index"].values))
+
+
+def test_where_no_query_has_any_push_there_is_no_effective_number():
+    rows = torch.eye(6, dtype=torch.float64)  # at temperature 0.001 the negatives have exp(-1000) of the softmax: 0
+    data = measures.temperature_curve(Embeddings(rows, rows), "ntxent", (0.001, 1), batch_size=6)
+    assert data["effective"].isnull().values.tolist() == [[True, False]] * 2
+    np.testing.assert_allclose(data["effective"].sel(value=1), 5)
+    np.testing.assert_array_equal(data["idle"], [[1, 0]] * 2)
