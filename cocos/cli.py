@@ -1,5 +1,6 @@
 """The command `cocos`: parse, call a measure, save, show. Heavy imports wait until a command runs."""
 
+import functools
 import json
 import os
 import signal
@@ -531,6 +532,79 @@ def landscape(
             results.save(found, out)
         _show(tables.landscape(found))
         _say(f"wrote {out}", quiet=quiet)
+
+
+@app.command()
+def query(
+    file: File,
+    row: Annotated[int, Option(help="Of the query, among the embeddings of the side that asks.")],
+    direction: Annotated[str | None, Option(help="Which side asks, like i2t. [the first one]")] = None,
+    loss: LossName = None,
+    param: Param = None,
+    eps: Eps = 0.01,
+    batch_size: BatchSize = "128",
+    sample: Drawn = None,
+    per_group: PerGroup = None,
+    same_group: Annotated[SameGroup, Option(help="Two captions of one image in a batch.")] = SameGroup.ignore,
+    seed: Seed = 0,
+    top: Annotated[int, Option(help="How many candidates to list.")] = 20,
+    dtype: Annotated[Dtype, Option(help="Of the computation.")] = Dtype.float64,
+    device: Device = "auto",
+    split: Split = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    out: Annotated[
+        Path | None, Option(help="Draw the shares here (.png, .pdf, .svg), or write the Dataset (.nc).")
+    ] = None,
+    quiet: Quiet = False,
+):
+    """List the candidates that make up the gradient of one query, in the first batch that has it."""
+    with _sentences():
+        parameters = _parameters(param or [])
+        from cocos import drawing, measures, plots, results, tables
+        from cocos.checkpoints._texts import texts
+
+        picture = out is not None and out.suffix != ".nc"
+        if picture:
+            drawing.drawable(out)
+        frozen, chosen, origin = _opened(file, loss, parameters, None if picture else out, data, model, trust)
+        with _progress(quiet) as progress:
+            found = measures.contributors(
+                frozen,
+                chosen,
+                eps,
+                row=row,
+                direction=direction,
+                top=top,
+                batch_size=_whole(batch_size),
+                sample=sample and sample.value,
+                per_group=per_group,
+                same_group=same_group.value,
+                seed=seed,
+                dtype=dtype.value,
+                split=split,
+                device=device,
+                progress=progress,
+            )
+        asked, labels = texts(frozen, found.attrs["direction"], split=split, data=data)
+        said = asked and asked(row)
+        if picture:
+            height = 1.6 + 0.26 * min(top, found.sizes["candidate"])
+            draw = functools.partial(plots.contributors, labels=labels, query=said)
+            drawing.draw(draw, found, out, size=(7.2, height))
+        elif out is not None:
+            results.save(found, out)
+        _say(f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}", quiet=quiet)
+        for note in (*frozen.notes, *filter(None, found.attrs["notes"].splitlines())):
+            _say(f"note: {note}", quiet=quiet)
+        if as_json:
+            _print(json.dumps(results.contributed(found, labels, said), allow_nan=False))
+        else:
+            _show(tables.contributors(found, labels, said))
+        if out is not None:
+            _say(f"wrote {out}", quiet=quiet)
 
 
 @app.command()

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -21,6 +22,8 @@ __all__ = [
     "DECOMPOSITION",
     "WEIGHTS",
     "about_weights",
+    "contributed",
+    "contributors",
     "count",
     "decomposed",
     "decomposition",
@@ -30,6 +33,7 @@ __all__ = [
     "evaluated",
     "heading",
     "landscape",
+    "lorenz",
     "open_dataset",
     "precision_recall",
     "provenance",
@@ -38,10 +42,12 @@ __all__ = [
     "score_distribution",
     "score_landscape",
     "summary",
+    "temperature_curve",
     "thresholds",
     "verdict",
     "verify",
     "weight_curve",
+    "weight_map",
     "with_metrics",
     "writable",
 ]
@@ -634,6 +640,139 @@ def retrievals(values: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
     for name, (long_name, units) in long_names.items():
         data[name].attrs.update(long_name=long_name, units=units)
     return data
+
+
+def lorenz(records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, attrs: dict) -> xr.Dataset:
+    """Label Lorenz curves, (direction, part), and the Gini coefficients that belong to them.
+
+    Args:
+        records: direction -> `push`, `low` and `high` (points,), and `gini_per_query` (queries of the run,).
+        place: parts of the negatives, (points,).
+        attrs: provenance.
+    """
+    width = max(len(one["gini_per_query"]) for one in records.values())
+    gini = np.full((len(records), width), np.nan)
+    for own, one in zip(gini, records.values(), strict=True):
+        own[: len(one["gini_per_query"])] = one["gini_per_query"].numpy()
+    queries = np.array([len(one["gini_per_query"]) for one in records.values()])
+    curves = {name: [one[name].numpy() for one in records.values()] for name in ("push", "low", "high")}
+    data = xr.Dataset(
+        {name: (("direction", "part"), np.stack(values)) for name, values in curves.items()}
+        | {
+            "gini": ("direction", np.nanmean(gini, axis=1)),
+            "gini_per_query": (("direction", "query"), gini),
+            "idle": ("direction", 1 - np.isfinite(gini).sum(axis=1) / queries),
+        },
+        coords={"direction": list(records), "part": place.numpy()},
+        attrs=attrs,
+    )
+    long_names = {
+        "push": ("part of the push that they hold, mean over the queries with any", "1"),
+        "low": ("the same, 5 % of the queries", "1"),
+        "high": ("the same, 95 % of the queries", "1"),
+        "gini": ("Gini coefficient of the push, mean over the queries with any", "1"),
+        "gini_per_query": ("Gini coefficient of the push of a query", "1"),
+        "idle": ("queries without any push", "1"),
+        "part": ("part of the negatives of a query, the lightest first", "1"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def temperature_curve(directions: list[str], values, found: dict, attrs: dict) -> xr.Dataset:
+    """Label what other values of a parameter give, (direction, value)."""
+    data = xr.Dataset(
+        {name: (("direction", "value"), numbers) for name, numbers in found.items()},
+        coords={"direction": directions, "value": values},
+        attrs=attrs,
+    )
+    long_names = {
+        "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+        "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
+        "idle": ("queries without any contributing negative", "1"),
+        "value": (attrs["parameter"], {"temperature": "score", "scale": "1 / score"}[attrs["parameter"]]),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def weight_map(
+    cells: dict[str, torch.Tensor], rows: dict[str, tuple[torch.Tensor, torch.Tensor]], attrs: dict
+) -> xr.Dataset:
+    """Label the weights of one batch, (query, candidate).
+
+    Args:
+        cells: `weight`, `share`, `positive` and `negative`, (queries, candidates).
+        rows: `query` and `candidate` -> rows of the embeddings, and their groups.
+        attrs: provenance.
+    """
+    data = xr.Dataset(
+        {name: (("query", "candidate"), values.cpu().numpy()) for name, values in cells.items()},
+        coords={name: np.arange(len(index)) for name, (index, _) in rows.items()},
+        attrs=attrs,
+    )
+    data["weight"].attrs.update(long_name="weight: below 0 pulls, above 0 pushes", units="weight")
+    data["share"].attrs.update(long_name="share of one weight's natural size", units="share")
+    for name in ("positive", "negative"):
+        data[name].attrs["long_name"] = f"pairs that are {name}"
+    for name, (index, group) in rows.items():
+        data[f"{name}_index"], data[f"{name}_group"] = (name, index.cpu().numpy()), (name, group.cpu().numpy())
+        data[f"{name}_index"].attrs.update(long_name=f"row of the {name} in the embeddings", units="1")
+        data[f"{name}_group"].attrs.update(long_name=f"group of the {name}", units="1")
+        data[name].attrs["long_name"] = f"place of the {name}"
+    return data
+
+
+def contributors(found: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
+    """Label the candidates of one query, (candidate,); the totals are in the attributes."""
+    data = xr.Dataset({name: ("candidate", values.cpu().numpy()) for name, values in found.items()}, attrs=attrs)
+    data = data.assign_coords(candidate=np.arange(1, data.sizes["candidate"] + 1))
+    long_names = {
+        "candidate": ("place by share", "1"),
+        "candidate_index": ("row of the candidate in the embeddings", "1"),
+        "group": ("group of the candidate", "1"),
+        "score": ("score", "score"),
+        "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
+        "share": ("share of one weight's natural size", "share"),
+        "part": ("part of the push, or of the pull", "1"),
+        "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
+        "positive": ("is a positive", "1"),
+        "contributes": ("is a negative whose share is above eps", "1"),
+    }
+    for name, (long_name, units) in long_names.items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
+
+
+def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
+    """The candidates of one query as the JSON document of `cocos query --json`.
+
+    Args:
+        data: of `cocos.measures.contributors`.
+        labels: row of a candidate -> its text.
+        query: text of the query.
+    """
+    attrs, listed = data.attrs, []
+    for place in range(data.sizes["candidate"]):
+        entry = {name: data[name].values[place].item() for name in data.data_vars}
+        entry = {"row": entry.pop("candidate_index")} | entry
+        listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
+    return {
+        "cocos": attrs["cocos"],
+        "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
+        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "gradient": attrs["gradient"],
+        "eps": float(attrs["eps"]),
+        "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
+        | ({"text": query} if query is not None else {}),
+        **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
+        **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
+        "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
+        | {name: int(attrs[name]) for name in ("positives", "negatives", "left_out", "repeated", "contributing")},
+        "candidates": listed,
+    }
 
 
 def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: dict) -> xr.Dataset:

@@ -1,6 +1,7 @@
 """Counts as tables: aligned text, and the LaTeX columns of the published Tables 3 to 5."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cocos import results
 __all__ = [
     "Table",
     "contents",
+    "contributors",
     "count",
     "decomposition",
     "evaluate",
@@ -412,6 +414,63 @@ def thresholds(data: xr.Dataset) -> Table:
     if missing := data.attrs.get("not_reached"):
         notes.append(f"no cut-off has a precision of {missing} over all pairs")
     return Table(columns, tuple(rows), (data.attrs["title"],), tuple(notes))
+
+
+def _label(text: str, most: int = 44) -> str:
+    """Text on one line that leaves room for numbers beside it."""
+    text = _text(" ".join(text.split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:
+    """The candidates of one query: a row for each, the largest share first; the totals are those of all.
+
+    Args:
+        data: of `cocos.measures.contributors`.
+        labels: row of a candidate -> its text.
+        query: text of the query.
+    """
+    attrs, rows = data.attrs, []
+    for place in range(data.sizes["candidate"]):
+        one = {name: data[name].values[place].item() for name in data.data_vars}
+        name = str(one["candidate_index"])
+        side = "pull" if one["weight"] < 0 else "push" if one["weight"] > 0 else ""
+        rows.append((
+            f"{name}  {_label(labels(one['candidate_index']))}" if labels else name,
+            "positive" if one["positive"] else "negative",
+            str(one["group"]),
+            f"{one['score']:.4f}",
+            f"{one['weight']:.3g}",
+            f"{one['share']:.4f}",
+            f"{100 * one['part']:.1f} % {side}" if side else "0",
+            f"{100 * one['held']:.1f} %" if side else "",
+            "yes" if one["contributes"] else "" if one["positive"] else "no",
+        ))
+    total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
+    which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
+    head = [
+        which if query is None else f"{which}: {_label(query, 80)}",
+        f"{attrs['loss_repr']}, share above eps = {attrs['eps']:g}",
+        f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
+        f"seed {attrs['seed']}; {attrs['dtype']} on {attrs['device']}",
+    ]
+    if about := results.about_weights(attrs):
+        head.append(about)
+    notes = [
+        f"of {attrs['negatives']} negatives {attrs['contributing']} contribute; their push is spread as "
+        f"if over {attrs['effective']:.1f}; positives: {attrs['positives']}; push {attrs['push']:.4g}, "
+        f"pull {attrs['pull']:.4g}"
+    ]
+    if shown < total:
+        notes.append(f"the first {shown} of {total} candidates are listed")
+    if attrs["left_out"]:
+        notes.append(f"neither positive nor negative, without any part: {attrs['left_out']} in the batch")
+    if attrs["repeated"]:
+        notes.append(
+            f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has an image once for each caption drawn"
+        )
+    columns = ("candidate", "", "group", "score", "weight", "share", "of", "cumulative", "above eps")
+    return Table(columns, tuple(rows), tuple(head), tuple(notes))
 
 
 def verify(found: list[xr.Dataset]) -> Table:

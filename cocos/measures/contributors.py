@@ -1,0 +1,176 @@
+"""Which candidates make up the gradient of one query?"""
+
+from dataclasses import replace
+from numbers import Integral, Real
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, results, statistics
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+from cocos.measures._weighing import Progress, Run, prepare
+
+__all__ = ["contributors"]
+
+
+def _drawn(run: Run, row: int, direction: str) -> tuple[int, Batch]:
+    """The first batch that has the query, seen from its side, and which one it is.
+
+    Raises:
+        InputError: no batch has it.
+    """
+    second = direction != run.sides[0][0]
+    for number, batch in enumerate(run.plan.batches):
+        seen = batch.flip() if second else batch
+        if bool((seen.query_index == row).any()):
+            return number, seen
+    raise InputError(
+        f"row: {row} of {direction} is in none of the {len(run.plan.batches)} batches; batch size all has every query "
+        "that has a positive"
+    )
+
+
+def _first(batch: Batch, row: int, *, both: bool) -> Batch:
+    """The same batch with the query in front, so that the first block of its scores has it."""
+    place = int((batch.query_index == row).nonzero()[0, 0])
+    order = torch.arange(len(batch.query_index), device=batch.query_index.device)
+    order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
+    candidate = batch.candidate_index[order] if both else batch.candidate_index
+    return replace(batch, query_index=batch.query_index[order], candidate_index=candidate)
+
+
+def _order(share: Tensor, score: Tensor, index: Tensor) -> Tensor:
+    """Places by falling share; equal ones by falling score, then by row."""
+    order = index.argsort(stable=True)
+    order = order[score[order].argsort(descending=True, stable=True)]
+    return order[share[order].argsort(descending=True, stable=True)]
+
+
+def contributors(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    eps: float = 0.01,
+    *,
+    row: int = 0,
+    direction: str | None = None,
+    top: int | None = None,
+    batch_size: int | str = 128,
+    sample: str | None = None,
+    per_group: int | None = None,
+    same_group: str = "ignore",
+    seed: int = 0,
+    dtype: str = "float64",
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """List the candidates of one query by their share of its gradient, in the first batch of a seed that has it.
+
+    A query that is drawn twice in that batch, with two of its positives, is looked at where it stands first.
+
+    Args:
+        embeddings: as in `count`, like all options that are not named here.
+        loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
+        eps: smallest share that contributes.
+        row: of the query, in the embeddings of the side that asks.
+        direction: which side asks; None: the first one.
+        top: list only the first of them; None: all. Totals are those of all.
+        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
+        sample: `pairs` or `groups`.
+        per_group: candidates of a query, or samples of a class, in a batch of groups.
+        same_group: `ignore` or `negative`.
+        seed: of the batches.
+        dtype: of the computation.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`); gives a function of (done, in all).
+
+    Returns:
+        Each (candidate,), from the largest share to the smallest: `candidate_index`, its row; `group`; `score`;
+        `weight`, signed; `share`, |weight| / unit; `part`, what it holds of the push or, below zero, of the pull, and
+        `held`, what it and those before it hold of the same; `positive`; `contributes`, a negative above eps.
+        Totals are in the attributes: `push`, `pull`, `positives`, `negatives`, `contributing`, `effective`;
+        `left_out`, candidates of the batch that are neither; and `repeated`, how often one stands in the list again.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
+    """
+    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
+        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
+    if top is not None and (not isinstance(top, Integral) or top < 1):
+        raise InputError(f"top: {top!r}, expected a whole number of at least 1")
+    if not isinstance(row, Integral):
+        raise InputError(f"row: {row!r}, expected a whole number")
+    run = prepare(
+        embeddings,
+        loss,
+        batch_size=batch_size,
+        batch_count=None,
+        sample=sample,
+        per_group=per_group,
+        same_group=same_group,
+        seed=seed,
+        dtype=dtype,
+        split=split,
+        device=device,
+        progress=progress,
+    )
+    sides = {name: side for name, side, _ in run.sides}
+    direction = run.sides[0][0] if direction is None else direction
+    if direction not in sides:
+        raise InputError(nearest("direction", direction, sides))
+    side = sides[direction]
+    if not 0 <= row < len(side.query):
+        raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
+    number, batch = _drawn(run, row, direction)
+    batch = _first(batch, row, both=batch.paired or side.shared)
+    pairs, weights, unit = next(run.blocks(side, batch, whole=False))
+    share, index = weights.abs() / unit, batch.candidate_index
+    sums = {"push": statistics.push(weights)[0], "pull": statistics.pull(weights)[0]}
+    total = torch.where(weights[0] < 0, sums["pull"], sums["push"])
+    part = torch.where(weights[0] != 0, weights[0].abs() / torch.where(total > 0, total, 1), 0)
+    there = (pairs.positive | pairs.negative)[0].nonzero().flatten()
+    order = there[_order(share[0, there], pairs.scores[0, there], index[there])]
+    pulls = weights[0, order] < 0
+    held = torch.where(pulls, (part[order] * pulls).cumsum(0), (part[order] * ~pulls).cumsum(0))
+    found = {
+        "candidate_index": index[order],
+        "group": side.candidate_group[index[order]],
+        "score": pairs.scores[0, order],
+        "weight": weights[0, order],
+        "share": share[0, order],
+        "part": part[order],
+        "held": held,
+        "positive": pairs.positive[0, order],
+        "contributes": (share[0, order] > eps) & pairs.negative[0, order],
+    }
+    attrs = results.provenance(
+        run.loss,
+        title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
+        row=int(row),
+        group=int(side.query_group[row]),
+        direction=direction,
+        eps=eps,
+        **{name: float(value) for name, value in sums.items()},
+        positives=int(pairs.positive[0].sum()),
+        negatives=int(pairs.negative[0].sum()),
+        left_out=len(index) - len(order),
+        repeated=len(order) - len(index[order].unique()),
+        contributing=int(statistics.contributing(share, pairs, eps)[0]),
+        effective=float(statistics.effective(statistics.spread(weights, pairs))[0]),
+        batch=number,
+        batches=len(run.plan.batches),
+        batch_size=run.plan.batch_size,
+        sample=run.plan.sample,
+        same_group=run.same_group,
+        seed=seed,
+        dtype=dtype,
+        device=run.embeddings.query.device.type,
+        notes="\n".join(run.notes),
+        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
+    )
+    return results.contributors({name: values[:top] for name, values in found.items()}, attrs)

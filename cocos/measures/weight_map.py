@@ -1,0 +1,119 @@
+"""Who weighs on whom in one batch?"""
+
+from numbers import Real
+
+import torch
+import xarray as xr
+
+from cocos import losses, results
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+from cocos.measures._weighing import Progress, prepare
+
+__all__ = ["weight_map"]
+
+ORDERS = ("batch", "group")
+MOST = 2**22  # cells that a picture is made of
+
+
+def weight_map(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    eps: float = 0.01,
+    *,
+    direction: str | None = None,
+    order: str = "batch",
+    batch_size: int | str = 48,
+    sample: str | None = None,
+    per_group: int | None = None,
+    same_group: str = "ignore",
+    seed: int = 0,
+    dtype: str = "float64",
+    split: str = "train",
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> xr.Dataset:
+    """All weights of one batch, the first one that a seed draws.
+
+    Args:
+        embeddings: as in `count`, like all options that are not named here.
+        loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
+        eps: smallest share that contributes.
+        direction: which side asks; None: the first one.
+        order: of queries and candidates: `batch`, as they were drawn, or `group`, by their groups.
+        batch_size: pairs, queries or samples in the batch; `all` for the whole set.
+        sample: `pairs` or `groups`.
+        per_group: candidates of a query, or samples of a class, in a batch of groups.
+        same_group: `ignore` or `negative`.
+        seed: of the batch.
+        dtype: of the computation.
+        split: of the checkpoint's data.
+        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
+        progress: called with what is done (`encoding`); gives a function of (done, in all).
+
+    Returns:
+        Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Rows
+        of the embeddings: `query_index` and `candidate_index`; their groups: `query_group` and `candidate_group`.
+
+    Raises:
+        InputError: an option or an embedding that cannot be used, a direction that is not there, or a batch that is too
+            large for a picture.
+    """
+    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
+        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
+    if order not in ORDERS:
+        raise InputError(nearest("order", str(order), ORDERS))
+    run = prepare(
+        embeddings,
+        loss,
+        batch_size=batch_size,
+        batch_count=1,
+        sample=sample,
+        per_group=per_group,
+        same_group=same_group,
+        seed=seed,
+        dtype=dtype,
+        split=split,
+        device=device,
+        progress=progress,
+    )
+    sides = {name: (side, second) for name, side, second in run.sides}
+    direction = run.sides[0][0] if direction is None else direction
+    if direction not in sides:
+        raise InputError(nearest("direction", direction, sides))
+    (side, second), (batch,) = sides[direction], run.plan.batches
+    batch = batch.flip() if second else batch
+    size = (len(batch.query_index), len(batch.candidate_index))
+    if size[0] * size[1] > MOST:
+        raise InputError(f"batch size: {size[0]} x {size[1]} cells, expected at most {MOST:,}; take a smaller batch")
+    blocks = list(run.blocks(side, batch, whole=False))
+    weight = torch.cat([weights for _, weights, _ in blocks])
+    cells = {
+        "weight": weight,
+        "share": torch.cat([(weights.abs() / unit).expand_as(weights) for _, weights, unit in blocks]),
+        "positive": torch.cat([pairs.positive for pairs, _, _ in blocks]),
+        "negative": torch.cat([pairs.negative for pairs, _, _ in blocks]),
+    }
+    rows = {"query": (batch.query_index, side.query_group), "candidate": (batch.candidate_index, side.candidate_group)}
+    rows = {name: (index, group[index]) for name, (index, group) in rows.items()}
+    if order == "group":
+        places = [group.argsort(stable=True) for _, group in rows.values()]
+        cells = {name: values[places[0]][:, places[1]] for name, values in cells.items()}
+        rows = {name: (index[p], group[p]) for (name, (index, group)), p in zip(rows.items(), places, strict=True)}
+    attrs = results.provenance(
+        run.loss,
+        title=f"Weights of one batch, {losses.name_of(run.loss)}",
+        direction=direction,
+        order=order,
+        eps=eps,
+        batch_size=run.plan.batch_size,
+        sample=run.plan.sample,
+        same_group=run.same_group,
+        seed=seed,
+        dtype=dtype,
+        device=run.embeddings.query.device.type,
+        notes="\n".join(run.notes),
+        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
+    )
+    return results.weight_map(cells, rows, attrs)

@@ -1,0 +1,273 @@
+"""The candidates of one query: against slow loops, in a table, in a picture, and from the command line."""
+
+import json
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from matplotlib.offsetbox import AnnotationBbox
+from typer.testing import CliRunner
+
+from cocos import Embeddings, InputError, demo, losses, measures, plots, results, scores, tables, weights
+from cocos.batches import plan
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints._texts import texts
+from cocos.cli import app
+from cocos.data import emoji_captions
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def planted(images=30, captions=3, width=8, noise=0.7):
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(images, width, generator=generator, dtype=torch.float64)
+    group = torch.arange(images).repeat_interleave(captions)
+    caption = image[group] + noise * torch.randn(len(group), width, generator=generator, dtype=torch.float64)
+    return Embeddings(image, caption, torch.arange(images), group)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return planted()
+
+
+@pytest.fixture
+def file(embeddings, tmp_path):
+    names = ("query", "candidate", "query_group", "candidate_group")
+    np.savez(tmp_path / "rows.npz", **{name: getattr(embeddings, name).numpy() for name in names})
+    return tmp_path / "rows.npz"
+
+
+def slow(embeddings, loss, row, direction, eps, **options):
+    """Candidates of a query as plain numbers, by autograd, and the number of its batch."""
+    options = {"sample": loss.sample} | options
+    for number, batch in enumerate(plan(embeddings, **options).batches):
+        first = direction == embeddings.directions[0]
+        side, seen = (embeddings, batch) if first else (embeddings.flip(), batch.flip())
+        if row not in seen.query_index.tolist():
+            continue
+        q = seen.query_index.tolist().index(row)
+        pairs = scores.pairs(side, seen, metric=loss.metric)
+        weight, unit = weights.autograd(loss, pairs), loss.unit(pairs).expand_as(pairs.scores)
+        found = []
+        for c, candidate in enumerate(seen.candidate_index.tolist()):
+            if pairs.positive[q, c] or pairs.negative[q, c]:
+                w, positive = weight[q, c].item(), pairs.positive[q, c].item()
+                share = abs(w) / unit[q, c].item()
+                group = side.candidate_group[candidate].item()
+                found.append((
+                    candidate,
+                    group,
+                    pairs.scores[q, c].item(),
+                    w,
+                    share,
+                    positive,
+                    share > eps and not positive,
+                ))
+        return number, sorted(found, key=lambda one: -one[4]), len(seen.candidate_index) - len(found)
+    return None
+
+
+@pytest.mark.parametrize("direction", ["i2t", "t2i"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ntxent", {"batch_size": 16}),
+        ("ntxent", {"batch_size": "all"}),
+        ("triplet", {"batch_size": 40, "seed": 3}),
+        ("ce_softmax", {"batch_size": 16}),  # couples the batch
+        ("supcon", {"batch_size": 10, "sample": "groups"}),
+        ("circle", {"batch_size": "all", "sample": "groups"}),
+    ],
+)
+def test_the_contributors_of_a_query_are_what_a_loop_finds(embeddings, name, options, direction):
+    loss = losses.load(name)
+    for row in (0, 7, 29):
+        data = measures.contributors(embeddings, name, 0.02, row=row, direction=direction, **options)
+        batch, expected, left_out = slow(embeddings, loss, row, direction, 0.02, **options)
+        assert data.attrs["batch"] == batch and data.attrs["left_out"] == left_out
+        assert data.attrs["positives"] == sum(one[5] for one in expected)
+        assert data.attrs["negatives"] == sum(not one[5] for one in expected)
+        assert data.attrs["contributing"] == sum(one[6] for one in expected)
+        push, pull = (sum(max(0, sign * one[3]) for one in expected) for sign in (1, -1))
+        assert data.attrs["push"] == pytest.approx(push) and data.attrs["pull"] == pytest.approx(pull)
+        heavy = [abs(one[3]) for one in expected if not one[5] and one[3] != 0]
+        number = np.exp(-sum(w / sum(heavy) * np.log(w / sum(heavy)) for w in heavy)) if heavy else 0
+        assert data.attrs["effective"] == pytest.approx(number, abs=1e-9)
+        np.testing.assert_allclose(data["share"], [one[4] for one in expected], atol=1e-12)
+        assert data.attrs["repeated"] == len(expected) - len({one[0] for one in expected})
+        there = {(one[0], one[5]): one for one in expected}
+        held = {1: 0.0, -1: 0.0}
+        for place in range(data.sizes["candidate"]):
+            one = {key: data[key].values[place].item() for key in data.data_vars}
+            _, group, score, weight, share, _, above = there[one["candidate_index"], one["positive"]]
+            assert one["group"] == group and one["contributes"] == above
+            found = [one[key] for key in ("score", "weight", "share")]
+            np.testing.assert_allclose(found, [score, weight, share], atol=1e-12)
+            if abs(weight) < 1e-12:
+                continue
+            sign = 1 if weight > 0 else -1
+            held[sign] += abs(weight) / (push if sign > 0 else pull)
+            assert one["part"] == pytest.approx(abs(weight) / (push if sign > 0 else pull))
+            assert one["held"] == pytest.approx(held[sign])
+
+
+def test_samples_of_a_class_ask_for_each_other_and_never_for_themselves():
+    generator = torch.Generator().manual_seed(0)
+    rows, labels = torch.randn(24, 5, generator=generator, dtype=torch.float64), torch.arange(24) % 4
+    labelled = Embeddings.labelled(rows, labels)
+    data = measures.contributors(labelled, "supcon", row=5, batch_size=24)
+    assert 5 not in data["candidate_index"] and data.attrs["left_out"] == 1
+    assert data.attrs["positives"] == 5 and data.attrs["negatives"] == 18
+    expected = slow(labelled, losses.load("supcon"), 5, "s2s", 0.01, batch_size=24)[1]
+    np.testing.assert_allclose(data["weight"], [one[3] for one in expected], atol=1e-12)
+
+
+def test_the_top_leaves_the_totals_alone(embeddings):
+    whole = measures.contributors(embeddings, "ntxent", row=4, batch_size=20)
+    top = measures.contributors(embeddings, "ntxent", row=4, batch_size=20, top=3)
+    xr.testing.assert_identical(top, whole.isel(candidate=slice(3)))
+    assert whole["candidate"].values[0] == 1 and whole.sizes["candidate"] == 20 - whole.attrs["left_out"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"row": 30}, "row: 30, expected one of the queries of i2t, 0 to 29"),
+        ({"row": -1}, "row: -1, expected one of the queries"),
+        ({"row": 90, "direction": "t2i"}, "row: 90, expected one of the queries of t2i, 0 to 89"),
+        ({"row": 1.5}, "row: 1.5, expected a whole number"),
+        ({"direction": "t2t"}, "unknown direction 't2t': did you mean 't2i'"),
+        ({"top": 0}, "top: 0, expected a whole number of at least 1"),
+        ({"eps": float("nan")}, "eps: nan, expected a share"),
+        ({"batch_size": 1}, "batch size: 1, expected at least 2"),
+    ],
+)
+def test_what_has_no_contributors(embeddings, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.contributors(embeddings, "ntxent", **options)
+
+
+def test_a_row_that_is_in_no_batch_is_named():
+    made = planted(images=4, captions=1)
+    lonely = Embeddings(made.query, torch.cat([made.candidate, made.candidate[:1]]), torch.arange(4), torch.arange(5))
+    with pytest.raises(InputError, match="row: 4 of t2i is in none of the 1 batches"):
+        measures.contributors(lonely, "ntxent", row=4, direction="t2i")
+
+
+def test_the_contributors_are_drawn(embeddings):
+    data = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=8)
+    figure, ax = plt.subplots()
+    labels = "row {} costs $5".format
+    assert plots.contributors(data, labels=labels, pictures=lambda row: np.full((4, 4), row), query="x", ax=ax) is ax
+    figure.canvas.draw()
+    bars = sorted(ax.patches, key=lambda bar: bar.get_y())
+    np.testing.assert_allclose([bar.get_width() for bar in bars], data["share"])
+    np.testing.assert_array_equal([bool(bar.get_hatch()) for bar in bars], data["positive"])
+    said = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert said == [rf"row {row} costs \$5" for row in data["candidate_index"].values]
+    boxes = [artist for artist in ax.get_children() if isinstance(artist, AnnotationBbox)]
+    assert [box.offsetbox.get_data()[0, 0] for box in boxes] == data["candidate_index"].values.tolist()
+    assert ax.lines[0].get_xdata()[0] == 0.01 and "8 of 29 candidates" in ax.get_xlabel()
+    assert ax.get_title().splitlines()[1] == 'row 4 of i2t: "x"' and ax.get_ylim()[0] > ax.get_ylim()[1]
+    plt.close(figure)
+    figure, ax = plt.subplots()
+    plots.contributors(measures.contributors(embeddings, "ntxent", row=4, batch_size="all"), ax=ax)
+    assert len(ax.patches) == 40 and ax.get_yticklabels()[0].get_text().startswith("row ")
+    plt.close(figure)
+
+
+def test_the_table_says_what_the_dataset_says(embeddings):
+    data = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=5)
+    table = tables.contributors(
+        data, "caption {} \x1b[1m\nof a very long kind that has no end in sight".format, "asked"
+    )
+    assert len(table.rows) == 5 and table.head[0] == "row 4 of i2t, group 4: asked"
+    for place, cells in enumerate(table.rows):
+        one = {key: data[key].values[place].item() for key in data.data_vars}
+        side = "pull" if one["weight"] < 0 else "push"
+        assert cells[0].startswith(f"{one['candidate_index']}  caption {one['candidate_index']} ?[1m of a")
+        assert cells[0].endswith("…")
+        assert cells[1:3] == ("positive" if one["positive"] else "negative", str(one["group"]))
+        assert cells[3:6] == (f"{one['score']:.4f}", f"{one['weight']:.3g}", f"{one['share']:.4f}")
+        assert cells[6:8] == (f"{100 * one['part']:.1f} % {side}", f"{100 * one['held']:.1f} %")
+        assert cells[8] == ("" if one["positive"] else "yes" if one["share"] > 0.01 else "no")
+    about = data.attrs
+    assert f"of {about['negatives']} negatives {about['contributing']} contribute" in table.notes[0]
+    assert table.notes[1] == f"the first 5 of {about['negatives'] + 1} candidates are listed"
+    assert (
+        about["left_out"] == 1 and table.notes[2] == "neither positive nor negative, without any part: 1 in the batch"
+    )
+    whole = tables.contributors(measures.contributors(embeddings, "triplet", row=4, direction="t2i", batch_size="all"))
+    assert len(whole.rows) == 88 and not any("are listed" in note for note in whole.notes)
+    assert whole.rows[-1][6:8] == ("0", "")
+    assert any("repeat a candidate" in note for note in whole.notes)
+
+
+def test_the_command_lists_one_query(file, tmp_path, embeddings):
+    done = call("query", file, "--row", 4, "--loss", "triplet", "-p", "margin=0.4", "--batch-size", 30, "--top", 3)
+    data = measures.contributors(embeddings, losses.load("triplet", {"margin": 0.4}), row=4, batch_size=30, top=3)
+    assert done.exit_code == 0 and done.stdout.strip() == tables.plain(tables.contributors(data)).strip()
+    found = call("query", file, "--row", 80, "--direction", "t2i", "--json", "-q", "--batch-size", "all", "--eps", 0.1)
+    document = json.loads(found.stdout)
+    assert found.exit_code == 0 and not found.stderr and len(document["candidates"]) == 20
+    data = measures.contributors(embeddings, "ntxent", 0.1, row=80, direction="t2i", batch_size="all", top=20)
+    ours = results.contributed(data)
+    assert document["candidates"] == ours["candidates"] and document["totals"] == ours["totals"]
+    assert document["query"] == {"row": 80, "group": 26, "direction": "t2i"} and document["eps"] == 0.1
+    assert document["candidates"][0]["row"] == data["candidate_index"].values[0]
+    out = tmp_path / "one.nc"
+    assert call("query", file, "--row", 4, "--out", out).exit_code == 0
+    assert xr.load_dataset(out).attrs["row"] == 4
+    picture = tmp_path / "one.png"
+    assert call("query", file, "--row", 4, "--out", picture).exit_code == 0 and picture.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_command_knows_the_captions_of_the_data():
+    path, items = demo.checkpoint().path, emoji_captions.load("test")
+    done = call(
+        "query", path, "--split", "test", "--row", 12, "--json", "--top", 6, "--batch-size", 64, "--device", "cpu"
+    )
+    document = json.loads(done.stdout)
+    assert done.exit_code == 0 and document["query"]["text"] == f"image of: {items.captions[60]}"
+    for one in document["candidates"]:
+        assert one["text"] == items.captions[one["row"]] and one["group"] == one["row"] // 5
+    done = call("query", path, "--split", "test", "--row", 61, "--direction", "t2i", "--top", 4, "--device", "cpu")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 0 and lines[0] == f"row 61 of t2i, group 12: {items.captions[61]}"
+    assert any(line.startswith(f"12  image of: {items.captions[60]}") and "positive" in line for line in lines)
+
+
+def test_texts_of_precomputed_features_and_of_embeddings(tmp_path):
+    np.save(tmp_path / "dev_ims.npy", np.ones((2, 3), dtype=np.float32))
+    (tmp_path / "dev_caps.txt").write_text("a\nb\nc\nd\n")
+    made = Checkpoint(tmp_path, "", "vsrn", {"data": {"folder": str(tmp_path)}}, lambda *_: None)
+    image, caption = texts(made, "i2t", split="dev")
+    assert (image(1), caption(1)) == ("image of: c", "b")
+    assert [each(1) for each in texts(made, "t2i", split="dev")] == ["b", "image of: c"]
+    assert texts(Checkpoint(tmp_path, "", "embeddings", {}, lambda *_: None), "i2t") == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--row", 30), "row: 30, expected one of the queries of i2t, 0 to 29"),
+        (("--row", 1, "--direction", "x2y"), "unknown direction 'x2y': there is i2t, t2i"),
+        (("--row", 1, "--batch-size", 1), "batch size: 1, expected at least 2"),
+        (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected a whole number, or all"),
+        (("--row", 1, "--top", 0), "top: 0"),
+        (("--row", 1, "--out", "a.bmp"), "suffix '.bmp'"),
+        (("--row", 1, "--loss", "ntxentt"), "did you mean 'ntxent'"),
+    ],
+)
+def test_bad_commands_get_a_sentence(file, arguments, sentence):
+    done = call("query", file, *arguments)
+    assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1 and not done.stdout

@@ -1,0 +1,253 @@
+"""Lorenz curves, other temperatures, and the weights of one batch: against slow loops, and what is drawn of them."""
+
+import importlib
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from cocos import Embeddings, InputError, losses, measures, plots, scores, weights
+from cocos.batches import plan
+
+
+def planted(images=30, captions=3, width=8, noise=0.7):
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(images, width, generator=generator, dtype=torch.float64)
+    group = torch.arange(images).repeat_interleave(captions)
+    caption = image[group] + noise * torch.randn(len(group), width, generator=generator, dtype=torch.float64)
+    return Embeddings(image, caption, torch.arange(images), group)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return planted()
+
+
+def weighed(embeddings, loss, direction, **options):
+    """Every query of a run as (weights of its negatives, unit, negatives): plain numbers, by autograd."""
+    for batch in plan(embeddings, **options).batches:
+        side, seen = (embeddings, batch) if direction == "i2t" else (embeddings.flip(), batch.flip())
+        pairs = scores.pairs(side, seen)
+        unit = loss.unit(pairs).expand_as(pairs.scores)
+        for q, row in enumerate(weights.autograd(loss, pairs).tolist()):
+            yield [(abs(w), float(unit[q, c])) for c, w in enumerate(row) if pairs.negative[q, c]]
+
+
+@pytest.mark.parametrize("name", ["ntxent", "triplet"])
+def test_a_lorenz_curve_is_what_a_loop_over_sorted_weights_finds(embeddings, name):
+    data = measures.lorenz(embeddings, name, points=13, batch_size=24, seed=2)
+    sizes = set()
+    for direction in ("i2t", "t2i"):
+        curves, ginis, idle = [], [], 0
+        for row in weighed(embeddings, losses.load(name), direction, batch_size=24, seed=2):
+            x = sorted(w for w, _ in row)
+            n, total = len(x), sum(x)
+            sizes.add(n)
+            if total == 0:
+                idle += 1
+                continue
+            held = [sum(x[:k]) / total for k in range(n + 1)]
+            curves.append(np.interp(data["part"].values, np.arange(n + 1) / n, held))
+            ginis.append(sum(abs(a - b) for a in x for b in x) / (2 * n * total))  # half the mean difference, / mean
+        one = data.sel(direction=direction)
+        np.testing.assert_allclose(one["push"], np.mean(curves, axis=0), atol=1e-12)
+        np.testing.assert_allclose(one["low"], np.quantile(curves, 0.05, axis=0), atol=1e-12)
+        np.testing.assert_allclose(one["high"], np.quantile(curves, 0.95, axis=0), atol=1e-12)
+        found = one["gini_per_query"].values
+        np.testing.assert_allclose(found[np.isfinite(found)], ginis, atol=1e-12)
+        assert float(one["gini"]) == pytest.approx(np.mean(ginis))
+        assert float(one["idle"]) == pytest.approx(idle / (idle + len(ginis)))
+        assert (idle > 0) == (name == "triplet")
+    assert len(sizes) > 1  # captions of one image in a batch are left out of some queries
+
+
+def test_a_push_that_all_share_is_the_diagonal_and_that_of_one_has_the_largest_coefficient():
+    rows = torch.eye(9, dtype=torch.float64)  # every negative has the score 0
+    data = measures.lorenz(Embeddings(rows, rows), "ntxent", batch_size="all", points=8)
+    np.testing.assert_allclose(data["push"], np.stack([data["part"]] * 2), atol=1e-12)
+    np.testing.assert_allclose(data["gini"], 0, atol=1e-12)
+    with pytest.raises(InputError, match="Triplet.*no query of i2t has any push"):
+        measures.lorenz(Embeddings(rows, rows), "triplet", batch_size="all")
+    data = measures.lorenz(planted(captions=1, noise=3), "triplet_sh", batch_size=30)
+    assert data.attrs["batches"] == 1
+    np.testing.assert_allclose(data["gini"], 1 - 1 / 29)
+    with pytest.raises(InputError, match="points: 1, expected a whole number from 2"):
+        measures.lorenz(planted(), points=1)
+
+
+def test_lorenz_curves_are_drawn_over_each_other(embeddings):
+    first, second = (measures.lorenz(embeddings, name, batch_size=24, points=9) for name in ("ntxent", "triplet"))
+    figure, ax = plt.subplots()
+    assert plots.lorenz(first, label="one", ax=ax) is ax
+    plots.lorenz(second, label="two", band=False, ax=ax)
+    lines = {line.get_label(): line for line in ax.lines}
+    gini = {name: float(first["gini"].sel(direction=name)) for name in ("i2t", "t2i")}
+    assert len(ax.lines) == 5 and {"all alike", f"one i2t, Gini {gini['i2t']:.3f}"} <= set(lines)
+    line = lines[f"one t2i, Gini {gini['t2i']:.3f}"]
+    np.testing.assert_allclose(line.get_xydata()[:, 1], first["push"].sel(direction="t2i"))
+    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 5
+    assert len(ax.collections) == 2
+    edge = ax.collections[0].get_paths()[0].vertices
+    for name in ("low", "high"):
+        for point in zip(first["part"].values, first[name].sel(direction="i2t").values, strict=True):
+            assert np.abs(edge - point).sum(axis=1).min() < 1e-12
+    plt.close(figure)
+    figure, ax = plt.subplots()
+    plots.lorenz(first, ax=ax)
+    assert ax.get_title() == "NTXent(temperature=0.1)" and ax.lines[1].get_label().startswith("i2t, Gini 0.")
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [("ntxent", "temperature"), ("smoothap", "temperature"), ("snm", "scale")]
+)
+def test_another_temperature_is_another_loss_on_the_same_batches(embeddings, name, parameter):
+    values = (0.02, 0.3, 5.0)
+    data = measures.temperature_curve(
+        embeddings, name, values, eps=0.03, sample="pairs", batch_size=24, batches=2, seed=4
+    )
+    assert data.attrs["parameter"] == parameter and data.attrs["own"] == losses.parameters(losses.load(name))[parameter]
+    for direction in ("i2t", "t2i"):
+        for value in values:
+            loss, effective, counts = losses.load(name, {parameter: value}), [], []
+            for row in weighed(embeddings, loss, direction, batch_size=24, batches=2, seed=4):
+                total = sum(w for w, _ in row)
+                counts.append(sum(w / unit > 0.03 for w, unit in row))
+                if total > 0:
+                    parts = [w / total for w, _ in row if w > 0]
+                    effective.append(np.exp(-sum(p * np.log(p) for p in parts)))
+            one = data.sel(direction=direction, value=value)
+            assert float(one["contributing_all"]) == pytest.approx(np.mean(counts))
+            assert float(one["idle"]) == pytest.approx(np.mean(np.array(counts) == 0))
+            assert float(one["effective"]) == pytest.approx(np.mean(effective))
+
+
+def test_the_own_value_is_in_the_middle_and_gives_the_count(embeddings):
+    loss = losses.load("ntxent", {"temperature": 0.2})
+    data = measures.temperature_curve(embeddings, loss, batch_size=24)
+    assert data.sizes["value"] == 33 and data["value"].values[16] == data.attrs["own"] == 0.2
+    np.testing.assert_allclose(data["value"].values[[0, -1]], [0.2 / 30, 6])
+    counted = measures.count(embeddings, loss, batch_size=24)
+    for direction in ("i2t", "t2i"):
+        middle, whole = data.sel(direction=direction).isel(value=16), counted.sel(direction=direction)
+        assert float(middle["contributing_all"]) == pytest.approx(float(whole["contributing"].mean()))
+        assert float(middle["effective"]) == pytest.approx(float(whole["effective_per_query"].mean()))
+    other = measures.temperature_curve(embeddings, losses.load("sampled_softmax", {"scale": 5}), batch_size=24)
+    np.testing.assert_allclose(other["effective"], data["effective"].values[:, ::-1], rtol=1e-9)
+    assert other["value"].attrs["units"] == "1 / score" and data["value"].attrs["units"] == "score"
+
+
+@pytest.mark.parametrize(
+    ("loss", "values", "sentence"),
+    [
+        ("triplet", None, r"loss triplet: it has no temperature or scale to change \(its parameters: margin\)"),
+        (losses.load("circle"), None, r"its parameters: margin, gamma, detach\)"),
+        ("ntxent+triplet", None, r"loss ntxent\+triplet: it has no temperature"),
+        ("ntxent", (0.2, 0.1), r"values: \[0.2, 0.1\], expected finite numbers above 0 in ascending order"),
+        ("ntxent", (0.0, 0.1), "values"),
+        ("ntxent", (), "values"),
+    ],
+)
+def test_what_no_temperature_can_be_changed_of(embeddings, loss, values, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.temperature_curve(embeddings, loss, values, batch_size=24)
+
+
+def test_the_temperatures_are_drawn(embeddings):
+    data = measures.temperature_curve(embeddings, "ntxent", (0.01, 0.1, 1), batch_size=24)
+    figure, (left, right) = plt.subplots(1, 2)
+    assert plots.temperature_curve(data, ax=left) is left
+    lines = {line.get_label(): line.get_xydata() for line in left.lines}
+    for said, name in (("effective number", "effective"), ("share above 0.01", "contributing_all")):
+        for direction in ("i2t", "t2i"):
+            drawn = lines[f"{direction}, {said}"]
+            np.testing.assert_allclose(drawn, np.stack([data["value"], data[name].sel(direction=direction)], axis=1))
+    assert left.lines[-1].get_xdata()[0] == 0.1 and left.texts[0].get_text() == "temperature = 0.1"
+    plots.temperature_curve(data, show="idle", ax=right)
+    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle"].sel(direction="t2i"))
+    with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
+        plots.temperature_curve(data, show="idles", ax=right)
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("direction", [None, "t2i"])
+@pytest.mark.parametrize("name", ["ntxent", "triplet", "ce_softmax"])
+def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
+    loss = losses.load(name)
+    data = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7)
+    batch, side = plan(embeddings, batch_size=20, seed=7).batches[0], embeddings
+    batch, side = (batch.flip(), side.flip()) if direction else (batch, side)
+    pairs = scores.pairs(side, batch)
+    weight = weights.autograd(loss, pairs)
+    np.testing.assert_allclose(data["weight"], weight, atol=1e-12)
+    np.testing.assert_allclose(data["share"], (weight / loss.unit(pairs)).abs(), atol=1e-12)
+    np.testing.assert_array_equal(data["positive"], pairs.positive)
+    np.testing.assert_array_equal(data["negative"], pairs.negative)
+    np.testing.assert_array_equal(data["query_index"], batch.query_index)
+    np.testing.assert_array_equal(data["candidate_group"], side.candidate_group[batch.candidate_index])
+    assert data.attrs["direction"] == (direction or "i2t")
+    ordered = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7, order="group")
+    down, across = (
+        sorted(range(20), key=data[f"{s}_group"].values.tolist().__getitem__) for s in ("query", "candidate")
+    )
+    expected = data.isel(query=down, candidate=across)
+    assert down != sorted(down)
+    for each in data.data_vars:
+        np.testing.assert_array_equal(ordered[each], expected[each], err_msg=each)
+
+
+def test_what_no_map_is_drawn_of(embeddings, monkeypatch):
+    for options, sentence in (
+        ({"direction": "i2x"}, "unknown direction 'i2x': did you mean 'i2t'"),
+        ({"order": "groups"}, "unknown order 'groups': did you mean 'group'"),
+        ({"eps": -1}, "eps: -1, expected a share"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            measures.weight_map(embeddings, "ntxent", **options)
+    monkeypatch.setattr(importlib.import_module("cocos.measures.weight_map"), "MOST", 100)
+    with pytest.raises(InputError, match="batch size: 12 x 12 cells, expected at most 100"):
+        measures.weight_map(embeddings, "ntxent", batch_size=12)
+
+
+def test_a_map_is_drawn_with_its_positives(embeddings):
+    data = measures.weight_map(embeddings, "triplet", batch_size=40, seed=1)
+    share, negative, positive = (data[name].values for name in ("share", "negative", "positive"))
+    assert (~positive & ~negative).any()  # two captions of one image
+    figure, ax = plt.subplots()
+    assert plots.weight_map(data, ax=ax) is ax
+    blank, drawn = (np.ma.filled(image.get_array().astype(float), np.nan) for image in ax.images)
+    np.testing.assert_array_equal(np.isfinite(blank), negative & (share == 0))
+    np.testing.assert_array_equal(np.isfinite(drawn), negative & (share > 0))
+    np.testing.assert_array_equal(drawn[np.isfinite(drawn)], share[negative & (share > 0)])
+    marks = {line.get_label(): line.get_xydata() for line in ax.lines}
+    pulled = positive & (data["weight"].values < 0)
+    assert {(y, x) for x, y in marks["positive"]} == set(zip(*pulled.nonzero(), strict=True))
+    assert {(y, x) for x, y in marks["positive that is not pulled"]} == set(
+        zip(*(positive & ~pulled).nonzero(), strict=True)
+    )
+    assert ax.get_title() == "Triplet(margin=0.2), i2t" and ax.yaxis_inverted()
+    plt.close(figure)
+
+
+def test_a_map_by_group_has_as_many_candidates_as_it_has(embeddings):
+    given = {"sample": "groups", "batch_size": 10, "seed": 2}
+    data = measures.weight_map(embeddings, "ntxent", **given)
+    ordered = measures.weight_map(embeddings, "ntxent", order="group", **given)
+    down = np.argsort(data["query_index"].values)
+    across = np.argsort(data["candidate_index"].values)  # groups ascend with the rows here
+    assert data["weight"].shape == (10, 30) and not np.array_equal(down, np.arange(10))
+    np.testing.assert_array_equal(ordered["weight"], data["weight"].values[down][:, across])
+    np.testing.assert_array_equal(ordered["candidate_index"], np.sort(data["candidate_index"].values))
+
+
+def test_where_no_query_has_any_push_there_is_no_effective_number():
+    rows = torch.eye(6, dtype=torch.float64)  # at temperature 0.001 the negatives have exp(-1000) of the softmax: 0
+    data = measures.temperature_curve(Embeddings(rows, rows), "ntxent", (0.001, 1), batch_size=6)
+    assert data["effective"].isnull().values.tolist() == [[True, False]] * 2
+    np.testing.assert_allclose(data["effective"].sel(value=1), 5)
+    np.testing.assert_array_equal(data["idle"], [[1, 0]] * 2)
