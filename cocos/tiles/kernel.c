@@ -718,21 +718,26 @@ void cocos_ranked(const float *scores, int m, int n, const float *left, const fl
 
 const int cocos_strip = STRIP, cocos_wide = WIDE, cocos_tall = TALL, cocos_panel = PANEL;
 
-INLINE void turned(vf *x) {
-    for (int step = 1; step < WIDE; step *= 2) {
-        vi low, high;
-        for (int lane = 0; lane < WIDE; lane++) {
-            low[lane] = lane & step ? WIDE + lane - step : lane;
-            high[lane] = lane & step ? WIDE + lane : lane + step;
-        }
-        UNROLL(16)
-        for (int k = 0; k < WIDE; k++)
-            if (!(k & step)) {
-                vf one = __builtin_shuffle(x[k], x[k + step], low);
-                x[k + step] = __builtin_shuffle(x[k], x[k + step], high);
-                x[k] = one;
-            }
+INLINE void crossed(vf *x, int step) {
+    vi low, high;
+    UNROLL(16)
+    for (int lane = 0; lane < WIDE; lane++) {
+        low[lane] = lane & step ? WIDE + lane - step : lane;
+        high[lane] = lane & step ? WIDE + lane : lane + step;
     }
+    UNROLL(16)
+    for (int k = 0; k < WIDE; k++)
+        if (!(k & step)) {
+            vf one = __builtin_shuffle(x[k], x[k + step], low);
+            x[k + step] = __builtin_shuffle(x[k], x[k + step], high);
+            x[k] = one;
+        }
+}
+
+/* A square of WIDE rows becomes its transpose. */
+INLINE void turned(vf *x) {
+    crossed(x, 1), crossed(x, 2), crossed(x, 4);
+    if (WIDE == 16) crossed(x, 8);
 }
 
 /* Rows, d long, as panels of `panel` of them, TALL or a multiple of WIDE, side by side: (d, panel) each; rows of zeros in the end.
