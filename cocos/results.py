@@ -27,6 +27,7 @@ __all__ = [
     "count",
     "decomposed",
     "decomposition",
+    "dtp",
     "eps_curve",
     "equivalences",
     "evaluate",
@@ -773,6 +774,35 @@ def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, qu
         | {name: int(attrs[name]) for name in ("positives", "negatives", "left_out", "repeated", "contributing")},
         "candidates": listed,
     }
+
+
+def dtp(
+    runs: list[str],
+    steps: list[float],
+    classes: list[int],
+    lines: dict[str, torch.Tensor],
+    table: torch.Tensor,
+    alpha: torch.Tensor,
+    attrs: dict,
+) -> xr.Dataset:
+    """Label distances to proxies over the checkpoints of some runs."""
+    data = xr.Dataset(
+        {name: (("run", "step"), values.numpy()) for name, values in lines.items()}
+        | {"per_class": (("run", "step", "class"), table.numpy()), "alpha": ("run", alpha.numpy())},
+        coords={"run": runs, "step": steps, "class": classes},
+        attrs={"cocos": cocos.__version__, "title": "Distance to proxy"} | attrs,
+    )
+    long_names = {
+        "average": "distance to the own proxy, mean over classes of the mean over samples (AvgDTP)",
+        "low": "5th percentile over classes of the mean distance to the own proxy",
+        "high": "95th percentile over classes of the mean distance to the own proxy",
+        "per_class": "mean distance of the samples of a class to their proxy",
+        "alpha": "boundary of the warp",
+    }
+    for name, long_name in long_names.items():
+        data[name].attrs.update(long_name=long_name, units="distance")
+    data["step"].attrs.update(long_name="step of the run", units="1")
+    return data
 
 
 def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: dict) -> xr.Dataset:

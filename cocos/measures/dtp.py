@@ -1,0 +1,114 @@
+"""How far do embeddings come to rest from the proxies of their classes, checkpoint by checkpoint?"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import xarray as xr
+
+from cocos import results, scores
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest
+
+__all__ = ["dtp"]
+
+METRICS = ("euclidean", "squared_euclidean", "cosine")
+BAND = (0.05, 0.95)  # quantiles over the classes
+
+
+def dtp(
+    runs: Mapping[str, Sequence[Embeddings | Checkpoint]],
+    *,
+    steps: Sequence[float] | None = None,
+    alpha: Mapping[str, float] | None = None,
+    metric: str = "euclidean",
+    split: str = "train",
+    device: str = "auto",
+) -> xr.Dataset:
+    r"""Distance to proxy (DTP) over the checkpoints of some runs: the mean over classes of the mean over its samples.
+
+    .. math:: \mathrm{AvgDTP} = \frac{1}{C} \sum_{c} \frac{1}{|S_c|} \sum_{x \in S_c} d(x, p_c)
+
+    Classes count alike, however many samples they have, so this is not the mean over all samples. A class with several
+    proxies has the distance to the nearest one.
+
+    Args:
+        runs: of each run or function, by its name, one entry a checkpoint: samples with the proxies as candidates
+            (one direction), or checkpoints that give such embeddings.
+        steps: of the checkpoints: epochs, say; None: 0, 1, 2 and so on.
+        alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest.
+        metric: `euclidean` (eq. 9), `squared_euclidean` or `cosine` (1 minus the cosine).
+        split: of a checkpoint's data.
+        device: where a checkpoint's model runs.
+
+    Returns:
+        `average` (run, step), AvgDTP; `low` and `high` (run, step), the 5th and 95th percentile over the classes;
+        `per_class` (run, step, class), NaN for a class without samples; `alpha` (run,), NaN where there is none; and in
+        the attributes the correlation of alpha and the last average, where at least three runs have one.
+
+    Raises:
+        InputError: no run, runs of unlike length, sides without a common group, or a metric that is none.
+
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
+    """
+    if metric not in METRICS:
+        raise InputError(nearest("metric", metric, METRICS))
+    lengths = {name: len(run) for name, run in runs.items()}
+    number = max(lengths.values(), default=0)
+    if not number or min(lengths.values()) < number:
+        raise InputError(f"runs: {lengths or 'none'}, expected as many checkpoints in each, and at least one")
+    steps = list(range(number)) if steps is None else list(steps)
+    if len(steps) != number:
+        raise InputError(f"steps: {len(steps)} of them, expected one for each of {number} checkpoints")
+    unknown = set(alpha or {}) - set(runs)
+    if unknown:
+        raise InputError(nearest("run", sorted(unknown)[0], runs))
+    every = []
+    for name, run in runs.items():
+        told = [f"{name}, step {step}" for step in steps]
+        every.append([_by_class(_opened(e, split, device), metric, what) for e, what in zip(run, told, strict=True)])
+    classes = sorted(set().union(*(found for run in every for found in run)))
+    table = torch.tensor(
+        [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
+    )
+    bounds = torch.nanquantile(table, torch.tensor(BAND, dtype=table.dtype), dim=2)
+    at = torch.tensor([float((alpha or {}).get(name, math.nan)) for name in runs], dtype=torch.float64)
+    average = table.nanmean(dim=2)
+    attrs = {"metric": metric} | _correlation(at, average[:, -1])
+    return results.dtp(
+        list(runs), steps, classes, {"average": average, "low": bounds[0], "high": bounds[1]}, table, at, attrs
+    )
+
+
+def _opened(entry: Embeddings | Checkpoint, split: str, device: str) -> Embeddings:
+    return entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
+
+
+def _by_class(embeddings: Embeddings, metric: str, what: str) -> dict[int, float]:
+    """Mean distance of the samples of each class to their nearest proxy.
+
+    Raises:
+        InputError: no sample has a proxy.
+    """
+    if not isinstance(embeddings, Embeddings):
+        raise InputError(f"{what}: {type(embeddings).__name__}, expected cocos.Embeddings or a checkpoint")
+    scores.check(embeddings, metric)
+    found = {}
+    for group in embeddings.query_group.unique().tolist():
+        own = embeddings.candidate[embeddings.candidate_group == group].double()
+        if len(own):
+            some = embeddings.query[embeddings.query_group == group].double()
+            nearest_score = scores.METRICS[metric](some, own).amax(dim=1)
+            found[group] = float(((1 if metric == "cosine" else 0) - nearest_score).mean())
+    if not found:
+        raise InputError(f"{what}: no sample has a proxy of its class among the candidates")
+    return found
+
+
+def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:
+    """Pearson's correlation of alpha and the last average, over the runs that have an alpha."""
+    there = alpha.isfinite()
+    if int(there.sum()) < 3 or len(alpha[there].unique()) < 2:
+        return {}
+    return {"alpha_correlation": float(torch.corrcoef(torch.stack([alpha[there], last[there].double()]))[0, 1])}

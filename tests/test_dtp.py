@@ -1,0 +1,101 @@
+"""Distance to proxy: the paper's average, its band, its correlation with alpha, and what is drawn."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from cocos import Embeddings, InputError, measures, plots
+
+
+def samples(seed, classes=4, width=3, number=30, radius=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    proxy = 5 * torch.randn(classes, width, generator=generator, dtype=torch.float64)
+    label = torch.arange(number) ** 2 % classes
+    away = torch.nn.functional.normalize(torch.randn(number, width, generator=generator, dtype=torch.float64), dim=1)
+    return Embeddings(proxy[label] + radius * away, proxy, label, torch.arange(classes), directions=("s2p",))
+
+
+APART = Embeddings(torch.eye(2), torch.eye(2), torch.tensor([0, 1]), torch.tensor([2, 3]))
+
+
+def test_the_average_is_that_of_eq_9_on_the_golden_arrays():
+    """A mean of class means, 8.711, and not the mean over the samples, 7.413: tests/data/README.md."""
+    with np.load(Path(__file__).parent / "data" / "dtp.npz") as golden:
+        given = {name: torch.as_tensor(golden[name]) for name in ("embeddings", "proxies", "labels")}
+        right, plain = float(golden["avg_dtp"]), float(golden["plain_mean_not_eq9"])
+    classes = torch.arange(len(given["proxies"]))
+    embeddings = Embeddings(given["embeddings"], given["proxies"], given["labels"], classes, directions=("s2p",))
+    found = measures.dtp({"run": [embeddings]})
+    assert float(found["average"].squeeze()) == pytest.approx(right, rel=1e-12) and abs(right - plain) > 1
+    rows, proxies, labels = (given[name].numpy() for name in ("embeddings", "proxies", "labels"))
+    loop = [np.mean([np.linalg.norm(x - proxies[c]) for x in rows[labels == c]]) for c in range(len(proxies))]
+    np.testing.assert_allclose(found["per_class"].squeeze(), loop, rtol=1e-12)
+    np.testing.assert_allclose(found["low"].item(), np.quantile(loop, 0.05), rtol=1e-12)
+    np.testing.assert_allclose(found["high"].item(), np.quantile(loop, 0.95), rtol=1e-12)
+
+
+def test_samples_on_spheres_lie_at_their_radius():
+    runs = {f"alpha {a}": [samples(k, radius=r) for k, r in enumerate((9.0, 4.0, a))] for a in (1.0, 2.0, 4.0)}
+    found = measures.dtp(runs, steps=(0, 5, 10), alpha={f"alpha {a}": a for a in (1.0, 2.0, 4.0)})
+    np.testing.assert_allclose(found["average"].sel(step=10), [1, 2, 4], rtol=1e-12)
+    np.testing.assert_allclose(found["average"].sel(step=0), [9, 9, 9], rtol=1e-12)
+    assert found.attrs["alpha_correlation"] == pytest.approx(1)
+    two = measures.dtp(dict(list(runs.items())[:2]), alpha={"alpha 1.0": 1.0})
+    assert "alpha_correlation" not in two.attrs and np.isnan(two["alpha"].values).tolist() == [False, True]
+    squared = measures.dtp({"a": [samples(0, radius=3.0)]}, metric="squared_euclidean")
+    assert float(squared["average"].squeeze()) == pytest.approx(9)
+
+
+def test_several_proxies_and_classes_without_samples():
+    one = samples(0)
+    twice = Embeddings(
+        one.query,
+        torch.cat([one.candidate, one.candidate + 100]),
+        one.query_group,
+        one.candidate_group.repeat(2),
+        directions=("s2p",),
+    )
+    np.testing.assert_allclose(measures.dtp({"a": [twice]})["average"], measures.dtp({"a": [one]})["average"])
+    absent = measures.dtp({"a": [one, samples(0, classes=3)]})
+    classes = set(one.query_group.tolist()) | set(samples(0, classes=3).query_group.tolist())
+    assert absent["class"].values.tolist() == sorted(classes)
+    unit = Embeddings(one.candidate, one.candidate, one.candidate_group, one.candidate_group, directions=("s2p",))
+    assert float(measures.dtp({"a": [unit]}, metric="cosine")["average"].squeeze()) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"runs": {}}, "runs: none, expected"),
+        ({"runs": {"a": [samples(0)], "b": []}}, "as many checkpoints in each"),
+        ({"runs": {"a": [samples(0)]}, "steps": (1, 2)}, "steps: 2 of them, expected one for each of 1"),
+        ({"runs": {"a": [samples(0)]}, "metric": "dot"}, "unknown metric 'dot'"),
+        ({"runs": {"warp": [samples(0)]}, "alpha": {"wrap": 1.0}}, "unknown run 'wrap': did you mean 'warp'"),
+        ({"runs": {"a": ["model.pt"]}}, "a, step 0: str, expected cocos.Embeddings"),
+        ({"runs": {"a": [APART]}}, "no sample has a proxy"),
+    ],
+)  # fmt: skip
+def test_what_has_no_distance_gets_a_sentence(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.dtp(**given)
+
+
+def test_lines_bands_and_alpha_are_drawn():
+    runs = {name: [samples(k, radius=r) for k in range(3)] for name, r in (("t", 6.0), ("warp", 2.0))}
+    found = measures.dtp(runs, steps=(1, 2, 4), alpha={"warp": 2.5})
+    figure, ax = plt.subplots()
+    assert plots.dtp(found, ax=ax) is ax
+    drawn = {line.get_label(): line for line in ax.lines}
+    for name in runs:
+        np.testing.assert_array_equal(drawn[name].get_xydata().T, [found["step"], found["average"].sel(run=name)])
+    assert [line.get_ydata()[0] for line in ax.lines if line.get_label().startswith("_")] == [2.5]
+    assert len(ax.collections) == 2 and "euclidean" in ax.get_ylabel()
+    assert len(plots.dtp(found, band=False, ax=figure.add_subplot(212)).collections) == 0
+    plt.close(figure)
