@@ -145,7 +145,7 @@ def _index(analysis: Path, folder: Path) -> Path:
         text = {
             node.targets[0].id: ast.literal_eval(node.value)
             for node in tree.body
-            if isinstance(node, ast.Assign) and node.targets[0].id in {"PUBLISHED", "AGREES"}
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in {"PUBLISHED", "AGREES"}
         }
         lines += [f"## {name}", "", f"![{name}]({name}.png)", "", ast.get_docstring(tree), ""]
         lines += [f"*Published:* {text['PUBLISHED']}", ""] if text.get("PUBLISHED") else []

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+FIRST, SECOND = 1, 2
 PUBLISHED = "Nobody 2020, Fig. 1"
 AGREES = "It rises there too."
 INPUTS = (Path(__file__).with_name("slope.txt"),)
