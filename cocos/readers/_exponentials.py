@@ -11,7 +11,7 @@ from torch import Tensor
 from cocos import shards, tiles
 from cocos.sweep import View
 
-__all__ = ["Exponentials", "Sums", "Survivors"]
+__all__ = ["Exponentials", "Sums", "Survivors", "powers"]
 
 NARROW = (90.0, 60.0)  # exponents (base 2) up to which 2^z, and 4^z, need no reference
 EMPTY = 2.0**-94  # a sum below it is of none: -inf counts as 2^-126, and no narrow exponent is below -90
@@ -20,9 +20,19 @@ MARGIN = 2e-3  # of the exponent: survivors are a little more than those that co
 RARELY = 16  # tiles between two looks at what was found, for which the host waits for a GPU
 LISTED = 2**16  # found in between, at most
 SOME = 2**14  # survivors that are counted at once: so few that torch uses one thread, and rounds as with one
+ALIGNED = 64  # numbers: no vector of any processor is longer
 FIRST = 2**16  # survivors before they are pruned, and eight a query
 SPARE = 464_000  # survivors before they are given up, and eight a query
 OFTEN = 4  # tiles between two looks at the limits, once they have grown
+
+
+def powers(exponents: Tensor) -> Tensor:
+    """2 to each of some exponents, (n,), with the same bits wherever it stands among the others.
+
+    torch rounds what is left at the end of an array, and of a thread's part of it, in another way.
+    """
+    padded = torch.nn.functional.pad(exponents, (0, -len(exponents) % ALIGNED))
+    return torch.cat([part.exp2() for part in padded.split(SOME)])[: len(exponents)]
 
 
 @dataclass(eq=False)

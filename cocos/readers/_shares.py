@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos import shards, sweep, tiles
-from cocos.readers._exponentials import Exponentials
+from cocos.readers._exponentials import Exponentials, powers
 from cocos.readers._levels import summed
 from cocos.sweep import View
 
@@ -212,7 +212,7 @@ def counted(
         above, unsure = excess > 0, excess.abs() <= certain
         counts += torch.bincount(query[above], minlength=number)
         doubts += torch.bincount(query[unsure], minlength=number)
-        mass.index_add_(0, query, torch.where(above, excess.exp2() * eps, 0))
+        mass.index_add_(0, query, torch.where(above, powers(excess) * eps, 0))
     return Counted(counts, doubts, mass)
 
 
@@ -270,7 +270,7 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         number = second.number[k] + torch.bincount(query[above], minlength=len(share))
         mass = second.mass[k][0] * (share.log2() - logarithm + references[k].double()).exp2()
         mass = torch.where(share > 0, mass, 0)
-        mass = mass.index_add(0, query, torch.where(above, excess.exp2() * eps, 0))
+        mass = mass.index_add(0, query, torch.where(above, powers(excess) * eps, 0))
         uncertain = torch.bincount(query[unsure], minlength=len(share)) + second.unlisted[k]
         found[k] = Counted(number, uncertain, mass)
     return found

@@ -11,7 +11,7 @@ from cocos import shards, sweep, tiles
 from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
-from cocos.readers._exponentials import MARGIN, Exponentials
+from cocos.readers._exponentials import MARGIN, Exponentials, powers
 from cocos.readers._shares import EQUAL, Counted, directions_of, rows_exactly, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
@@ -91,6 +91,14 @@ def _logsum(exponents: Tensor) -> Tensor:
     return (exponents * math.log(2)).logsumexp(dim=0) * math.log2(math.e)
 
 
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """A bracket that is a little wider, and the same whatever the last bits of the scores of a sample were."""
+    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+        return low, high
+    unit = 2.0 ** math.floor(math.log2(high - low)) / 64
+    return math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+
+
 class CrossExample:
     """Counts and sums of Cross-Example Softmax. Every positive pair pushes every negative pair of the batch.
 
@@ -165,10 +173,8 @@ class CrossExample:
             return
         width += 2 / len(score)
         high, low = (math.floor(len(score) * (part + sign * width)) for sign in (-1, 1))
-        self.bracket = (
-            -math.inf if low >= len(score) else float(score[low]),
-            math.inf if high < 0 else float(score[high]),
-        )
+        ends = -math.inf if low >= len(score) else float(score[low]), math.inf if high < 0 else float(score[high])
+        self.bracket = _rounded(*ends)
 
     def _drawn(self) -> int:
         """Pairs of a sample that leaves no more than `KEPT` pairs in the bracket."""
@@ -285,7 +291,7 @@ class CrossExample:
             if sums.reference is not None:
                 sums.raised(slice(0, len(top)), torch.maximum(sums.reference, (top * state.scale).ceil()))
             shifted = z if sums.reference is None else z - sums.reference[query].double()
-            mass = shifted.exp2()
+            mass = powers(shifted)
             for line, values in enumerate((mass, mass * shifted, mass.square())):
                 sums.total[line].index_add_(0, query, values)
             torch.maximum(sums.top, top, out=sums.top)
@@ -305,7 +311,10 @@ class CrossExample:
             mine = [tuple(each.cpu() for each in part) for part in self.inside]
             overs, listed, every = zip(*shards.gather((int(self.over), self.listed, mine)), strict=True)
             self.over, self.listed = sum(overs), max(listed)
-            self.inside = [tuple(each.to(self.view.device) for each in part) for inside in every for part in inside]
+            parts = zip(*(part for inside in every for part in inside), strict=True)
+            row, column, score = (torch.cat(part).to(self.view.device) for part in parts)
+            order = (row.long() * len(self.view.sides[1]) + column).argsort()
+            self.inside = [(row[order], column[order], score[order])]  # each query meets them as it would alone
 
     def finish(self) -> tuple[dict[str, Tensor], ...]:
         """The statistics of every query, one dict a direction: see `cocos.readers`.

@@ -8,7 +8,7 @@ from torch import Tensor
 from cocos import shards, sweep, tiles
 from cocos.losses.snm import StochasticNegativeMining
 from cocos.readers._brackets import Bracket, Counts, ascending, doubt, guessed
-from cocos.readers._exponentials import Exponentials
+from cocos.readers._exponentials import Exponentials, powers
 from cocos.readers._held import held
 from cocos.readers._shares import EQUAL, Counted, directions_of
 from cocos.readers.softmax import RECHECKED, Softmax
@@ -207,7 +207,7 @@ class _Kept(Exponentials):
         z = score * self.scale
         if sums.reference is not None:
             z -= sums.reference[query].double()
-        mass = z.exp2()
+        mass = powers(z)
         for line, values in enumerate((mass, mass * z, mass.square())[: 3 if self.spread else 1]):
             sums.total[line].index_add_(0, query, values)
 
