@@ -1,6 +1,7 @@
 """Landscapes: functions of the distance, where their minimum is, and what is drawn of it."""
 
 import math
+import sys
 
 import matplotlib
 
@@ -25,6 +26,12 @@ def drawn(*shape, seed=0):
 
 def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def still(monkeypatch):
+    """No descent, where only the picture is looked at."""
+    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "_descended", lambda *given: (None, "not looked for"))
 
 
 @pytest.fixture
@@ -133,7 +140,7 @@ def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
     np.testing.assert_allclose(inward["found"], [-distance / 2, 0], atol=1e-6 * distance)
 
 
-def test_functions_that_turn_have_extrema_off_the_line():
+def test_functions_that_turn_have_extrema_off_the_line(still):
     """f1 has its minimum and f2 its maximum at 7: both circles meet at (0, ±√24)."""
     data = measures.landscape("(t-7)^2", "14*t-t^2", points=161)
     assert data.attrs["monotone"] == 0 and data.attrs["off_line"] == 2 and "as Lemma III.1" in data.attrs["lemma"]
@@ -147,7 +154,7 @@ def test_functions_that_turn_have_extrema_off_the_line():
 @pytest.mark.parametrize(
     "given", [{"f1": "t^1.5"}, {"f1": "t", "scale": 0.5}, {"loss": "ntxent"}, {"loss": "triplet_squared"}]
 )
-def test_the_force_is_minus_the_slope_of_the_loss(given):
+def test_the_force_is_minus_the_slope_of_the_loss(given, still):
     data = measures.landscape(points=201, **given)
     slope_y, slope_x = np.gradient(data["loss"].values, data["y"].values, data["x"].values)
     inner = (slice(2, -2), slice(2, -2))
@@ -158,7 +165,7 @@ def test_the_force_is_minus_the_slope_of_the_loss(given):
         assert np.quantile(off, 0.98) < 0.02 * np.hypot(data["force_x"], data["force_y"]).values.max()
 
 
-def test_the_height_is_what_the_force_of_a_warp_is_the_slope_of():
+def test_the_height_is_what_the_force_of_a_warp_is_the_slope_of(still):
     data = measures.landscape("warp", points=201)
     slope_y, slope_x = np.gradient(data["height"].values, data["y"].values, data["x"].values)
     force = np.stack([data["force_x"].values, data["force_y"].values])
@@ -169,7 +176,7 @@ def test_the_height_is_what_the_force_of_a_warp_is_the_slope_of():
     np.testing.assert_array_equal(plain["height"], plain["loss"])
 
 
-def test_many_classes_are_the_binary_ones_together():
+def test_many_classes_are_the_binary_ones_together(still):
     data = measures.landscape("warp", proxies=5, points=21)
     both = np.log1p(np.expm1(data["binary"]).sum("other"))
     np.testing.assert_allclose(both, data["loss"], rtol=1e-10)
@@ -180,7 +187,7 @@ def test_many_classes_are_the_binary_ones_together():
 
 @pytest.mark.parametrize("rows", [(4, 1, 7), (2, 0)])
 @pytest.mark.parametrize("given", [{"f1": "warp"}, {"loss": "ntxent"}, {"loss": "euclidean_softmax"}])
-def test_the_plane_of_embeddings_holds_what_stands_there(rows, given):
+def test_the_plane_of_embeddings_holds_what_stands_there(rows, given, still):
     candidate = drawn(8, 16)
     data = measures.landscape(embeddings=Embeddings(candidate, candidate), rows=rows, points=11, **given)
     corners = candidate[list(rows)]
@@ -305,7 +312,7 @@ def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence)
     assert done.exit_code == 2 and sentence in done.stderr and not list(tmp_path.iterdir())
 
 
-def test_the_command_takes_the_proxies_of_a_file(tmp_path):
+def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
     rows = drawn(6, 4).numpy()
     np.savez(tmp_path / "rows.npz", query=rows, candidate=rows)
     done = call("landscape", tmp_path / "rows.npz", "--rows", "3,1,5", "--loss", "ntxent", "--out", tmp_path / "a.png")

@@ -351,6 +351,8 @@ class Exponentials:
         whole = [torch.cat(each) if len(each) > 1 else each[0] for each in zip(*seen, strict=True)]
         for row, column, score, sign in zip(*(each.split(LISTED) for each in whole), strict=True):
             for direction, (query, other) in enumerate(((row, column), (column, row))[: len(self.sums)]):
+                if self._survivors[direction].spilled:
+                    continue
                 mine = (sign & (1 << direction)).nonzero().flatten()
                 if len(mine):
                     self._survivors[direction].add(
