@@ -4,8 +4,9 @@ from cocos import demo, measures, plots
 
 PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"
 AGREES = (
-    "As there, triplet-SH has one contributing negative or none, the triplet loss leaves many queries without any, and "
-    "NT-Xent and SmoothAP few. The model and the data are others, so the numbers are not comparable."
+    "As there, triplet-SH has one contributing negative or none, and the triplet loss leaves many queries without any "
+    "(46 %) where NT-Xent leaves few (2 %). SmoothAP, by its gradient, leaves 57 % of the images and 84 % of the "
+    "captions without any. The model and the data are others, so no number is comparable."
 )
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (9, 6.4)
@@ -18,7 +19,7 @@ def data(progress):
     embeddings = frozen.embed(device="cpu")
     parts = {}
     for name in demo.LOSSES:
-        counted = measures.count(embeddings, frozen.loss(name, {})[0], sample="pairs").assign_attrs(about)
+        counted = measures.count(embeddings, frozen.loss(name)[0]).assign_attrs(about)
         parts[name] = counted[["contributing"]]
     return parts
 

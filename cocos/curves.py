@@ -158,9 +158,7 @@ def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tenso
         match node:
             case ast.Name(id="t"):
                 return lambda t: t
-            case ast.Constant(value=bool()):
-                pass
-            case ast.Constant(value=int() | float() as number) if abs(number) < 1e9:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool) and abs(number) < 1e9:
                 return lambda t: torch.full_like(t, float(number))
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 inner, factor = build(operand, depth + 1), -1.0 if isinstance(sign, ast.USub) else 1.0

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 DRAWS = ("plots", "drawing.py", "figures.py", "tables.py", "cards.py", "cli.py", "demo.py", "example")  # not the data
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
-PACKED = {"zlib": True, "complevel": 6}
+PACKED = {"zlib": True, "complevel": 6, "shuffle": True}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from cocos.scores import Pairs
 
 __all__ = ["landscape"]
 
-CROWN = 1.0  # what is drawn beside the proxies, in units of their largest distance
+CROWN = 0.75  # what is drawn beside the proxies, in units of their largest distance
 LINE = 200_001  # points on which a change of sign is looked for
 FARTHEST = 20.0  # distances between the proxies behind which a minimum is not looked for
 AROUND = 8  # places on a circle whose mean force a step of the descent follows
@@ -183,7 +183,7 @@ def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plan
 def _grid(places: Tensor, size: float, points: int) -> tuple[Tensor, Tensor]:
     """Coordinates of the picture: a square about the proxies."""
     middle = (places.amin(dim=0) + places.amax(dim=0)) / 2
-    half = float((places - middle).abs().max()) + CROWN * size * 0.75
+    half = float((places - middle).abs().max()) + CROWN * size
     return tuple(torch.linspace(float(m) - half, float(m) + half, points, dtype=torch.float64) for m in middle)
 
 
