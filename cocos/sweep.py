@@ -8,6 +8,7 @@ stretch of columns. There the tile holds -inf: a reader meets negatives only, an
 `View.positives`. Both directions are served by one visit: the queries of the second one are the columns.
 """
 
+import copy
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -702,11 +703,14 @@ def run(
         loss = getattr(reader, "loss", None)
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
+    seeing, found = [copy.copy(reader) for reader in readers], []  # what they come to hold ends with the run
     with _as_asked(view):
-        for reader in readers:
+        for reader in seeing:
             reader.begin(view)
-        visit(view, readers, tile=tile, progress=progress)
-        return [reader.finish() for reader in readers]
+        visit(view, seeing, tile=tile, progress=progress)
+        while seeing:
+            found.append(seeing.pop(0).finish())
+    return found
 
 
 def visit(

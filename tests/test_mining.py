@@ -58,9 +58,11 @@ def snm(fraction, scale=20.0):
 
 
 def visited(given, loss, eps, *, tile=(150, 140), product="float32"):
-    """What the pass says, and the reader."""
-    reader = readers.of(loss, eps)
-    return sweep.run(sweep.view(*given, product=product), [reader], tile=tile)[0], reader
+    """What the pass says, and the reader as the pass leaves it."""
+    reader, view = readers.of(loss, eps), sweep.view(*given, product=product)
+    reader.begin(view)
+    sweep.visit(view, [reader], tile=tile)
+    return reader.finish(), reader
 
 
 def dense(given):
@@ -167,6 +169,19 @@ def test_queries_with_too_many_in_their_brackets_are_held(monkeypatch, name):
     found, reader = visited(SETS[name], snm(0.5), 0.01)
     assert name == "random" or any(lost.any() for lost in reader.state.lost)
     check(found, SETS[name], snm(0.5), 0.01)
+
+
+@pytest.mark.parametrize("name", ["random", "groups", "duplicates", "paired"])
+def test_queries_that_are_settled_a_few_at_a_time_find_the_same(narrow, monkeypatch, name):
+    whole, _ = visited(SETS[name], snm(0.3), 1e-3)
+    calls, honest = [], mining._Kept._settle
+    monkeypatch.setattr(mining, "SETTLED", 40)
+    monkeypatch.setattr(mining._Kept, "_settle", lambda self, *which: (calls.append(which), honest(self, *which)))
+    found, _ = visited(SETS[name], snm(0.3), 1e-3)
+    assert len(calls) > 4
+    for mine, theirs in zip(found, whole, strict=True):
+        for each, values in mine.items():
+            assert torch.equal(values, theirs[each]), each
 
 
 def test_queries_are_dropped_when_more_is_noted_than_was_counted(narrow, monkeypatch):

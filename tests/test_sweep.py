@@ -1,6 +1,7 @@
 """The single pass against dense float64: every reader on every kind of input, whatever the tile, kernel, product."""
 
 import functools
+import itertools
 import math
 import os
 import subprocess
@@ -420,13 +421,16 @@ def test_nothing_depends_on_the_tile(kind):
 
 
 def test_the_tiles_are_the_score_matrix():
+    shown = []
+
     class Seen:
         def begin(self, view):
-            self.view, self.times = view, 0
+            self.view = view
             self.matrix = torch.full([len(side) for side in view.sides], torch.nan, dtype=view.dtype)
 
         def tile(self, tile, rows, columns):
-            there, self.times = columns.stop - columns.start, self.times + 1
+            there = columns.stop - columns.start
+            shown.append(there)
             assert (tile[:, there:] == -torch.inf).all() and tile.shape[1] % tiles.PAD == 0
             assert self.matrix[rows, columns].isnan().all()
             self.matrix[rows, columns] = tile[:, :there]
@@ -443,15 +447,16 @@ def test_the_tiles_are_the_score_matrix():
     for kind, given in inputs().items():
         pairs, (rows, columns) = given.pairs()[0], (len(side) for side in given.view().sides)
         for tile in (None, (37, 48), (8, 1000)):
-            steps, seen = [], Seen()
+            steps = []
+            shown.clear()
             (found,) = sweep.run(
-                given.view(), [seen], tile=tile, progress=lambda *step, steps=steps: steps.append(step)
+                given.view(), [Seen()], tile=tile, progress=lambda *step, steps=steps: steps.append(step)
             )
             negative = found > -torch.inf
             assert torch.equal(negative, pairs.negative), kind
             assert torch.allclose(found[negative].double(), pairs.scores[negative], rtol=0, atol=ROUNDING), kind
             m, n = tile or sweep.tile_of(given.view())
-            assert steps == [(k + 1, seen.times) for k in range(-(-rows // m) * -(-columns // n))], kind
+            assert steps == [(k + 1, len(shown)) for k in range(-(-rows // m) * -(-columns // n))], kind
 
 
 @pytest.fixture
@@ -496,8 +501,10 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch, fused):
 
 def spilled(given, loss, eps):
     """Whether too many negatives survived in each direction, and what was found."""
-    reader = readers.of(loss, eps)
-    found = sweep.run(given.view(), [reader], tile=TILE)[0]
+    reader, view = readers.of(loss, eps), given.view()
+    reader.begin(view)
+    sweep.visit(view, [reader], tile=TILE)
+    found = reader.finish()
     return [each.spilled for each in reader.state.survivors], found
 
 
@@ -510,7 +517,7 @@ def no_room(monkeypatch):
     """Directions whose survivors are too many, however few there are."""
 
     def make(*directions):
-        turn = iter(range(2))
+        turn = itertools.cycle(range(2))
 
         def survivors(number):
             return Survivors(-(2**16) if next(turn) in directions else number)
@@ -565,6 +572,9 @@ GUESSES = {
 }
 
 
+CUT = ((0.3, 20.0, 1e-3), (0.01, 20.0, 1e-4), (0.7, 200.0, 1e-3))  # fraction, scale, eps
+
+
 @pytest.mark.parametrize("guess", GUESSES)
 def test_a_wrong_guess_of_what_mining_keeps_is_found_out(guess, monkeypatch):
     """The last pair kept is looked for between two scores: here where it is not, or among far too many pairs."""
@@ -573,6 +583,22 @@ def test_a_wrong_guess_of_what_mining_keeps_is_found_out(guess, monkeypatch):
     asked = [(losses.load("ce_nm", {"fraction": fraction}), 1e-3) for fraction in (0.001, 0.3, 0.7)]
     for kind in ("random", "captions", "labelled", "raw"):
         check_all(inputs()[kind], asked, f"{kind}, {guess}")
+
+
+@pytest.mark.parametrize("directions", [(), (0, 1), (1,)], ids=str)
+def test_noted_pairs_are_taken_in_some_at_a_time(directions, no_room, monkeypatch):
+    """With a second pass as well, which counts the noted pairs that are kept from their own scores."""
+    asked = [(losses.load("ce_nm", {"fraction": f, "scale": s}), eps) for f, s, eps in CUT]
+    whole = {kind: visited(inputs()[kind], asked) for kind in ("random", "captions", "clustered")}
+    monkeypatch.setattr(cross_example, "NOTED", 7)
+    for kind, first in whole.items():
+        for (loss, eps), (_, _, right) in zip(asked, first, strict=True):
+            no_room(*directions)
+            spills, found = spilled(inputs()[kind], loss, eps)
+            assert kind != "random" or eps < 1e-3 or spills == [k in directions for k in range(2)]
+            assert_same(loss, right, found, f"{kind}, {loss}")
+            for direction, pairs in zip(found, inputs()[kind].pairs(), strict=True):
+                check(direction, loss, eps, pairs, f"{kind}, {loss}")
 
 
 def test_too_many_equal_pairs_are_refused_by_mining(monkeypatch):
@@ -818,3 +844,11 @@ def test_a_gibibyte_of_scores_takes_64_mebibytes():
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
+
+
+def test_a_run_leaves_nothing_in_its_readers():
+    asked = [*(readers.of(losses.load(name), 0.01) for name in ("ntxent", "snm", "ce_nm")), readers.Ranks()]
+    before = [dict(vars(reader)) for reader in asked]
+    first, second = (sweep.run(inputs()["random"].view(), asked, tile=TILE)[0] for _ in range(2))
+    assert [vars(reader) for reader in asked] == before
+    assert_same(losses.load("ntxent"), first, second, "again")

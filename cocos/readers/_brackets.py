@@ -9,7 +9,7 @@ from torch import Tensor
 from cocos import shards, sweep, tiles
 from cocos.sweep import View
 
-__all__ = ["Bracket", "Counts", "ascending", "doubt", "guessed"]
+__all__ = ["Bracket", "Counts", "ascending", "doubt", "guessed", "largest"]
 
 SAMPLE = (1024, 4096)  # candidates that a first guess is made from: fewest, and most
 PART = 16  # within these bounds, one candidate in so many is drawn
@@ -26,6 +26,17 @@ def ascending(values: Tensor) -> Tensor:
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.numpy(), axis=-1))
     return values.sort(dim=-1).values
+
+
+def largest(values: Tensor, turn: int) -> Tensor | None:
+    """The so-and-so-many-th largest of some numbers, (n,), which are left in another order; None if there is none."""
+    if not 0 < turn <= len(values):
+        return None
+    place = len(values) - turn
+    if values.device.type == "cpu":
+        values.numpy().partition(place)
+        return values[place].clone()
+    return values.kthvalue(place + 1).values
 
 
 def doubt(view: View, score: Tensor, times: int) -> Tensor:

@@ -213,9 +213,7 @@ class Exponentials:
         self.view, self.scale, self.spread = view, scale * math.log2(math.e), spread
         self.wide = abs(self.scale) * view.most > NARROW[spread]
         self.floor = floor
-        self.inside: list[
-            tuple[Tensor, Tensor]
-        ] = []  # kept at or below the floor: queries and scores, of each direction
+        self.inside: dict[int, tuple[Tensor, Tensor]] = {}  # of spilled directions, kept at or below the floor
         self.sums = [Sums.empty(len(view.sides[k]), view, wide=self.wide) for k in view.directions]
         self._survivors = [Survivors(len(view.sides[k])) for k in view.directions]
         unused = torch.zeros(tiles.PAD, dtype=torch.float64, device=view.device)

@@ -263,7 +263,7 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
         excess = (share.log2() - logarithm - math.log2(eps))[query] + score[mine] * state.scale
         above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)
         if state.floor is not None:  # what was kept of the pairs at or below the floor
-            more, its = state.inside[k]
+            more, its = state.inside[k][0].long(), state.inside[k][1]
             query = torch.cat([query, more])
             excess = torch.cat([excess, (share.log2() - logarithm - math.log2(eps))[more] + its * state.scale])
             above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)

@@ -1,7 +1,7 @@
 """Cross-Example Softmax and its negative mining: one sum over all negative pairs of the batch, or the hardest ones."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from cocos import shards, sweep, tiles
 from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
+from cocos.readers._brackets import largest
 from cocos.readers._exponentials import MARGIN, Exponentials, powers
 from cocos.readers._shares import EQUAL, Counted, directions_of, rows_exactly, statistics_of
 from cocos.readers.histogram import Histogram
@@ -25,6 +26,7 @@ AT_ONCE = 128  # of them that are scored at once
 SURELY = 1.0  # exponent by which the sum is taken to be at most smaller than its guess
 LEAST = 1e-300  # an eps of 0 counts what is kept, not what is not
 KEPT = 2**20  # pairs about the last one kept that are noted
+NOTED = 2**16  # of them that are taken in at once
 DEVIATIONS = 4  # how sure the guess is of where the last one kept lies
 CUTS = 256  # parts that a bracket with too many pairs in it is cut into
 TRIES = 8
@@ -259,50 +261,69 @@ class CrossExample:
         if self.listed > 2 * KEPT:
             self._narrower()
             return False
-        row, column, score = (torch.cat(each) for each in zip(*self.inside, strict=True))
-        self.inside = [(row, column, score)]  # not held twice
         needed = self.keep - int(self.over)
-        last = score.kthvalue(len(score) - needed + 1).values if 0 < needed <= len(score) else None
+        last = largest(torch.cat([score for _, _, score in self.inside]), needed)
         sure = 0.0 if last is None else float(2 * self.view.slack(last) + 1e-6 * abs(last))
         widest = max(high - low, 1e-3) if math.isfinite(high - low) else 1.0
         if needed <= 0 or (last is not None and last + sure > high):
             self.bracket = (max(low, high - widest / 4 - sure), high + 4 * widest + sure)
             return False
-        if needed > len(score) or last - sure < low:
+        if last is None or last - sure < low:
             self.bracket = (low - 4 * widest - sure, min(high, low + widest / 4 + sure))
             return False
-        above = (score > last + sure).nonzero().flatten()
-        near = ((score - last).abs() <= sure).nonzero().flatten()
-        exact = view.exact(row[near], column[near])
-        least = exact.kthvalue(len(near) - (needed - len(above)) + 1).values
-        above, equal = torch.cat([above, near[exact > least]]), near[exact == least]
-        exact = score.double().index_copy(0, near, exact)
-        state, number = self.state, [len(side) for side in view.sides]
+        above = sum(int((score > last + sure).sum()) for _, _, score in self.inside)
+        parts = ([each[(part[2] - last).abs() <= sure] for each in part[:2]] for part in self.inside)
+        row, column = (torch.cat(each) for each in zip(*parts, strict=True))
+        exact = view.exact(row, column)
+        least = largest(exact.clone(), needed - above)
+        order, equal = ((exact > least).nonzero().flatten(), (exact == least).nonzero().flatten())
         places = [side.place[each[equal].long()] for side, each in zip(view.sides, (row, column), strict=True)]
         for direction in view.directions:
             first, second = (0, 1) if direction == 0 else (1, 0)  # of equal pairs the first ones, query by query
-            turn = (places[first] * number[second] + places[second]).argsort()
-            order = torch.cat([above, equal[turn][: needed - len(above)]])
-            query, other = ((row, column)[k][order].long() for k in (first, second))
-            z = exact[order] * state.scale
-            sums = state.sums[direction]
-            score = exact[order].to(sums.top.dtype)
-            top = sums.top.new_full(sums.top.shape, -torch.inf).scatter_reduce(0, query, score, "amax")
-            if sums.reference is not None:
-                sums.raised(slice(0, len(top)), torch.maximum(sums.reference, (top * state.scale).ceil()))
-            shifted = z if sums.reference is None else z - sums.reference[query].double()
-            mass = powers(shifted)
-            for line, values in enumerate((mass, mass * shifted, mass.square())):
-                sums.total[line].index_add_(0, query, values)
-            torch.maximum(sums.top, top, out=sums.top)
-            state.inside.append((query, exact[order]))
-            survivors = state.survivors[direction]
-            survivors.above(high)
-            limit = state.limits(direction)
-            some = (score > limit[query]).nonzero().flatten()
-            found = (query[some].int(), other[some].int(), score[some])
-            survivors.add(*found, lambda direction=direction: state.limits(direction))
+            turn = (places[first] * len(view.sides[second]) + places[second]).argsort()
+            mine = torch.cat([order, equal[turn][: needed - above - len(order)]])
+            self._take_in(
+                direction, last + sure, ((row, column)[first][mine], (row, column)[second][mine], exact[mine])
+            )
+        self.inside = []
         return True
+
+    def _take_in(self, direction: int, over: Tensor, near: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Pairs that were noted and are kept: those above a score, and those near it, of one direction."""
+        view, state = self.view, self.state
+        sums, survivors = state.sums[direction], state.survivors[direction]
+
+        def kept() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+            for part in self.inside:
+                for row, column, score in zip(*(each.split(NOTED) for each in part), strict=True):
+                    some = (score > over).nonzero().flatten()
+                    places = (row, column) if direction == 0 else (column, row)
+                    yield places[0][some], places[1][some], score[some].double()
+            yield near
+
+        top = sums.top.new_full(sums.top.shape, -torch.inf)
+        for query, _, score in kept():
+            top.scatter_reduce_(0, query.long(), score.to(top.dtype), "amax")
+        if sums.reference is not None:
+            sums.raised(slice(0, len(top)), torch.maximum(sums.reference, (top * state.scale).ceil()))
+        torch.maximum(sums.top, top, out=sums.top)
+        for query, _, score in kept():
+            at, z = query.long(), score * state.scale
+            if sums.reference is not None:
+                z -= sums.reference[at].double()
+            mass = powers(z)
+            for line, values in enumerate((mass, mass * z, mass.square())):
+                sums.total[line].index_add_(0, at, values)
+        survivors.above(self.bracket[1])
+        limit = state.limits(direction)
+        for query, other, score in kept():
+            rounded = score.to(view.dtype)
+            some = (rounded > limit[query.long()]).nonzero().flatten()
+            survivors.add(query[some], other[some], rounded[some], lambda: state.limits(direction))
+        if survivors.spilled:
+            state.inside[direction] = tuple(
+                torch.cat(each) for each in zip(*((q, s) for q, _, s in kept()), strict=True)
+            )
 
     def merge(self) -> None:
         """Put together what all processes know."""

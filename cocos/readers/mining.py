@@ -17,6 +17,7 @@ from cocos.sweep import View
 __all__ = ["Mining", "reads"]
 
 NOTED = (2**21, 32)  # negatives in the brackets: in all, and for each query besides
+SETTLED = 2**16  # that are put in order at once
 SPARE = 64  # of a query besides, where rounding may bring more into its bracket
 WIDER = 3  # roundings of a score by which the brackets are made wider before the last pass
 SURE = 2  # roundings by which scores of one order in the tiles may have the other one
@@ -146,23 +147,39 @@ class _Kept(Exponentials):
         self.lost = [each > 0 for each in lost]
         self._notes = shards.collect(self._notes[:-1])
 
-    def _inside(self, direction: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The negatives in the brackets: query, other, score, (P,) each."""
-        chunks = [chunk for part in self._notes for chunk in part[direction]]
-        found = tuple(torch.cat(each).to(self.view.device) for each in zip(*chunks, strict=True))
-        if not self.lost[direction].any():
-            return found
-        there = ~self.lost[direction][found[0].long()]
-        return tuple(each[there] for each in found)
-
     def settle(self, direction: int) -> None:
         """Find the last kept negative of every query, and take in those that were noted and are kept."""
+        number = torch.zeros_like(self.brackets[direction].keep)
+        for query, _, _ in (chunk for part in self._notes for chunk in part[direction]):
+            number += torch.bincount(query.to(number.device), minlength=len(number))
+        up_to, start = number.cumsum(0).cpu(), 0
+        while start < len(up_to):
+            before = up_to[start - 1] if start else 0
+            stop = max(start + 1, int(torch.searchsorted(up_to, before + SETTLED, right=True)))
+            self._settle(direction, slice(start, stop))
+            start = stop
+        for part in self._notes:
+            part[direction] = []
+
+    def _inside(self, direction: int, where: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """The negatives in the brackets of some queries: query, other, score, (P,) each."""
+        device, lost, found = self.view.device, self.lost[direction], []
+        for chunk in (chunk for part in self._notes for chunk in part[direction]):
+            query, other, score = (each.to(device) for each in chunk)
+            mine = ((query >= where.start) & (query < where.stop)).nonzero().flatten()
+            mine = mine[~lost[query[mine].long()]]
+            found.append((query[mine], other[mine], score[mine]))
+        return tuple(torch.cat(each) for each in zip(*found, strict=True))
+
+    def _settle(self, direction: int, where: slice) -> None:
+        """The same for some queries, so that what is noted of all is not held in order as well."""
         view, bracket, lost = self.view, self.brackets[direction], self.lost[direction]
-        query, other, score = self._inside(direction)
+        query, other, score = self._inside(direction, where)
         of, rising = _sorted(query, score)
         number = torch.bincount(of, minlength=len(lost))
         needed = bracket.keep - self.over[direction][: len(lost)]
-        sought = (bracket.inside > 0) & ~lost
+        sought = torch.zeros_like(lost)
+        sought[where] = (bracket.inside[where] > 0) & ~lost[where]
         found = sought & (needed >= 1) & (needed <= number)
         last = torch.full_like(number, torch.inf, dtype=torch.float32)
         last[found] = rising[(number.cumsum(0) - needed)[found]]
@@ -188,7 +205,7 @@ class _Kept(Exponentials):
         kept = turn < (needed - torch.bincount(of, minlength=len(lost)))[its]
         near, its, exact = near[kept], its[kept], exact[kept]
         least = torch.full_like(self.last[direction], torch.inf).scatter_reduce(0, its, exact, "amin")
-        self.last[direction] = torch.where(found, least, -torch.inf)
+        self.last[direction] = torch.where(found, least, self.last[direction])
         for some, values in ((of, rising), (its, exact)):
             self._add(direction, some, values)
 
