@@ -27,6 +27,7 @@ class Inputs:
             positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
             `proxies`, of length 3, one a class, in one direction.
         per_query: candidates of each query.
+        others: further candidates, which match no query.
         batches: 1, the whole set is one batch; otherwise batches of pairs.
         seed: of the generator.
     """
@@ -35,25 +36,36 @@ class Inputs:
     width: int
     kind: str = "pairs"
     per_query: int = 1
+    others: int = 0
     batches: int = 1
     seed: int = 0
 
     @property
     def scores(self) -> int:
         """Scores in all."""
-        return self.batches * self.queries**2 * self.per_query
+        return self.batches * self.queries * self.candidates
+
+    @property
+    def candidates(self) -> int:
+        """In a batch."""
+        return self.queries * self.per_query + self.others
 
     def small(self, queries: int) -> "Inputs":
         """The same kind, of at most so many queries and few batches."""
-        return replace(self, queries=min(self.queries, queries), batches=min(self.batches, 4))
+        others = min(self.others, 4 * queries)
+        return replace(self, queries=min(self.queries, queries), others=others, batches=min(self.batches, 4))
 
     def draw(self, device: str = "cpu") -> tuple[Embeddings, tuple[Batch | None, ...]]:
         """The embeddings in float32, and the batches: `(None,)` for the whole set."""
         generator, rows = torch.Generator().manual_seed(self.seed), self.queries * self.batches
         query, candidate = KINDS[self.kind](rows, self.width, self.per_query, generator)
         group = torch.arange(rows)
+        own = group.repeat_interleave(self.per_query)
+        if self.others:
+            candidate = torch.cat([candidate, _unit(self.others, self.width, generator)])
+            own = torch.cat([own, torch.arange(rows, rows + self.others)])
         directions = ("s2p",) if self.kind == "proxies" else ("i2t", "t2i")
-        whole = Embeddings(query, candidate, group, group.repeat_interleave(self.per_query), directions).to(device)
+        whole = Embeddings(query, candidate, group, own, directions).to(device)
         if self.batches == 1:
             return whole, (None,)
         return whole, tuple(Batch(part, part, paired=True) for part in whole.query_group.split(self.queries))

@@ -135,8 +135,9 @@ def test_growth_judges_the_time_of_passes_alone():
     assert sum("MISSED" in line for line in table.growth_lines("growth", rows)) == 1
 
 
-def judged(bars, found, way="pass", queries=100):
-    case = Case("", Inputs(queries, 8), (Row(FLOOR, "bare"), Row(MM, "mm"), Row("row", way, (), bars)))
+def judged(bars, found, way="pass", queries=100, others=0, losses=1):
+    row = Row("row", way, losses * (Reading("ntxent"),), bars)
+    case = Case("", Inputs(queries, 8, others=others), (Row(FLOOR, "bare"), Row(MM, "mm"), row))
     return [verdict.ok for verdict in figures.verdicts(case, found)["row"]]
 
 
@@ -159,6 +160,18 @@ def test_memory_has_a_bar_from_8192_queries():
     for size, queries, expected in ((fits, 8192, [True]), (above, 8192, [False]), (above, 8191, [])):
         assert judged((), {"row": {"bytes": int(size)}}, queries=queries) == expected
     assert judged((), {"row": {"bytes": None}}, queries=8192) == [False]
+    for more, limit in (({"losses": 3}, 3), ({"others": 4 * 8192}, 4)):  # of the larger side, and of each loss
+        most = 32 * 2**20 + limit * 200 * 8192
+        assert judged((), {"row": {"bytes": most}}, queries=8192, **more) == [True]
+        assert judged((), {"row": {"bytes": most + 1}}, queries=8192, **more) == [False]
+
+
+def test_others_match_no_query():
+    inputs = Inputs(6, 8, per_query=2, others=5)
+    embeddings, _ = inputs.draw()
+    assert inputs.candidates == len(embeddings.candidate) == 17 and inputs.scores == 6 * 17
+    assert sorted(embeddings.candidate_group[:12].tolist()) == sorted(2 * [*range(6)])
+    assert not set(embeddings.candidate_group[12:].tolist()) & set(embeddings.query_group.tolist())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
