@@ -462,7 +462,7 @@ def _about(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(f"{attrs['loss_repr']}{eps}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
-        batches = f"{attrs['batches']} batches" if "batches" in attrs else "one batch"
+        batches = f"{attrs['batches']} batches" if attrs.get("batches", 1) > 1 else "one batch"
         lines.append(
             f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
         )

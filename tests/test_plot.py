@@ -278,6 +278,11 @@ def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     assert pictures.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
 
 
+def test_a_curve_of_one_value_is_a_point_at_its_place(file, tmp_path):
+    done = call("plot", "eps_curve", file, "--eps", 0.01, "--batch-size", 12, "--batches", 1)
+    assert done.exit_code == 0 and "one batch of 12 pairs" in done.stdout and done.stderr.count("\n") == 2
+
+
 def test_places_of_a_curve_are_even_and_have_its_ends():
     for size in (13, 33, 61, 101, 481, 62, 1000):
         found = summaries.places(size)
