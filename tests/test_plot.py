@@ -27,7 +27,7 @@ FAST = {
     **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
     "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
     "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "i2t"],
-    "weight_map": ["--batch-size", 8],
+    "weight_map": ["--batch-size", 8, "--direction", "t2i"],
     "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "t2i"],
     "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],
     "precision_recall": ["--queries", 10, "--direction", "i2t"],
