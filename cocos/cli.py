@@ -144,14 +144,14 @@ def _progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], Non
             bar.stop()
 
 
-def _parameters(given: list[str]) -> dict[str, str]:
+def _parameters(given: list[str], what: str = "parameter", example: str = "temperature=0.07") -> dict[str, str]:
     pairs = [item.partition("=") for item in given]
     for item, (name, sign, value) in zip(given, pairs, strict=True):
         if not (name.strip() and sign and value.strip()):
-            raise InputError(f"parameter {item!r}: write it as NAME=VALUE, like temperature=0.07")
+            raise InputError(f"{what} {item!r}: write it as NAME=VALUE, like {example}")
     chosen = {name.strip(): value.strip() for name, _, value in pairs}
     if len(chosen) < len(given):
-        raise InputError(f"parameters {', '.join(given)}: one of them is given twice")
+        raise InputError(f"{what}s {', '.join(given)}: one of them is given twice")
     return chosen
 
 
@@ -565,6 +565,7 @@ def query(
         parameters = _parameters(param or [])
         from cocos import drawing, measures, plots, results, tables
         from cocos.checkpoints._texts import texts
+        from cocos.plots.contributors import size as sized
 
         picture = out is not None and out.suffix != ".nc"
         if picture:
@@ -591,9 +592,8 @@ def query(
         asked, labels = texts(frozen, found.attrs["direction"], split=split, data=data)
         said = asked and asked(row)
         if picture:
-            height = 1.6 + 0.26 * min(top, found.sizes["candidate"])
             draw = functools.partial(plots.contributors, labels=labels, query=said)
-            drawing.draw(draw, found, out, size=(7.2, height))
+            drawing.draw(draw, found, out, size=sized(found))
         elif out is not None:
             results.save(found, out)
         _say(f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}", quiet=quiet)
@@ -605,6 +605,219 @@ def query(
             _show(tables.contributors(found, labels, said))
         if out is not None:
             _say(f"wrote {out}", quiet=quiet)
+
+
+def _shelf() -> str:
+    """Names of all plots, without importing any."""
+    found = sorted(path.stem for path in (Path(__file__).parent / "plots").glob("[!_]*.py"))
+    return ", ".join(found)
+
+
+@app.command()
+def plot(
+    kind: Annotated[str | None, Argument(help=f"What to draw: {_shelf()}. [list them]", show_default=False)] = None,
+    file: Annotated[
+        Path | None, Argument(help="Frozen checkpoint, or a file of embeddings. [the card of KIND]", show_default=False)
+    ] = None,
+    loss: LossName = None,
+    param: Param = None,
+    eps: Annotated[str | None, Option(help="Smallest share that contributes; for a curve several.")] = None,
+    batch_size: Annotated[str | None, Option(help="Pairs or queries in a batch; all: of the whole set.")] = None,
+    batches: Batches = None,
+    sample: Drawn = None,
+    per_group: PerGroup = None,
+    same_group: Annotated[SameGroup | None, Option(help="Two captions of one image in a batch.")] = None,
+    queries: Annotated[str | None, Option(help="How many are drawn, all, or their rows, like 3,17,40.")] = None,
+    direction: Annotated[str | None, Option(help="Which side asks, like i2t. [every one, side by side]")] = None,
+    seed: Annotated[int | None, Option(help="Of the batches, or of the queries drawn. [0]")] = None,
+    dtype: Annotated[Dtype | None, Option(help="Of the computation.")] = None,
+    more: Annotated[
+        list[str] | None, Option("--set", help="What else KIND takes, NAME=VALUE; repeatable: see its card.")
+    ] = None,
+    device: Annotated[str | None, Option(help="auto, cpu or cuda. [auto]")] = None,
+    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc). [KIND.png]")] = None,
+    quiet: Quiet = False,
+):
+    """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list what can be drawn."""  # noqa: DOC501
+    with _sentences():
+        given = {
+            "loss": loss,
+            "eps": eps,
+            "batch_size": batch_size,
+            "batches": batches,
+            "sample": sample and sample.value,
+            "per_group": per_group,
+            "same_group": same_group and same_group.value,
+            "queries": queries,
+            "direction": direction,
+            "seed": seed,
+            "dtype": dtype and dtype.value,
+            "device": device,
+            "split": split,
+        }
+        flags = {name: f"--{name.replace('_', '-')}" for name in given}
+        given = {name: value for name, value in given.items() if value is not None}
+        extra, parameters = _parameters(more or [], "option", "bins=50"), _parameters(param or [])
+        extra = {name.replace("-", "_"): value for name, value in extra.items()}
+        from cocos import drawing, pictures, results, summaries, tables
+        from cocos import losses as shelf
+        from cocos.checkpoints import _texts
+
+        def spelled(name: str) -> str:
+            return flags.get(name, f"--set {name}=")
+
+        if kind is None:
+            _show(tables.kinds([(each.name, each.command, each.sentence) for each in pictures.kinds()]))
+            return
+        chosen = pictures.find(kind)
+        if twice := given.keys() & extra.keys():
+            raise InputError(f"{spelled(min(twice))} and --set {min(twice)}: give one of them")
+        options = chosen.chosen(given | extra, spelled)
+        if parameters and "loss" not in chosen.takes:
+            raise InputError(f"{chosen.name} does not take -p: it reads no loss")
+        if file is None and not (given or extra or parameters or out or as_json):
+            _show(tables.kind(chosen.name, chosen.sentence, chosen.command, chosen.card(spelled)))
+            return
+        reads = chosen.reads == "embeddings"
+        if reads == (file is None):
+            what = "name a FILE" if reads else f"it is of a loss, not of a file like {file}"
+            raise InputError(f"{chosen.name}: {what}: {chosen.command}")
+        loss, default = (
+            (given | extra).get("loss"),
+            chosen.options["loss"].default if "loss" in chosen.options else None,
+        )
+        if parameters and loss is None and default is None:
+            raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
+        target = out or Path(f"{chosen.name}.png")
+        picture = target.suffix != ".nc"
+        (drawing.drawable if picture else results.writable)(target)
+        frozen = None
+        if reads:
+            frozen, weighed, origin = _opened(file, loss, parameters, None, data, model, trust)
+        else:
+            weighed = shelf.load(loss or default, parameters)
+        if loss is None and default is None:
+            weighed = None
+        with _progress(quiet) as progress:
+            found = chosen.measured(frozen, weighed, options, progress)
+        items = _texts.items(frozen, split or "train", data) if reads and chosen.shows else None
+        words = [chosen.words(each, items) for each in found]
+        if picture:
+            chosen.draw(found, options, target, words)
+        elif len(found) > 1:
+            names = ", ".join(each.attrs["direction"] for each in found)
+            raise InputError(f"--out {target}: it holds one of the directions {names}; name it with --direction")
+        else:
+            results.save(found[0], target)
+        if reads:
+            metric = found[0].attrs["metric"].replace("_", " ")
+            said = f"loss {found[0].attrs['loss']}, {origin}" if default else f"{metric} scores"
+            _say(f"{file} ({frozen.format}): {said}", quiet=quiet)
+            notes = dict.fromkeys(line for each in found for line in each.attrs.get("notes", "").splitlines() if line)
+            for note in (*frozen.notes, *notes):
+                _say(f"note: {note}", quiet=quiet)
+        if as_json:
+            _print(json.dumps(summaries.document(chosen.name, found), allow_nan=False))
+        else:
+            for place, (each, said) in enumerate(zip(found, words, strict=True)):
+                if place:
+                    _print("")
+                _show(chosen.table(each, said))
+        _say(f"wrote {target}", quiet=quiet)
+
+
+def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
+    """Alpha of the runs, as it is given: of all, or by their names.
+
+    Raises:
+        InputError: no number, a name that is no run, or one that is given twice.
+    """
+    from cocos.errors import nearest
+
+    found = {}
+    for item in given:
+        name, sign, value = item.rpartition("=")
+        if sign and name not in names:
+            raise InputError(nearest("run", name, names))
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError(f"--alpha {item!r}: write it as a number, or as RUN=NUMBER like warp=3") from None
+        if not 0 < number < float("inf"):
+            raise InputError(f"--alpha {item!r}: expected a finite number above 0")
+        for each in [name] if sign else names:
+            if each in found:
+                raise InputError(f"--alpha {item!r}: the run {each!r} has one already")
+            found[each] = number
+    return found
+
+
+@app.command()
+def dtp(
+    run: Annotated[list[Path], Argument(help="The checkpoints of one run, or a folder for each run.")],
+    alpha: Annotated[
+        list[str] | None, Option(help="Boundary of the warp, of all runs or RUN=NUMBER; repeatable. [as recorded]")
+    ] = None,
+    metric: Annotated[str, Option(help="euclidean (eq. 9), squared_euclidean or cosine.")] = "euclidean",
+    steps: Annotated[
+        str | None, Option(help="Of the checkpoints, like 1,5,10. [the numbers in their names, or 0, 1, 2, ...]")
+    ] = None,
+    device: Device = "auto",
+    split: Split = "train",
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("dtp.png"),
+    quiet: Quiet = False,
+):
+    """Distance to proxy over the checkpoints of runs: how far the samples of a class come to rest from its proxy."""
+    with _sentences():
+        given = None if steps is None else _numbers(steps, "--steps", "1,5,10")
+        from cocos import checkpoints, drawing, measures, plots, results, runs, tables
+
+        picture = out.suffix != ".nc"
+        (drawing.drawable if picture else results.writable)(out)
+        found = runs.files(run)
+        bounds = _boundaries(alpha or [], list(found))
+        at = runs.steps(found) if given is None else given
+        opener = functools.partial(checkpoints.open, data=data, model=model, trust=trust)
+        notes = (
+            [] if given or at is None else [f"steps {', '.join(map(str, at))}: the numbers in the names of the files"]
+        )
+        for name, files in found.items():
+            last = opener(files[-1])
+            if name not in bounds and (recorded := runs.alpha(last)) is not None:
+                bounds[name] = recorded
+                notes.append(f"alpha of {name}: {recorded:g}, recorded in {files[-1]}")
+            notes += last.notes
+        with _progress(quiet) as progress:
+            opened = {
+                name: runs.Opened(files, opener, split, device, progress(f"measuring {name}"))
+                for name, files in found.items()
+            }
+            measured = measures.dtp(opened, steps=at, alpha=bounds, metric=metric)
+        runs.same_classes(measured)
+        seen = [pair for each in opened.values() for pair in each.seen]
+        measured = measured.assign_attrs(
+            checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
+        )
+        if picture:
+            drawing.draw(plots.dtp, measured, out, size=(7.2, 4.6))
+        else:
+            results.save(measured, out)
+        for note in notes:
+            _say(f"note: {note}", quiet=quiet)
+        if as_json:
+            _print(json.dumps(results.distances(measured), allow_nan=False))
+        else:
+            _show(tables.dtp(measured))
+        _say(f"wrote {out}", quiet=quiet)
 
 
 @app.command()

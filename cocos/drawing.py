@@ -1,6 +1,8 @@
 """A figure on its own, drawn by a plot of the shelf and written whole or not at all."""
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import seaborn as sns
@@ -10,9 +12,10 @@ import cocos
 from cocos.errors import InputError
 from cocos.writing import replacing
 
-__all__ = ["STYLE", "draw", "drawable"]
+__all__ = ["STYLE", "draw", "drawable", "panels"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
+PER_INCH = 9  # characters of a title
 STYLE = sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}
 
 
@@ -50,6 +53,21 @@ def draw(
     Raises:
         InputError: the file cannot be written.
     """
+    return panels([partial(plot, data)], path, size=size, projection=projection)
+
+
+def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], projection: str | None = None) -> Path:
+    """Write a picture of several panels, side by side.
+
+    Args:
+        plots: functions of (ax=), one a panel.
+        path: .png, .pdf or .svg.
+        size: of the whole, inches.
+        projection: of the Axes, `3d` for a surface.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -58,7 +76,10 @@ def draw(
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        plot(data, ax=figure.add_subplot(projection=projection))
+        for place, plot in enumerate(plots, start=1):
+            ax = plot(ax=figure.add_subplot(1, len(plots), place, projection=projection))
+            lines = ax.get_title().splitlines()
+            ax.title.set_text("\n".join(textwrap.fill(line, int(PER_INCH * size[0] / len(plots))) for line in lines))
         try:
             with replacing(path) as temporary:
                 figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=about | undated)

@@ -24,7 +24,10 @@ from cocos.writing import replacing
 __all__ = ["Drawn", "names", "run"]
 
 HERE = Path(__file__).parent
-DRAWS = ("plots", "drawing.py", "figures.py", "tables.py", "cards.py", "cli.py", "demo.py", "example")  # not the data
+DRAWS = (  # not the data
+    *("plots", "drawing.py", "pictures.py", "runs.py", "figures.py"),
+    *("summaries.py", "tables.py", "cards.py", "cli.py", "demo.py", "example"),
+)
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
 PACKED = {"zlib": True, "complevel": 6, "shuffle": True}

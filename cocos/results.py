@@ -27,6 +27,7 @@ __all__ = [
     "count",
     "decomposed",
     "decomposition",
+    "distances",
     "dtp",
     "eps_curve",
     "equivalences",
@@ -700,17 +701,22 @@ def temperature_curve(directions: list[str], values, found: dict, attrs: dict) -
 
 
 def weight_map(
-    cells: dict[str, torch.Tensor], rows: dict[str, tuple[torch.Tensor, torch.Tensor]], attrs: dict
+    cells: dict[str, torch.Tensor],
+    totals: dict[str, torch.Tensor],
+    rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    attrs: dict,
 ) -> xr.Dataset:
     """Label the weights of one batch, (query, candidate).
 
     Args:
         cells: `weight`, `share`, `positive` and `negative`, (queries, candidates).
+        totals: `negatives`, `weighed`, `contributing` and `pulled`, (queries,).
         rows: `query` and `candidate` -> rows of the embeddings, and their groups.
         attrs: provenance.
     """
     data = xr.Dataset(
-        {name: (("query", "candidate"), values.cpu().numpy()) for name, values in cells.items()},
+        {name: (("query", "candidate"), values.cpu().numpy()) for name, values in cells.items()}
+        | {name: ("query", values.cpu().numpy()) for name, values in totals.items()},
         coords={name: np.arange(len(index)) for name, (index, _) in rows.items()},
         attrs=attrs,
     )
@@ -718,6 +724,14 @@ def weight_map(
     data["share"].attrs.update(long_name="share of one weight's natural size", units="share")
     for name in ("positive", "negative"):
         data[name].attrs["long_name"] = f"pairs that are {name}"
+    long_names = {
+        "negatives": "negatives of a query",
+        "weighed": "negatives of a query with any weight",
+        "contributing": "contributing negatives of a query",
+        "pulled": "positives of a query that are pulled",
+    }
+    for name, long_name in long_names.items():
+        data[name].attrs.update(long_name=long_name, units="candidates")
     for name, (index, group) in rows.items():
         data[f"{name}_index"], data[f"{name}_group"] = (name, index.cpu().numpy()), (name, group.cpu().numpy())
         data[f"{name}_index"].attrs.update(long_name=f"row of the {name} in the embeddings", units="1")
@@ -803,6 +817,31 @@ def dtp(
         data[name].attrs.update(long_name=long_name, units="distance")
     data["step"].attrs.update(long_name="step of the run", units="1")
     return data
+
+
+def distances(data: xr.Dataset) -> dict:
+    """Distances to proxies as the JSON document of `cocos dtp --json`; None for an alpha that is not known."""
+    runs, attrs = {}, data.attrs
+    for name in data["run"].values:
+        one = data.sel(run=name)
+        alpha = float(one["alpha"])
+        runs[str(name)] = {
+            "files": int(data.sizes["step"]),
+            "first": float(one["average"][0]),
+            "last": float(one["average"][-1]),
+            "last_5": float(one["low"][-1]),
+            "last_95": float(one["high"][-1]),
+            "alpha": alpha if math.isfinite(alpha) else None,
+            "average": one["average"].values.tolist(),
+        }
+    return {
+        "cocos": attrs["cocos"],
+        "metric": attrs["metric"],
+        "classes": int(data.sizes["class"]),
+        "steps": data["step"].values.tolist(),
+        "runs": runs,
+        "alpha_correlation": attrs.get("alpha_correlation"),
+    }
 
 
 def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: dict) -> xr.Dataset:

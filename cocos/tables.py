@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import results
+from cocos import results, summaries
 
 __all__ = [
     "Table",
@@ -16,13 +16,18 @@ __all__ = [
     "contributors",
     "count",
     "decomposition",
+    "dtp",
     "evaluate",
     "figures",
+    "kind",
+    "kinds",
     "landscape",
     "latex",
     "losses",
     "overview",
     "plain",
+    "retrievals",
+    "summary",
     "thresholds",
     "verify",
     "width",
@@ -420,6 +425,159 @@ def _label(text: str, most: int = 44) -> str:
     """Text on one line that leaves room for numbers beside it."""
     text = _text(" ".join(text.split()))
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _read(value) -> str:
+    """A number to four digits, or the mean and the percentiles of many."""
+    if isinstance(value, dict):
+        if value["p50"] is None:
+            return "none"
+        bands = {key: "none" if part is None else f"{part:.4g}" for key, part in value.items()}
+        mean = f"{bands['mean']}: " if "mean" in value else ""
+        return f"{mean}{bands['p50']} ({bands['p5']} to {bands['p95']})"
+    return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _spelled(value, axes: tuple[str, ...]) -> dict[str, object]:
+    """The cells of a nested variable by the places that they stand at; percentiles share one cell."""
+    if not isinstance(value, dict) or ("p50" in value and not isinstance(value["p50"], dict)):
+        return {"": value}
+    if "p50" in value or axes[0] == "percentile":
+        rest = axes if "p50" in value else axes[1:]
+        parts = {key if key[0] in "mp" else f"p{key}": _spelled(one, rest) for key, one in value.items()}
+        return {place: {key: one[place] for key, one in parts.items()} for place in parts["p50"]}
+    found = {}
+    for at, one in value.items():
+        for place, cell in _spelled(one, axes[1:]).items():
+            found[", ".join(filter(None, (f"{axes[0]} {at}", place)))] = cell
+    return found
+
+
+def _about(data: xr.Dataset) -> tuple[str, ...]:
+    """What was measured, of which loss, in which batches or of how many queries."""
+    attrs = data.attrs
+    lines = [attrs["title"]]
+    if "loss_repr" in attrs:
+        eps = f", share above eps = {attrs['eps']:g}" if "eps" in attrs else ""
+        lines.append(f"{attrs['loss_repr']}{eps}")
+    where = f" on {attrs['device']}" if "device" in attrs else ""
+    if "batch_size" in attrs:
+        batches = f"{attrs['batches']} batches" if attrs.get("batches", 1) > 1 else "one batch"
+        lines.append(
+            f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
+        )
+    elif "seed" in attrs:
+        drawn = f"{data.sizes['query']} queries, " if "query" in data.sizes else ""
+        lines.append(f"{attrs['metric'].replace('_', ' ')} scores; {drawn}seed {attrs['seed']}{where}")
+    if about := results.about_weights(attrs) if "gradient" in attrs else "":
+        lines.append(about)
+    return tuple(lines)
+
+
+def summary(data: xr.Dataset) -> Table:
+    """The numbers of any Dataset: a row for each, a column for each direction; see `cocos.summaries.numbers`."""
+    told = summaries.numbers(data)
+    columns = told["directions"] or {"": {}}
+    first, rows, curves, many = next(iter(columns)), [], [], False
+    for key in dict.fromkeys((*told["values"], *(key for entry in columns.values() for key in entry))):
+        label, axes = _named(data, key)
+        cells = {name: _spelled(entry[key], axes) for name, entry in columns.items() if key in entry}
+        cells |= {first: _spelled(told["values"][key], axes)} if key in told["values"] else {}
+        if not cells:
+            continue
+        at = list(next(iter(cells.values())))
+        many = many or any(isinstance(cell, dict) for one in cells.values() for cell in one.values())
+        said = [[_read(cells[name][place]) if name in cells else "" for name in columns] for place in at]
+        if at == [""]:
+            rows.append((label, *said[0]))
+        else:
+            curves += [(label, *[""] * len(columns)), *((f"  {p}", *one) for p, one in zip(at, said, strict=True))]
+    notes = ("of queries: the mean, if it is told, and median (5th to 95th percentile)",) if many else ()
+    return Table(("", *columns), (*rows, *curves), _about(data), notes)
+
+
+def _named(data: xr.Dataset, key: str) -> tuple[str, tuple[str, ...]]:
+    """What a number is called, and the names of the axes along which it is told."""
+    if key not in data:
+        label, units = summaries.ATTRIBUTES[key]
+        return f"{label}, %" if units == "%" else label, ()
+    one = data[key]
+    axes = [axis for axis in one.dims if axis not in {"direction", *summaries.ITEMS}]
+    names = [one[axis].attrs.get("long_name", axis) if axis in one.coords else axis for axis in axes]
+    short = (axis if " " in name and axis != "percentile" else name for axis, name in zip(axes, names, strict=True))
+    label, units = one.attrs.get("long_name", key), one.attrs.get("units", "1")
+    return f"{label}, %" if units == "%" else label, tuple("percentile" if n.startswith("perc") else n for n in short)
+
+
+def retrievals(data: xr.Dataset) -> Table:
+    """A contact sheet as text: a row for each query, with its candidates from the nearest on."""
+    rows = []
+    for place in range(data.sizes["query"]):
+        one = data.isel(query=place)
+        best = float(one["best_rank"])
+        there = one["candidate"].values >= 0
+        nearest = [
+            f"{row}{'+' if positive else ''} {score:.3f}"
+            for row, positive, score in zip(
+                one["candidate"].values[there], one["positive"].values[there], one["score"].values[there], strict=True
+            )
+        ]
+        rows.append((
+            str(int(one["query_index"])),
+            str(int(one["positives"])),
+            f"{best:.0f}" if np.isfinite(best) else "none",
+            f"{float(one['best_score']):.3f}" if np.isfinite(best) else "",
+            *nearest,
+            *[""] * (data.sizes["rank"] - len(nearest)),
+        ))
+    columns = ("query", "positives", "best on rank", "its score", *(f"rank {rank}" for rank in data["rank"].values))
+    title = (f"{data.attrs['title']}, {data.attrs['direction']}",)
+    notes = ("row and score of the candidates from the nearest on; + is a positive",)
+    return Table(columns, tuple(rows), (*title, *_about(data)[1:]), notes)
+
+
+def dtp(data: xr.Dataset) -> Table:
+    """Distances to proxies: a row for each run, at its first and at its last step."""
+    found, rows = results.distances(data), []
+    for name, run in found["runs"].items():
+        low, high = run["last_5"], run["last_95"]
+        rows.append((
+            name,
+            str(run["files"]),
+            f"{run['first']:.4g}",
+            f"{run['last']:.4g}",
+            f"{low:.4g} to {high:.4g}",
+            "" if run["alpha"] is None else f"{run['alpha']:g}",
+        ))
+    steps = found["steps"]
+    classes = f"{found['classes']} classes"
+    head = (
+        f"AvgDTP: {found['metric'].replace('_', ' ')} distance to the own proxy, mean over {classes} of the mean over "
+        "samples",
+        f"steps {steps[0]:g} to {steps[-1]:g}" if len(steps) > 1 else f"step {steps[0]:g}",
+    )
+    notes = ()
+    if found["alpha_correlation"] is not None:
+        notes = (f"correlation of alpha and the last average: {found['alpha_correlation']:.4f}",)
+    return Table(("run", "steps", "first", "last", "5-95 % of the classes", "alpha"), tuple(rows), head, notes)
+
+
+def kinds(entries: list[tuple[str, str, str]]) -> Table:
+    """What can be drawn: its name, what it shows, and below those that are drawn otherwise than from a file.
+
+    Args:
+        entries: name, command and sentence of each.
+    """
+    rows = tuple((name, said) for name, _, said in entries)
+    usual = "cocos plot {} FILE"
+    others = [command for name, command, _ in entries if command != usual.format(name)]
+    notes = (f"Draw one: {usual.format('KIND')}. What it takes: cocos plot KIND.", f"But: {'; '.join(others)}.")
+    return Table(("kind", "what it shows"), rows, (), notes if others else notes[:1], left=True)
+
+
+def kind(name: str, said: str, usage: str, options: list[tuple[str, str, str]]) -> Table:
+    """The card of one kind: what it shows, and the options that it takes."""
+    return Table(("option", "default", ""), tuple(options), (f"{name}: {said}", usage), left=True)
 
 
 def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:

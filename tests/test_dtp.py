@@ -1,5 +1,7 @@
 """Distance to proxy: the paper's average, its band, its correlation with alpha, and what is drawn."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -10,8 +12,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, measures, plots
+from cocos import Embeddings, InputError, checkpoints, measures, plots, results, runs
+from cocos.cli import app
 
 
 def samples(seed, classes=4, width=3, number=30, radius=1.0):
@@ -98,4 +102,136 @@ def test_lines_bands_and_alpha_are_drawn():
     assert [line.get_ydata()[0] for line in ax.lines if line.get_label().startswith("_")] == [2.5]
     assert len(ax.collections) == 2 and "euclidean" in ax.get_ylabel()
     assert len(plots.dtp(found, band=False, ax=figure.add_subplot(212)).collections) == 0
+    plt.close(figure)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["dtp", *map(str, arguments)])
+
+
+def write(path, embeddings, **change):
+    path.parent.mkdir(exist_ok=True)
+    given = {"embeddings": embeddings.query, "labels": embeddings.query_group, "proxies": embeddings.candidate}
+    given |= {"proxy_labels": embeddings.candidate_group} | change
+    np.savez(path, **{name: value.numpy() for name, value in given.items() if value is not None})
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Two runs of three epochs each, whose radius is the epoch, and that of warp twice as large."""
+    monkeypatch.chdir(tmp_path)
+    for name, factor in (("plain", 1.0), ("warp", 2.0)):
+        for epoch in (1, 2, 10):
+            write(tmp_path / name / f"epoch_{epoch}.npz", samples(epoch, radius=factor * epoch))
+        (tmp_path / name / "log.txt").write_text("no checkpoint")
+    return tmp_path
+
+
+def test_a_folder_is_a_run_and_epoch_2_stands_before_epoch_10(folders):
+    done = call("plain", "warp", "--alpha", "warp=21", "--json", "--out", "both.pdf")
+    assert done.exit_code == 0 and (folders / "both.pdf").read_bytes().startswith(b"%PDF")
+    document = json.loads(done.stdout)
+    assert document["steps"] == [1, 2, 10] and list(document["runs"]) == ["plain", "warp"]
+    np.testing.assert_allclose(document["runs"]["warp"]["average"], [2, 4, 20], rtol=1e-12)
+    assert document["runs"]["plain"]["alpha"] is None and document["runs"]["warp"]["alpha"] == 21
+    assert document["runs"]["plain"]["last_95"] == pytest.approx(10) and document["alpha_correlation"] is None
+    assert "note: steps 1, 2, 10: the numbers in the names of the files" in done.stderr
+    text = call("plain", "warp", "--alpha", 3, "--quiet")
+    assert text.stderr == "" and (folders / "dtp.png").read_bytes().startswith(b"\x89PNG")
+    assert text.stdout.splitlines()[-1].split() == ["warp", "3", "2", "20", "20", "to", "20", "3"]
+
+
+def test_files_are_one_run_and_the_dataset_says_which(folders):
+    files = [folders / "warp" / f"epoch_{epoch}.npz" for epoch in (1, 10, 2)]
+    assert call(*files, "--metric", "squared_euclidean", "--out", "one.nc").exit_code == 0
+    saved = results.open_dataset(folders / "one.nc")
+    assert saved["step"].values.tolist() == [1, 2, 10] and saved["run"].values.tolist() == ["warp"]
+    np.testing.assert_allclose(saved["average"].squeeze(), [4, 16, 400], rtol=1e-9)
+    assert [Path(path).name for path in saved.attrs["checkpoint_path"].splitlines()] == [
+        "epoch_1.npz", "epoch_2.npz", "epoch_10.npz",
+    ]  # fmt: skip
+    assert saved.attrs["checkpoint_sha256"].count("\n") == 2
+    one, other = folders / "start.npz", folders / "end.npz"
+    for path, radius in ((one, 5.0), (other, 1.0)):
+        write(path, samples(0, radius=radius))
+    unnumbered = json.loads(
+        call(one, other, "--json", "--out", "two.nc").stdout
+    )  # in the order in which they are given
+    assert unnumbered["steps"] == [0, 1] and unnumbered["runs"][folders.name]["last"] == pytest.approx(1)
+    given = json.loads(call(one, other, "--steps", "3,7", "--json", "--out", "two.nc").stdout)
+    assert given["steps"] == [3, 7]
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        (("e_1.pt", "e_2.pth.tar"), [1, 2]),
+        (("run7_best.pt",), [7]),
+        (("e_1.pt", "f_1.pt"), None),
+        (("best.pt", "e_1.pt"), None),
+        (("e_20260101123456789.pt",), None),
+    ],
+)
+def test_steps_are_the_numbers_in_the_names_where_they_ascend(names, steps):
+    assert runs.steps({"a": [Path(name) for name in names]}) == steps
+    other = [Path(f"e_{place + 50}.pt") for place in range(len(names))]
+    assert runs.steps({"a": [Path(name) for name in names], "b": other}) is None
+
+
+def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkeypatch):
+    plain = checkpoints.open
+
+    def recorded(path, **options):
+        warped = {"recorded": {"warped_softmax": {"alpha": 19.0}}, "trained_with": "warped_softmax"}
+        return replace(plain(path, **options), **(warped if "warp" in str(path) else {}))
+
+    monkeypatch.setattr(checkpoints, "open", recorded)
+    done = call("plain", "warp", "--json", "--out", "a.nc")
+    assert [run["alpha"] for run in json.loads(done.stdout)["runs"].values()] == [None, 19]
+    assert "note: alpha of warp: 19, recorded in warp/epoch_10.npz" in done.stderr
+    given = call("plain", "warp", "--alpha", "warp=4", "--alpha", "plain=5", "--json", "--out", "a.nc")
+    given = json.loads(given.stdout)
+    assert [run["alpha"] for run in given["runs"].values()] == [5, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["no"], "no: there is no such file or folder"),
+        (["plain", "warp/epoch_1.npz"], "plain is a folder and warp/epoch_1.npz is a file"),
+        (["plain", "plain"], "there are two folders of the name 'plain'"),
+        (["empty"], "empty: there is no file with one of the suffixes .npz"),
+        (["plain/log.txt"], "plain/log.txt is a text file"),
+        (["bare.npz"], "bare.npz has no proxies of classes (its directions: s2s)"),
+        (["plain", "short"], "as many checkpoints in each"),
+        (["few"], "few, step 2: no sample with a proxy of class 3 (and of 2 more), which others have"),
+        (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),
+        (["plain", "--alpha", "x"], "--alpha 'x': write it as a number, or as RUN=NUMBER like warp=3"),
+        (["plain", "--alpha", "-1"], "--alpha '-1': expected a finite number above 0"),
+        (["plain", "--alpha", "1", "--alpha", "plain=2"], "the run 'plain' has one already"),
+        (["plain", "--metric", "dot"], "unknown metric 'dot'"),
+        (["plain", "--steps", "1,2"], "steps: 2 of them, expected one for each of 3 checkpoints"),
+        (["plain", "--steps", "a"], "--steps 'a': write it as whole numbers, like 1,5,10"),
+        (["plain", "--out", "a.txt"], "picture a.txt: suffix '.txt'"),
+        (["plain", "--out", "no/a.png"], "picture no/a.png: it must be a file in a folder that is there"),
+    ],
+)
+def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence, folders):
+    (folders / "empty").mkdir()
+    write(folders / "bare.npz", samples(0), proxies=None, proxy_labels=None)
+    write(folders / "short" / "epoch_1.npz", samples(0))
+    for epoch, classes in ((1, 6), (2, 3)) if arguments == ["few"] else ():
+        labels = torch.arange(30) % classes
+        write(folders / "few" / f"epoch_{epoch}.npz", replace(samples(0, classes=classes), query_group=labels))
+    there = sorted(folders.iterdir())
+    done = call(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr and done.stderr.count("\n") == 1
+    assert sorted(folders.iterdir()) == there
+
+
+def test_one_checkpoint_is_a_point():
+    figure, ax = plt.subplots()
+    plots.dtp(measures.dtp({"run": [samples(0)]}), ax=ax)
+    assert ax.lines[0].get_marker() == "o"
     plt.close(figure)

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from cocos import data as shelf
 from cocos.checkpoints import Checkpoint
 from cocos.data import ImageCaptions, precomp
 
-__all__ = ["items", "texts"]
+__all__ = ["items", "pictures", "said", "texts"]
 
 PRECOMPUTED = ("vsepp", "vsrn")
 Text = Callable[[int], str]
@@ -42,8 +44,11 @@ def texts(
         data: folder of the data, as it was opened with.
     """
     found = items(checkpoint, split, data)
-    if found is None:
-        return None, None
+    return (None, None) if found is None else said(found, direction)
+
+
+def said(found: ImageCaptions, direction: str) -> tuple[Text, Text]:
+    """The same of images and captions that were loaded."""
     first = {}
     for group, caption in zip(found.caption_group.tolist(), found.captions, strict=True):
         first.setdefault(group, caption)
@@ -54,3 +59,10 @@ def texts(
 
     both = (image, found.captions.__getitem__)
     return both[::-1] if direction == "t2i" else both
+
+
+def pictures(found: ImageCaptions) -> Callable[[int], np.ndarray] | None:
+    """Function of a row that gives an image, (height, width, colours); None where the images are no pictures."""
+    if found.images.ndim != 4 or found.images.shape[1] not in {1, 3}:
+        return None
+    return lambda row: np.moveaxis(np.asarray(found.images[row]), 0, -1).squeeze()

@@ -65,7 +65,7 @@ def decomposition(
     eps: float = 0.01,
     *,
     batches: int | Sequence[Batch] | None = None,
-    batch_size: int = 128,
+    batch_size: int | str = 128,
     sample: str | None = None,
     per_group: int | None = None,
     same_group: str = "ignore",
@@ -82,7 +82,7 @@ def decomposition(
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes, by weight and by force.
         batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch.
+        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
         sample: `pairs` or `groups`.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
         same_group: `ignore` or `negative`.

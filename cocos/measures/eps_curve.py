@@ -22,7 +22,7 @@ def eps_curve(
     eps: Sequence[float] | None = None,
     *,
     batches: int | Sequence[Batch] | None = None,
-    batch_size: int = 128,
+    batch_size: int | str = 128,
     sample: str | None = None,
     per_group: int | None = None,
     same_group: str = "ignore",
@@ -39,7 +39,7 @@ def eps_curve(
         loss: a loss, or its name.
         eps: ascending shares; None: 61 of them from 1e-6 to 1, evenly spaced in the exponent.
         batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch.
+        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
         sample: `pairs` or `groups`.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
         same_group: `ignore` or `negative`.

@@ -53,8 +53,10 @@ def weight_map(
         progress: called with what is done (`encoding`); gives a function of (done, in all).
 
     Returns:
-        Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Rows
-        of the embeddings: `query_index` and `candidate_index`; their groups: `query_group` and `candidate_group`.
+        Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Of
+        each (query,): its `negatives`, those that are `weighed` at all and those `contributing`, and its positives that
+        are `pulled`. Rows of the embeddings: `query_index` and `candidate_index`; their groups: `query_group` and
+        `candidate_group`.
 
     Raises:
         InputError: an option or an embedding that cannot be used, a direction that is not there, or a batch that is too
@@ -95,11 +97,18 @@ def weight_map(
         "positive": torch.cat([pairs.positive for pairs, _, _ in blocks]),
         "negative": torch.cat([pairs.negative for pairs, _, _ in blocks]),
     }
+    totals = {
+        "negatives": cells["negative"].sum(dim=1),
+        "weighed": (cells["negative"] & (weight != 0)).sum(dim=1),
+        "contributing": (cells["negative"] & (cells["share"] > eps)).sum(dim=1),
+        "pulled": (cells["positive"] & (weight < 0)).sum(dim=1),
+    }
     rows = {"query": (batch.query_index, side.query_group), "candidate": (batch.candidate_index, side.candidate_group)}
     rows = {name: (index, group[index]) for name, (index, group) in rows.items()}
     if order == "group":
         places = [group.argsort(stable=True) for _, group in rows.values()]
         cells = {name: values[places[0]][:, places[1]] for name, values in cells.items()}
+        totals = {name: values[places[0]] for name, values in totals.items()}
         rows = {name: (index[p], group[p]) for (name, (index, group)), p in zip(rows.items(), places, strict=True)}
     attrs = results.provenance(
         run.loss,
@@ -116,4 +125,4 @@ def weight_map(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.weight_map(cells, rows, attrs)
+    return results.weight_map(cells, totals, rows, attrs)

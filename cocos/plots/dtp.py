@@ -24,14 +24,15 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, ax: Axes | None = None) -> Ax
     colours = sns.color_palette("colorblind", len(names))
     for k, (name, colour) in enumerate(zip(names, colours, strict=True)):
         one = dataset.sel(run=name)
-        ax.plot(steps, one["average"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, label=str(name))
+        ax.plot(steps, one["average"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, label=str(name),
+                marker="o" if len(steps) == 1 else None)  # fmt: skip
         if band:
             ax.fill_between(steps, one["low"], one["high"], color=colour, alpha=0.12, linewidth=0)
         ax.annotate(str(name), (steps[-1], float(one["average"][-1])), xytext=(5, 0), textcoords="offset points",
                     va="center", fontsize="small", color=colour)  # fmt: skip
         if np.isfinite(one["alpha"]):
             ax.axhline(float(one["alpha"]), color=colour, linewidth=0.8, linestyle=":")
-            ax.annotate("α", (0, float(one["alpha"])), xycoords=("axes fraction", "data"), xytext=(3, 2),
+            ax.annotate(f"α of {name}", (0, float(one["alpha"])), xycoords=("axes fraction", "data"), xytext=(3, 2),
                         textcoords="offset points", fontsize="small", color=colour)  # fmt: skip
     ax.margins(x=0.02)
     ax.set(

@@ -19,15 +19,15 @@ def eps_curve(dataset: xr.Dataset, *, mark: float = 0.01, ax: Axes | None = None
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
+    ax.set_xscale("log")
     names = dataset["direction"].values
     for name, style, colour in zip(names, ("-", "--"), sns.color_palette("colorblind", 2), strict=False):
         one = dataset["contributing_all"].sel(direction=name)
-        ax.plot(one["eps"], one, color=colour, linestyle=style, label=name)
+        ax.plot(one["eps"], one, color=colour, linestyle=style, label=name, marker="o" if one.size == 1 else None)
     ax.axvline(mark, color="0.4", linewidth=0.8)
     ax.annotate(f"eps = {mark:g}", (mark, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                 textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.set(
-        xscale="log",
         xlabel="eps: smallest share that contributes",
         ylabel="contributing negatives per query",
         title=results.heading(dataset),

@@ -44,7 +44,7 @@ def precision_recall(dataset: xr.Dataset, *, direction: str | None = None, ax: A
         ylabel="precision",
         xlim=(0, 1),
         ylim=(0, 1.02),
-        title=f"{dataset.attrs['metric'].replace('_', ' ')} scores",
+        title=f"{direction}: {dataset.attrs['metric'].replace('_', ' ')} scores",
     )
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, fontsize="small")
     sns.despine(ax=ax)

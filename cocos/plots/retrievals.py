@@ -9,9 +9,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-__all__ = ["retrievals"]
+__all__ = ["retrievals", "size"]
 
 GAP, HEAD = 0.35, 0.34  # between the query and its candidates, and below a picture, in widths of a picture
+CELL = 1.08  # inches
 CHARACTERS, LINES = 14, 6  # of a text in a cell
 
 
@@ -62,6 +63,12 @@ def retrievals(
     )
     ax.set_axis_off()
     return ax
+
+
+def size(dataset: xr.Dataset) -> tuple[float, float]:
+    """Width and height of a picture in inches: cells that hold their texts."""
+    queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
+    return CELL * (1.1 + GAP + 1.12 * ranks), CELL * (queries * (1 + HEAD) + 0.8)
 
 
 def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:

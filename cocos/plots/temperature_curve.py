@@ -27,6 +27,7 @@ def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes 
     if show not in SHOWN:
         raise InputError(nearest("show", show, SHOWN))
     ax = ax or plt.gca()
+    ax.set_xscale("log")
     eps = f"{dataset.attrs['eps']:g}"
     said = {"effective": "effective number", "contributing_all": f"share above {eps}", "idle": "idle"}
     names = dataset["direction"].values
@@ -41,7 +42,6 @@ def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes 
     ax.annotate(f"{parameter} = {own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                 textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.set(
-        xscale="log",
         xlabel=f"{parameter} ({dataset['value'].attrs['units']})",
         ylabel=f"queries without a share above {eps} (%)" if show == "idle" else "negatives per query",
         title=results.heading(dataset),

@@ -1,0 +1,152 @@
+"""What a picture says in numbers: the totals of a Dataset, its bands over queries, and a few places of its curves."""
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+import xarray as xr
+
+from cocos import results
+
+__all__ = ["ATTRIBUTES", "document", "numbers", "places"]
+
+ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
+QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
+SHORT = 12  # values of an axis that are all told
+FEWEST, MOST = 5, 9  # places of a longer one
+ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their unit
+    "pr_auc": ("PR-AUC of one threshold for all pairs", "%"),
+    "pairs": ("pairs of a query and a candidate", "pairs"),
+    "positive_pairs": ("positive pairs", "pairs"),
+    "not_reached": ("precisions that no cut-off reaches", "1"),
+    "parameter": ("what is changed", ""),
+    "own": ("its value in the loss", ""),
+}
+OPTIONS = ("eps", "batches", "batch_size", "sample", "same_group", "seed", "dtype", "device", "split", "metric")
+
+
+def places(size: int) -> np.ndarray:
+    """Evenly spaced places of a curve, its ends among them: as many as divide it evenly, and at most nine."""
+    if size <= SHORT:
+        return np.arange(size)
+    even = [count for count in range(FEWEST, MOST + 1) if (size - 1) % (count - 1) == 0]
+    return np.linspace(0, size - 1, max(even, default=MOST - 2)).round().astype(int)
+
+
+def _plain(value) -> float | int | bool | None:
+    """A number as JSON has it; None where there is none."""
+    value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _nested(values: xr.DataArray):
+    """A number, or those at each value of the first axis, by that value."""
+    if not values.dims:
+        return _plain(values)
+    axis = values.dims[0]
+    at = values[axis].values
+    keys = [str(key) if isinstance(key, str) else f"{round(float(key), 12) + 0:.6g}" for key in at]
+    return {key: _nested(values.isel({axis: place})) for place, key in enumerate(keys)}
+
+
+def _told(values: xr.DataArray):
+    """What is told of a variable of one direction; None where it is for the picture alone."""
+    long = [axis for axis in values.dims if axis not in ITEMS and values.sizes[axis] > SHORT]
+    indexed = all(axis in values.coords for axis in values.dims if axis not in ITEMS)
+    items = [axis for axis in ITEMS if axis in values.dims]
+    if not indexed or (long and items) or "bin" in values.dims:
+        return None
+    if items:
+        values = values.astype(np.float64)
+        bands = values.quantile(list(QUANTILES.values()), items)
+        return {"mean": _nested(values.mean(items))} | {
+            name: _nested(bands.sel(quantile=part, drop=True)) for name, part in QUANTILES.items()
+        }
+    some = [places(values.sizes[axis]) for axis in long]
+    if len(long) > 1:
+        some = [at[[0, len(at) // 2, -1]] for at in some]
+    return _nested(values.isel(dict(zip(long, some, strict=True))))
+
+
+def numbers(data: xr.Dataset) -> dict:
+    """The numbers of a Dataset that people read: direction -> variable -> value, and what belongs to no direction.
+
+    A variable over queries is told by its mean and its 5th, 50th and 95th percentile (over the queries that have a
+    value), one along an axis by its values there, nested under their places; of a long axis a few places are told.
+    Histograms, matrices and row numbers are left to the picture.
+
+    Args:
+        data: of a measure.
+
+    Returns:
+        `directions` and `values`.
+    """
+    names = [str(name) for name in data["direction"].values] if "direction" in data.dims else []
+    single = data.attrs.get("direction")
+    found = {name: {} for name in names or ([single] if single else [])}
+    values = {key: data.attrs[key] for key in ATTRIBUTES if key in data.attrs}
+    for key, variable in data.data_vars.items():
+        banded = f"{key}_band" in data  # the band tells what the variable would
+        if banded or key.endswith(("_index", "_group")) or variable.dtype.kind not in "fiub":
+            continue
+        for name in names if "direction" in variable.dims else [single]:
+            one = variable.sel(direction=name, drop=True) if "direction" in variable.dims else variable
+            told = _told(one)
+            if told is not None:
+                (values if name is None else found[name])[key] = told
+    return {"directions": found, "values": values}
+
+
+def _about(data: xr.Dataset) -> dict:
+    """Version, file, loss and options."""
+    attrs = data.attrs
+    about = {"cocos": attrs["cocos"]}
+    if "checkpoint_path" in attrs:
+        about["checkpoint"] = {key: attrs[f"checkpoint_{key}"] for key in ("path", "sha256", "format")}
+    if "loss" in attrs:
+        about["loss"] = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
+        about["gradient"] = attrs["gradient"]
+    return about | {key: _scalar(attrs[key]) for key in OPTIONS if key in attrs}
+
+
+def _scalar(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _retrieved(data: xr.Dataset) -> list[dict]:
+    """The queries of a contact sheet, and what is nearest to each."""
+    queries = []
+    for place in range(data.sizes["query"]):
+        one = data.isel(query=place)
+        queries.append({
+            "row": _plain(one["query_index"]),
+            **{key: _plain(one[key]) for key in ("positives", "best_rank", "best_score")},
+            "nearest": [
+                {"row": _plain(each["candidate"]), "score": _plain(each["score"]), "positive": _plain(each["positive"])}
+                for each in (one.isel(rank=rank) for rank in range(data.sizes["rank"]))
+                if int(each["candidate"]) >= 0
+            ],
+        })
+    return queries
+
+
+def document(kind: str, found: Iterable[xr.Dataset]) -> dict:
+    """The JSON document of `cocos plot KIND`.
+
+    Args:
+        kind: name of the measure.
+        found: its Datasets: one, or one for each direction.
+    """
+    found = list(found)
+    whole = {"count": results.summary, "decomposition": results.decomposed}.get(kind)
+    if whole:
+        return {"kind": kind} | whole(found[0])
+    if kind == "contributors":
+        parts = {data.attrs["direction"]: results.contributed(data) for data in found}
+        return {"kind": kind, "directions": parts}
+    if kind == "retrievals":
+        parts = {data.attrs["direction"]: {"queries": _retrieved(data)} for data in found}
+        return {"kind": kind} | _about(found[0]) | {"directions": parts}
+    told = [numbers(data) for data in found]
+    directions = {name: entry for each in told for name, entry in each["directions"].items()}
+    return {"kind": kind} | _about(found[0]) | {"directions": directions, "values": told[0]["values"]}

@@ -1,0 +1,306 @@
+"""`cocos plot`: every picture of the shelf from the command line, its numbers, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from matplotlib import pyplot as plt
+from typer.testing import CliRunner
+
+from cocos import Embeddings, drawing, losses, measures, pictures, plots, results, summaries, tables
+from cocos.cli import app
+from cocos.data import emoji_captions
+
+README = Path(__file__).parent.parent / "README.md"
+TWINS = sorted(set(measures.__all__) & set(plots.__all__))
+OWN = {"dtp", "landscape"}  # with a command of their own
+OF_A_LOSS = {"weight_curve", "score_landscape"}
+FAST = {
+    **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
+    "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
+    "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "i2t"],
+    "weight_map": ["--batch-size", 8, "--direction", "t2i"],
+    "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "t2i"],
+    "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],
+    "precision_recall": ["--queries", 10, "--direction", "i2t"],
+    "score_distribution": ["--queries", 10, "--set", "bins=8", "--set", "ks=1,3", "--direction", "i2t"],
+    "weight_curve": ["--loss", "triplet", "--set", "points=31"],
+    "score_landscape": ["--loss", "triplet", "--set", "points=9"],
+}
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def told(*arguments):
+    done = call("plot", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(24, 6, generator=generator, dtype=torch.float64)
+    group = torch.arange(24).repeat_interleave(2)
+    caption = image[group] + 0.8 * torch.randn(48, 6, generator=generator, dtype=torch.float64)
+    return Embeddings(image, caption, torch.arange(24), group)
+
+
+@pytest.fixture
+def file(embeddings, tmp_path, monkeypatch):
+    names = ("query", "candidate", "query_group", "candidate_group")
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", **{name: getattr(embeddings, name).numpy() for name in names})
+    return Path("rows.npz")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No picture is made; what would be drawn is kept: panels and size."""
+    seen = []
+    monkeypatch.setattr(drawing, "panels", lambda panels, path, **size: seen.append((panels, size["size"])) or path)
+    return seen
+
+
+def test_every_twin_of_the_shelf_is_a_kind_and_has_a_command():
+    assert [kind.name for kind in pictures.kinds()] == TWINS
+    text, commands = (
+        call("plot").stdout,
+        {command.name or command.callback.__name__ for command in app.registered_commands},
+    )
+    listed = call("plot", "--help").stdout.replace("\n", " ")
+    for kind in pictures.kinds():
+        assert f"{kind.name}  " in text and kind.sentence in text
+        assert kind.name in re.sub(r"\s+", " ", listed)
+        assert (kind.reads in {"embeddings", "loss"}) == (kind.name not in OWN)
+    assert OWN <= commands and {"cocos dtp", "cocos landscape"} <= {kind.command for kind in pictures.kinds()}
+    assert set(FAST) | OWN == set(TWINS)
+
+
+@pytest.mark.parametrize("kind", sorted(FAST))
+def test_every_kind_is_drawn_and_told(kind, file, tmp_path):
+    of = [] if kind in OF_A_LOSS else [file]
+    done = call("plot", kind.replace("_", "-"), *of, *FAST[kind])
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({f"{kind}.png", "rows.npz"})
+    assert re.search(r"\d", done.stdout) and f"wrote {kind}.png" in done.stderr and "nan" not in done.stdout
+
+
+def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch, undrawn):
+    def brand_new(embeddings, *, window: int = 3, device: str | None = None, progress=None):
+        """How wide is the window?
+
+        Args:
+            window: how wide.
+        """
+        side = embeddings.embed(device=device or "auto")
+        data = xr.Dataset({"width": ("direction", [window, 2.5 * window])}, coords={"direction": list(side.directions)})
+        data["width"].attrs.update(long_name="width of the window", units="1")
+        return data.assign_attrs(cocos="0", title="A window", metric="cosine")
+
+    def drawn(dataset, *, tall: bool = False, ax=None):
+        """Draw it.
+
+        Args:
+            tall: or not.
+        """
+
+    for shelf, one in ((measures, brand_new), (plots, drawn)):
+        monkeypatch.setattr(shelf, "__all__", [*shelf.__all__, "brand_new"])
+        monkeypatch.setattr(shelf, "brand_new", one, raising=False)
+    assert "How wide is the window?" in call("plot").stdout
+    card = call("plot", "brand-new").stdout
+    assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)
+    found = told("brand_new", file, "--set", "window=4", "--set", "tall=true")
+    assert found["directions"] == {"i2t": {"width": 4.0}, "t2i": {"width": 10.0}}
+    ((panels, _),) = undrawn
+    assert [panel.keywords for panel in panels] == [{"tall": True}]
+    assert re.search(r"width of the window +4 +10", call("plot", "brand_new", file, "--set", "window=4").stdout)
+
+
+def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
+    spread = measures.score_distribution(embeddings, queries=9, seed=2)
+    found = told("score_distribution", file, "--queries", 9, "--seed", 2)["directions"]
+    for name in ("i2t", "t2i"):
+        one = spread.sel(direction=name)
+        assert found[name]["spread"]["10"] == float(one["spread"].sel(k=10))
+        assert found[name]["spread"]["100"] is None  # there are fewer candidates
+        assert found[name]["kth_band"]["95"]["1"] == float(one["kth_band"].sel(percentile=95, k=1))
+        deviation = one["deviation"].values
+        assert found[name]["deviation"]["p5"] == pytest.approx(np.quantile(deviation, 0.05))
+        assert found[name]["deviation"]["mean"] == pytest.approx(deviation.mean())
+    curve = measures.precision_recall(embeddings)
+    document = told("precision_recall", file)
+    assert document["values"]["pr_auc"] == curve.attrs["pr_auc"] and document["seed"] == 0
+    assert document["directions"]["t2i"]["mAP"] == float(curve["mAP"][1])
+    assert document["directions"]["t2i"]["mean"]["0.4"] == float(curve["mean"].sel(direction="t2i", level=0.4))
+    given = {"batch_size": 12, "same_group": "negative"}
+    uneven = measures.lorenz(embeddings, losses.load("triplet", {"margin": 0.4}), **given)
+    options = ["--batch-size", 12, "--same-group", "negative", "--loss", "triplet", "-p", "margin=0.4"]
+    document = told("lorenz", file, *options)
+    assert document["loss"] == {"name": "triplet", "parameters": {"margin": 0.4}}
+    assert document["directions"]["i2t"]["gini"] == float(uneven["gini"][0])
+    warm = measures.temperature_curve(embeddings, "ntxent", (0.1, 0.5), batch_size=12, eps=0.03)
+    document = told("temperature_curve", file, "--batch-size", 12, "--eps", 0.03, "--set", "values=0.1,0.5")
+    assert document["directions"]["i2t"]["effective"]["0.5"] == float(warm["effective"][0, 1])
+    cut = measures.thresholds(embeddings, precisions=(0.2, 0.5))
+    document = told("thresholds", file, "--set", "precisions=0.2,0.5")
+    assert list(document["values"]["distance"].values()) == cut["distance"].values.tolist()
+    weighed = measures.weight_map(embeddings, "ntxent", 0.1, batch_size=12)
+    document = told("weight_map", file, "--batch-size", 12, "--eps", 0.1)
+    above = ((weighed["share"] > 0.1) & weighed["negative"]).sum("candidate")
+    assert document["directions"]["i2t"]["contributing"]["mean"] == pytest.approx(float(above.mean()))
+    counted = measures.count(embeddings, "ntxent", batch_size=12)
+    assert told("count", file, "--batch-size", 12)["directions"] == results.summary(counted)["directions"]
+    assert told("decomposition", file, "--batch-size", 12)["directions"]["i2t"]["pull_norm"]["mean"] > 0
+    listed = told("contributors", file, "--batch-size", 12, "--set", "row=3")["directions"]
+    assert [entry["query"]["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["i2t", "t2i"]
+
+
+def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
+    sheet = measures.retrievals(embeddings, queries=(5, 2), k=3, direction="t2i")
+    (asked,) = told("retrievals", file, "--queries", "5,2", "--set", "k=3", "--direction", "t2i")["directions"].values()
+    assert [query["row"] for query in asked["queries"]] == [5, 2]
+    near = [[each["row"] for each in query["nearest"]] for query in asked["queries"]]
+    assert near == sheet["candidate"].values.tolist()
+    text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
+    assert "some queries, i2t" in text and "some queries, t2i" in text
+    one = told("score_distribution", file, "--queries", "all")["directions"]["t2i"]["deviation"]
+    assert one["p50"] == pytest.approx(
+        float(measures.score_distribution(embeddings, queries=None)["deviation"][1].median())
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "panels"),
+    [
+        (["score_distribution"], ["i2t", "t2i"]),
+        (["score_distribution", "--direction", "t2i"], ["t2i"]),
+        (["retrievals"], [None, None]),
+        (["retrievals", "--direction", "t2i"], [None]),
+        (["lorenz"], [None]),
+    ],
+)
+def test_one_panel_a_direction_where_the_plot_draws_one(arguments, panels, file, undrawn):
+    assert call("plot", arguments[0], file, *arguments[1:]).exit_code == 0
+    ((drawn, (width, _)),) = undrawn
+    assert [panel.keywords.get("direction") for panel in drawn] == panels
+    assert width > 5 * len(panels)
+
+
+def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
+    axes = []
+
+    def panel(*, ax):
+        axes.append(ax)
+        ax.set_title("a loss with parameters " * 5)
+        return ax
+
+    drawing.panels([panel, panel], tmp_path / "two.svg", size=(8, 3))
+    places = [ax.get_position() for ax in axes]
+    assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0
+    assert all(len(line) <= 36 for line in axes[0].get_title().splitlines())
+
+
+def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_path):
+    assert call("plot", "lorenz", file, "--batch-size", 12, "--out", "l.nc").exit_code == 0
+    saved, expected = results.open_dataset(tmp_path / "l.nc"), measures.lorenz(embeddings, "ntxent", batch_size=12)
+    xr.testing.assert_equal(saved, expected)
+    assert saved.attrs["checkpoint_path"] == "rows.npz"
+    done = call("plot", "weight_map", file, "--batch-size", 12, "--direction", "t2i", "--out", "w.nc")
+    assert done.exit_code == 0 and results.open_dataset(tmp_path / "w.nc").attrs["direction"] == "t2i"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["lorentz", "rows.npz"], "unknown kind of picture 'lorentz': did you mean 'lorenz'?"),
+        (["landscape", "rows.npz"], "landscape has a command of its own: cocos landscape --help"),
+        (["lorenz", "--json"], "lorenz: name a FILE: cocos plot lorenz FILE"),
+        (["weight_curve", "rows.npz"], "weight_curve: it is of a loss, not of a file like rows.npz"),
+        (
+            ["score_distribution", "rows.npz", "--eps", "0.1"],
+            "score_distribution does not take --eps: it takes --loss, --queries, --set bins=",
+        ),
+        (["thresholds", "rows.npz", "--loss", "triplet"], "thresholds does not take --loss: it takes --set precisions"),
+        (["thresholds", "rows.npz", "-p", "margin=1"], "thresholds does not take -p: it reads no loss"),
+        (["lorenz", "rows.npz", "--direction", "i2t"], "lorenz does not take --direction"),
+        (["lorenz", "rows.npz", "--set", "wide=3"], "lorenz does not take --set wide="),
+        (["lorenz", "rows.npz", "--set", "points"], "option 'points': write it as NAME=VALUE, like bins=50"),
+        (["lorenz", "rows.npz", "--set", "points=many"], "--set points 'many': expected a whole number"),
+        (["lorenz", "rows.npz", "--set", "band=maybe"], "--set band 'maybe': expected true or false"),
+        (["lorenz", "rows.npz", "--seed", "1", "--set", "seed=2"], "--seed and --set seed: give one of them"),
+        (["thresholds", "rows.npz", "--set", "precisions=a,b"], "expected numbers, separated by commas"),
+        (["retrievals", "rows.npz", "--queries", "all"], "--queries 'all': expected a whole number or whole numbers"),
+        (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters, but no --loss; without one it reads cosines"),
+        (["precision_recall", "rows.npz", "--direction", "t2t"], "unknown direction 't2t': did you mean 't2i'?"),
+        (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions i2t, t2i; name it with --dir"),
+        (["temperature_curve", "rows.npz", "--set", "show=all"], "unknown show 'all'"),
+        (["lorenz", "rows.npz", "--out", "r.txt"], "picture r.txt: suffix '.txt', expected one of .png, .pdf, .svg"),
+        (["lorenz", "rows.npz", "--out", "no/r.png"], "picture no/r.png: it must be a file in a folder that is there"),
+        (["lorenz", "rows.npz", "--out", "no/r.nc"], "there is no folder no; create it first"),
+        (["lorenz", "no.npz"], "there is no such file"),
+        (["lorenz", "rows.npz", "--loss", "ntxnt"], "unknown loss 'ntxnt': did you mean 'ntxent'?"),
+        (["lorenz", "rows.npz", "--split", "test"], "split 'test': rows.npz holds embeddings"),
+        (["score_landscape", "--loss", "proxy_anchor"], "couples the embeddings of a batch"),
+    ],
+)
+def test_what_cannot_be_drawn_gets_one_sentence_and_writes_nothing(arguments, sentence, file, tmp_path):
+    fast = [] if arguments[0] != "temperature_curve" else ["--set", "values=0.1", "--batch-size", "12"]
+    done = call("plot", *arguments, *fast)
+    assert (done.exit_code, done.stdout) == (2, ""), done.stdout
+    assert sentence in done.stderr and done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
+    items = emoji_captions.load("test")
+    sheet, bars = pictures.find("retrievals"), pictures.find("contributors")
+    captions, images = (xr.Dataset(attrs={"direction": name, "row": 7}) for name in ("t2i", "i2t"))
+    show = sheet.words(captions, items)["pictures"]
+    assert show("query", 7) == items.captions[7]
+    np.testing.assert_array_equal(show("candidate", 1), items.images[1].permute(1, 2, 0))
+    told = bars.words(captions, items)
+    assert told["query"] == items.captions[7] and told["labels"](1) == f"image of: {items.captions[5]}"
+    assert told["pictures"](1).shape == (*items.images.shape[2:], 3)
+    assert set(bars.words(images, items)) == {"labels", "query"}
+    assert pictures.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
+
+
+def test_a_curve_of_one_value_is_a_point_at_its_place(file, tmp_path):
+    done = call("plot", "eps_curve", file, "--eps", 0.01, "--batch-size", 12, "--batches", 1)
+    assert done.exit_code == 0 and "one batch of 12 pairs" in done.stdout and done.stderr.count("\n") == 2
+
+
+def test_places_of_a_curve_are_even_and_have_its_ends():
+    for size in (13, 33, 61, 101, 481, 62, 1000):
+        found = summaries.places(size)
+        assert found[0] == 0 and found[-1] == size - 1 and 5 <= len(found) <= 9
+        assert np.ptp(np.diff(found)) <= (0 if size not in {62, 1000} else 1)
+    assert summaries.places(12).tolist() == list(range(12))
+    np.testing.assert_allclose(np.logspace(-6, 0, 61)[summaries.places(61)], [10.0**n for n in range(-6, 1)])
+
+
+def test_what_no_query_has_is_none_and_not_nan(embeddings):
+    few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
+    row = next(row for row in tables.summary(few).rows if row[0].startswith("standard deviation"))
+    assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
+    beyond = [row for row in tables.summary(few).rows if row[0] == "  k 40"]
+    assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
+
+
+def test_the_commands_of_the_readme_are_there():
+    used = re.findall(r"^cocos plot ([\w-]+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(used) > 4 and {pictures.find(name).name for name in used} <= set(TWINS)
+    plt.close("all")
