@@ -1,8 +1,8 @@
 """The warp's landscape under other parameters: α alone says how far behind its proxy an embedding comes to rest.
 
-One parameter at a time differs from those of Fig. 3d. k1 and k2 say how steep the basin is on its near and on its far
-side, and T how deep; with k1 above 1 the minimum falls onto the proxy, and with k2 below 1 an embedding runs away.
-Star: the own proxy; square: the other one; circle: the minimum that a descent found; cross: the predicted one.
+One parameter at a time differs from those of Fig. 3d, the first panel. k1 and k2 say how steep the basin is on its near
+and on its far side, and T how deep; with k1 above 1 the minimum falls onto the proxy, and with k2 below 1 an embedding
+runs away. Star: the own proxy; square: the other one; circle: the minimum that a descent found; cross: the predicted one.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ AGREES = (
 )
 SIZE = (14.4, 12.6)
 CHANGES = {
-    "published": ("Fig. 3d", {}),
+    "published": ("α = 3, k1 = 0.65, k2 = 1.5, T = 1", {}),
     "alpha_1": ("α = 1", {"alpha": 1.0}),
     "alpha_6": ("α = 6", {"alpha": 6.0}),
     "k1_low": ("k1 = 0.3", {"k1": 0.3}),
