@@ -2,7 +2,8 @@
 
 One parameter at a time differs from those of Fig. 3d, the first panel. k1 and k2 say how steep the basin is on its near
 and on its far side, and T how deep; with k1 above 1 the minimum falls onto the proxy, and with k2 below 1 an embedding
-runs away. Star: the own proxy; square: the other one; circle: the minimum that a descent found; cross: the predicted one.
+runs away. Star: the own proxy; square: the other one; circle: the minimum that a descent found; cross: the
+predicted one.
 """
 
 import numpy as np
