@@ -5,14 +5,17 @@ import importlib.resources
 from cocos import data as shelf
 from cocos import demo, measures, plots
 
-PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824 (example retrievals; here of other data and another model)"
+PUBLISHED = (
+    "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals). The picture itself was not at hand, so its "
+    "layout and its choice of queries are not followed"
+)
 AGREES = (
     "Not compared number by number: the model (two small towers trained with NT-Xent) and the data (emoji, each "
-    "with five captions in four languages) are not the paper's, and nothing was trained with its losses. Ours: "
-    "six queries of each direction, drawn by a seed and not chosen, from the test split, which the model has not "
-    "seen. A positive is first for two of the six images and for one of the six captions. Some of what is no "
-    "positive would do as an answer: to `mail, mailbox, postbox` a closed mailbox comes first, and the picture "
-    "that the caption is of on rank 261."
+    "with five captions in four languages) are not the paper's, and nothing was trained with its losses "
+    "(cross_example does that). Ours: six queries of each direction, drawn by a seed and not chosen, from the test "
+    "split, which the model has not seen. A positive is first for two of the six images and for one of the six "
+    "captions. Some of what is no positive would do as an answer: to `mail, mailbox, postbox` a closed mailbox "
+    "comes first, and the picture that the caption is of on rank 261."
 )
 EXAMPLE = importlib.resources.files("cocos") / "example"
 INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")

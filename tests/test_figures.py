@@ -1,15 +1,19 @@
 """Every figure from one call: what is kept, the same bytes twice, and what the files say of themselves."""
 
+import ast
 import hashlib
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import xarray as xr
+from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, figures
+from cocos import InputError, demo, figures
 from cocos.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -143,3 +147,32 @@ def test_every_script_of_the_repository_is_in_the_index_and_has_its_files():
         assert f"## {name}\n" in index, name
         for suffix in ("nc", "svg", "pdf", "png"):
             assert (ROOT / "figures" / f"{name}.{suffix}").is_file(), f"{name}.{suffix}"
+
+
+def described(name):
+    """What the pictures of a figure say of themselves."""
+    folder = ROOT / "figures"
+    svg = ElementTree.parse(folder / f"{name}.svg").find(".//{http://purl.org/dc/elements/1.1/}description").text
+    with Image.open(folder / f"{name}.png") as image:
+        png = image.text["Description"]
+    pdf = re.search(rb"/Subject \(([^)]*)\)", (folder / f"{name}.pdf").read_bytes())[1].decode()
+    return {"svg": svg, "png": png, "pdf": pdf}
+
+
+@pytest.mark.parametrize("name", figures.names(ROOT / "analysis"))
+def test_every_committed_figure_says_where_it_comes_from(name):
+    source = ast.parse((ROOT / "analysis" / f"{name}.py").read_text("utf-8"))
+    texts = {ast.unparse(node) for node in source.body if isinstance(node, ast.Assign)}
+    from_example = any(text.startswith("INPUTS = ") and "demo.checkpoint()" in text for text in texts)
+    with xr.open_datatree(ROOT / "figures" / f"{name}.nc", engine="h5netcdf") as tree:
+        assert tree.attrs["cocos"] == cocos.__version__
+        attrs = [node.attrs for node in tree.children.values()]
+    parts = {f"cocos {cocos.__version__}", f"command: cocos figures {name}"}
+    digests = dict.fromkeys(each["checkpoint_sha256"] for each in attrs if "checkpoint_sha256" in each)
+    if from_example:
+        assert list(digests) == [hashlib.sha256(demo.checkpoint().path.read_bytes()).hexdigest()]
+    seeds = dict.fromkeys(str(each["seed"]) for each in attrs if "seed" in each)
+    parts |= {f"checkpoint sha256: {', '.join(digests)}"} if digests else set()
+    parts |= {f"seed: {', '.join(seeds)}"} if seeds else set()
+    for suffix, said in described(name).items():
+        assert set(said.split("; ")) == parts, f"{name}.{suffix}"
