@@ -6,25 +6,30 @@ import torch
 from cocos import Embeddings, losses, readers, sweep, tiles
 from cocos.tiles import _build, _plain
 
-NAMES = ("ntxent", "supcon", "ce_softmax", "ce_nm", "snm", "triplet", "triplet_sh", "smoothap")
+ASKED = {  # parameters and eps
+    **{name: ({}, 0.01) for name in ("ntxent", "supcon", "ce_softmax", "snm", "triplet", "triplet_sh", "smoothap")},
+    "ce_nm": ({"fraction": 0.3}, 1e-4),
+}
 
 
-def sides(size=220):
+def sides(size=220, noise=1.0):
     generator = torch.Generator().manual_seed(7)
     query = torch.randn(size // 2, 12, generator=generator)
     group = torch.arange(size) % len(query)
-    candidate = query[group] + torch.randn(size, 12, generator=generator)
+    candidate = query[group] + noise * torch.randn(size, 12, generator=generator)
     return Embeddings(query, candidate, torch.arange(len(query)), group)
 
 
-def found(name, eps=0.01):
-    return sweep.run(sweep.view(sides()), [readers.of(losses.load(name), eps), readers.Ranks()], tile=(32, 48))
+def found(name):
+    parameters, eps = ASKED[name]
+    asked = [readers.of(losses.load(name, parameters), eps), readers.Ranks()]
+    return sweep.run(sweep.view(sides()), asked, tile=(32, 48))
 
 
-@pytest.mark.parametrize("room", [2**16, 40])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("room", [2**16, 40, 2])
+@pytest.mark.parametrize("name", ASKED)
 def test_lists_of_fixed_length_lose_nothing(monkeypatch, name, room):
-    """With 40 places a tile the lists are too short: survivors are then counted in a second pass, ranks in float64."""
+    """With 40 places a tile the lists are too short: what they hold is then looked for by other means."""
     monkeypatch.setattr(_build, "loaded", lambda: None)
     expected, ranks = found(name)
     monkeypatch.setattr(tiles, "ahead", lambda device: True)
@@ -40,6 +45,27 @@ def test_lists_of_fixed_length_lose_nothing(monkeypatch, name, room):
         assert torch.equal(one.above, other.above) and torch.equal(one.ties, other.ties)
 
 
+@pytest.mark.parametrize("room", [2**16, 3, 1])
+def test_precision_is_that_of_lists_that_are_waited_for(monkeypatch, room):
+    """Of 15 tiles some hold no pair that matters, some a few, and some more than one in 256."""
+    monkeypatch.setattr(_build, "loaded", lambda: None)
+    view, scored = sweep.view(sides(noise=0.35)), sweep.View.exact_tile
+
+    def curve():
+        held.clear()
+        return sweep.run(view, [readers.PrecisionRecall()], tile=(40, 48))[0]
+
+    held = []
+    monkeypatch.setattr(sweep.View, "exact_tile", lambda self, *where: (held.append(where), scored(self, *where))[1])
+    expected, before = curve(), len(held)
+    assert 0 < before < 15 and expected.negatives.any()
+    monkeypatch.setattr(tiles, "ahead", lambda device: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(_plain, "ROOM", room)
+    assert torch.equal(curve().negatives, expected.negatives)
+    assert len(held) > before if room == 1 else len(held) >= before
+
+
 def test_nothing_of_a_tile_is_asked_for_in_between(monkeypatch):
     """No tensor becomes a number, or a list as long as it happens to be, while tiles are visited."""
     monkeypatch.setattr(_build, "loaded", lambda: None)
@@ -47,7 +73,8 @@ def test_nothing_of_a_tile_is_asked_for_in_between(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     view = sweep.view(sides())
     wanted = [readers.of(losses.load(name, p)) for name, p in (("ntxent", {}), ("ntxent", {"temperature": 0.01}))]
-    wanted.append(readers.of(losses.load("triplet")))
+    wanted += [readers.of(losses.load(name, ASKED[name][0])) for name in ("triplet", "ce_nm", "snm", "smoothap")]
+    wanted += [readers.PrecisionRecall(), readers.Histogram(), readers.Ranks()]
     for reader in wanted:
         reader.begin(view)
     parts = sweep.parts_of(view, (64, 128))

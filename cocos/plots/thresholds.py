@@ -50,7 +50,7 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         ylabel="candidates returned to a query",
         title=dataset.attrs["title"],
         xlim=(-0.6, len(cuts) - 0.4),
-        ylim=(-0.15, 4 * top),
+        ylim=(-0.15, 10 * top),
     )
     ax.minorticks_off()
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="small")

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from cocos import scores, shards, sweep, tiles
+from cocos.readers._later import RARELY
 from cocos.sweep import View
 
 __all__ = ["DENSE", "MOST", "Levels", "OnLevels", "ranked", "summed"]
 
 MOST = 16  # levels of a query that a pass can hold
 PENDING = 2**16  # undecided pairs that wait for their float64 scores
-RARELY = 16  # tiles between two waits for a GPU
 DENSE = 256  # where one pair in so many is undecided, the tile is multiplied again in float64
 
 

@@ -13,6 +13,7 @@ from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 from cocos.readers._brackets import largest
 from cocos.readers._exponentials import MARGIN, Exponentials, powers
+from cocos.readers._later import Later
 from cocos.readers._shares import EQUAL, Counted, directions_of, rows_exactly, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
@@ -123,7 +124,7 @@ class CrossExample:
         self.view, number = view, view.negatives(0).sum()
         self.negatives = int(number)
         self.keep = max(1, math.floor(self.fraction * self.negatives + 1e-9))
-        self.bracket, self.whole = None, -math.inf
+        self.bracket, self.whole, self.patient = None, -math.inf, False
         if self.keep < self.negatives:
             self.eps = max(self.eps, LEAST)
         if self.keep < self.negatives or self.negatives > SAMPLED**2:
@@ -144,6 +145,7 @@ class CrossExample:
         )
         none = torch.empty(0, dtype=torch.int32, device=view.device)
         self.over, self.inside, self.listed = 0, [(none, none, none.to(view.dtype))], 0
+        self.later = Later(view.device, patient=self.patient)
 
     def _guess(self) -> None:
         """From pairs drawn at random: what the sum surely exceeds, and scores that the last kept pair lies between."""
@@ -206,11 +208,17 @@ class CrossExample:
             low, high = self.bracket
             low = max(low, torch.finfo(tile.dtype).min)  # what is no pair is below it
             low, high = (tile.new_full((len(tile), 1), end) for end in (low, high))
-            over, _, (row, column, _, _) = tiles.levels(tile, low, high, None, None, None, None)
+            over, _ = self.later.levels(tile, rows, columns, (low, high, None, None, None, None))
             self.over += over.sum()
-            score = tile[row.long(), column.long()] if self.listed + len(row) <= 2 * KEPT else row
-            self._note(row.int() + rows.start, column.int() + columns.start, score)
+            self._look(every=False)
         self.state.tile(tile, rows, columns)
+
+    def _look(self, *, every: bool) -> None:
+        """Note what the tiles have shown."""
+        found = self.later.taken(every=every)
+        if found is not None:
+            row, column, _, _, score = found
+            self._note(row.int(), column.int(), score)
 
     def watch(self, block: int, width: int):
         """What sees the scores inside the kernel; None where the exponents need references."""
@@ -227,6 +235,7 @@ class CrossExample:
 
     def fold(self) -> None:
         """A part of the rows is done."""
+        self._look(every=True)
         self.state.fold()
 
     def _narrower(self) -> None:
@@ -258,6 +267,9 @@ class CrossExample:
             InputError: too many pairs have its score.
         """
         view, (low, high) = self.view, self.bracket
+        if self.later.short:
+            self.patient = True
+            return False
         if self.listed > 2 * KEPT:
             self._narrower()
             return False
@@ -328,6 +340,7 @@ class CrossExample:
     def merge(self) -> None:
         """Put together what all processes know."""
         self.state.merge()
+        self.later.merge()
         if self.bracket is not None:
             mine = [tuple(each.cpu() for each in part) for part in self.inside]
             overs, listed, every = zip(*shards.gather((int(self.over), self.listed, mine)), strict=True)

@@ -10,6 +10,7 @@ from cocos.losses.snm import StochasticNegativeMining
 from cocos.readers._brackets import Bracket, Counts, ascending, doubt, guessed
 from cocos.readers._exponentials import Exponentials, powers
 from cocos.readers._held import held
+from cocos.readers._later import Later
 from cocos.readers._shares import EQUAL, Counted, directions_of
 from cocos.readers.softmax import RECHECKED, Softmax
 from cocos.sweep import View
@@ -66,6 +67,7 @@ class _Kept(Exponentials):
         offset: as in `Exponentials`.
         brackets: of each direction.
         lost: of each direction, (n,) bool: queries that are left out, as their brackets hold too many.
+        patient: as for `Later`.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class _Kept(Exponentials):
         offset: list[Tensor],
         brackets: list[Bracket],
         lost: list[Tensor],
+        patient: bool,
     ):
         super().__init__(view, scale, spread=spread, base=base, offset=offset)
         self.brackets, self.lost = brackets, lost
@@ -88,6 +91,7 @@ class _Kept(Exponentials):
                 ends.append(torch.cat([wider, wider.new_full((tiles.PAD,), torch.inf)]))
         self.over = [torch.zeros(len(end), dtype=torch.int64, device=view.device) for end in self.low]
         self.last = [torch.full_like(bracket.low, -torch.inf).double() for bracket in brackets]  # -inf: all are kept
+        self.later = Later(view.device, patient=patient)
         self._notes = [self._none()]  # of each part of the rows
         self._size = 0
 
@@ -103,20 +107,26 @@ class _Kept(Exponentials):
         two, wide = self.view.two, slice(columns.start, columns.start + tile.shape[1])
         row_ends = [ends[0][rows, None] for ends in (self.low, self.high)]
         column_ends = [ends[1][None, wide] if two else None for ends in (self.low, self.high)]
-        row_over, column_over, found = tiles.levels(tile, *row_ends, None, *column_ends, None)
+        row_over, column_over = self.later.levels(tile, rows, columns, (*row_ends, None, *column_ends, None))
         self.over[0][rows] += row_over[:, 0]
         if two:
             self.over[1][wide] += column_over[0]
-        row, column, _, side = found
-        score = tile[row.long(), column.long()].float()
-        places = (row + rows.start).int(), (column + columns.start).int()
+        self._look(every=False)
+        super().tile(tile, rows, columns)
+
+    def _look(self, *, every: bool) -> None:
+        """Note what the tiles have shown."""
+        found = self.later.taken(every=every)
+        if found is None:
+            return
+        row, column, _, side, score = found
+        places, score = (row.int(), column.int()), score.float()
         for direction, notes in enumerate(self._notes[-1]):
             mine = (side == direction).nonzero().flatten()
             notes.append((places[direction][mine], places[1 - direction][mine], score[mine]))
         self._size += len(row)
         if self._size > 2 * _room(self.view) + SPARE * sum(len(side) for side in self.view.sides):
             self._drop()
-        super().tile(tile, rows, columns)
 
     def _drop(self) -> None:
         """Leave out the queries with far more noted than was counted: many more score just outside their brackets."""
@@ -135,12 +145,14 @@ class _Kept(Exponentials):
 
     def fold(self) -> None:
         """A part of the rows is done."""
+        self._look(every=True)
         super().fold()
         self._notes.append(self._none())
 
     def merge(self) -> None:
         """Put together what all processes know."""
         super().merge()
+        self.later.merge()
         every = shards.gather([*self.over, *self.lost])
         summed = [torch.stack(each).sum(dim=0).to(self.view.device) for each in zip(*every, strict=True)]
         self.over, lost = summed[: len(self.over)], summed[len(self.over) :]
@@ -248,7 +260,7 @@ class Mining(Softmax):
         super().begin(view)
         self._known = [[each[: -tiles.PAD] for each in known] for known in (self.state.base, self.state.offset)]
         self.brackets = [Bracket.of(view.negatives(k), self.loss.fraction, view.dtype) for k in view.directions]
-        self.passes = 0
+        self.passes, self.patient = 0, False
         self._next()
 
     def _next(self) -> None:
@@ -272,6 +284,7 @@ class Mining(Softmax):
             offset=self._known[1],
             brackets=self.brackets,
             lost=list(lost.split([len(each) for each in inside])),
+            patient=self.patient,
         )
 
     def _levels(self) -> list[Tensor]:
@@ -305,6 +318,10 @@ class Mining(Softmax):
         while self.counts is not None:
             counted = zip(self.brackets, self.counts.levels, self.counts.count, strict=True)
             self.brackets = [bracket.narrowed(level, count) for bracket, level, count in counted]
+            self._next()
+            sweep.visit(self.view, [self])
+        if self.state.later.short:
+            self.patient = True
             self._next()
             sweep.visit(self.view, [self])
         view, state = self.view, self.state

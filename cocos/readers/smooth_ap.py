@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from cocos import shards, tiles
+from cocos import shards, sweep, tiles
 from cocos.losses.smoothap import SmoothAP
 from cocos.readers._held import held, weighed
+from cocos.readers._later import Later
 from cocos.readers._levels import Levels
 from cocos.readers._shares import EQUAL
 from cocos.sweep import View
@@ -50,7 +51,7 @@ class Sigmoids:
         self.fits = Levels.fits(view) and self.eps > 0
         if not self.fits:
             return
-        self.score, self.there, self.rank, self.lists = [], [], [], []
+        self.score, self.there, self.rank = [], [], []
         for direction in view.directions:
             number = view.counted(direction)
             most = max(1, int(number.max()))
@@ -68,7 +69,10 @@ class Sigmoids:
             self.score.append(score)
             self.there.append(there)
             self.rank.append(rank)
-            self.lists.append([])
+        self._start(patient=False)
+
+    def _start(self, *, patient: bool) -> None:
+        self.later, self.lists = Later(self.view.device, patient=patient), [[] for _ in self.score]
         self.above = [torch.zeros_like(score) for score in self.score]
         self.slope = [torch.zeros_like(score) for score in self.score]
         self.part = [torch.zeros_like(self.score[-1]) for _ in range(2)]  # of the columns, in this part of the rows
@@ -107,7 +111,7 @@ class Sigmoids:
             totals[1][where] += slope
             band = self._band(direction, where, steepest)
             bands.append(band)
-            flagged = flagged or bool((band > 0).any())
+            flagged = flagged or self.later.fixed or bool((band > 0).any())
         if not flagged:
             return
         ends = []
@@ -120,9 +124,13 @@ class Sigmoids:
         if two:
             every = slice(0, columns.stop - columns.start)
             sides = [*(self._padded(end, every, width) for end in ends[1]), column_top]
-        _, _, (row_at, column_at, level_at, side) = tiles.levels(tile, *ends[0], row_top, *sides)
-        score = tile[row_at.long(), column_at.long()]
-        self._found([(row_at + rows.start, column_at + columns.start, level_at, side, score)])
+        self.later.levels(tile, rows, columns, (*ends[0], row_top, *sides))
+        self._look(every=False)
+
+    def _look(self, *, every: bool) -> None:
+        found = self.later.taken(every=every)
+        if found is not None:
+            self._found([found])
 
     def watch(self, block: int, width: int) -> "list[_Watch] | None":
         """What sees the scores inside the kernel; None where nothing is to be seen."""
@@ -164,6 +172,8 @@ class Sigmoids:
 
     def fold(self) -> None:
         """A part of the rows is done."""
+        if self.fits:
+            self._look(every=True)
         if self.fits and self.view.two:
             if self.view.together:
                 self.parts.append([part.clone() for part in self.part])
@@ -175,6 +185,7 @@ class Sigmoids:
         """Put together what all processes know: the sums in the order of one process, so that they are the same."""
         if not self.fits:
             return
+        self.later.merge()
         device = self.view.device
         rows = shards.gather([self.above[0], self.slope[0]])
         self.above[0], self.slope[0] = (sum(each.to(device) for each in parts) for parts in zip(*rows, strict=True))
@@ -194,6 +205,9 @@ class Sigmoids:
         """The statistics of every query, one dict a direction, with `eq7`: see `cocos.readers`."""
         if not self.fits:
             return weighed(self.view, self.loss, self.eps)
+        if self.later.short:
+            self._start(patient=True)
+            sweep.visit(self.view, [self])
         return tuple(self._result(direction) for direction in self.view.directions)
 
     def _survivors(self, direction: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

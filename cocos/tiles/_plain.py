@@ -215,16 +215,17 @@ def levels(
     fixed: bool,
 ) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """See `cocos.tiles.levels`."""
-    found, counts = [], []
+    found, counts, between = [], [], row_low is not row_high  # nothing is, where both ends are the same
     sides = [(row_low.T[:, :, None], row_high.T[:, :, None], 1)]
     if column_low is not None:
         sides.append((column_low[:, None, :], column_high[:, None, :], 0))
+    none = torch.empty(0, dtype=torch.int64, device=tile.device)
     for sign, (low, high, dim) in enumerate(sides):
         count = []
         for level in range(len(low)):
             over = tile > high[level]
             count.append(over.sum(dim=dim))
-            row, column = _places((tile > low[level]) & ~over, fixed)
+            row, column = _places((tile > low[level]) & ~over, fixed) if between else (none, none)
             found.append((row, column, torch.full_like(row, level), torch.full_like(row, sign)))
         counts.append(torch.stack(count))
     return counts[0].T, counts[1] if len(counts) == 2 else None, tuple(map(torch.cat, zip(*found, strict=True)))
