@@ -80,6 +80,8 @@ def test_several_proxies_and_classes_without_samples():
         ({"runs": {"warp": [samples(0)]}, "alpha": {"wrap": 1.0}}, "unknown run 'wrap': did you mean 'warp'"),
         ({"runs": {"a": ["model.pt"]}}, "a, step 0: str, expected cocos.Embeddings"),
         ({"runs": {"a": [APART]}}, "no sample has a proxy"),
+        ({"runs": {"a": [samples(0), None, samples(1)]}}, "a: checkpoint 1 of 3 is None, expected None only at"),
+        ({"runs": {"a": [None, None]}}, "a: checkpoint 0 of 2 is None.* at least one checkpoint before it"),
     ],
 )  # fmt: skip
 def test_what_has_no_distance_gets_a_sentence(given, sentence):
@@ -98,4 +100,25 @@ def test_lines_bands_and_alpha_are_drawn():
     assert [line.get_ydata()[0] for line in ax.lines if line.get_label().startswith("_")] == [2.5]
     assert len(ax.collections) == 2 and "euclidean" in ax.get_ylabel()
     assert len(plots.dtp(found, band=False, ax=figure.add_subplot(212)).collections) == 0
+    plt.close(figure)
+
+
+def test_a_run_that_has_diverged_ends_and_says_so():
+    """The other runs have the numbers that they have without it; warnings are errors here, those of NaN too."""
+    whole = {f"alpha {a}": [samples(k, radius=a) for k in range(3)] for a in (1.0, 2.0, 4.0)}
+    lost = {"lost": [samples(0, radius=3.0), samples(1, radius=30.0), None]}
+    alpha = {f"alpha {a}": a for a in (1.0, 2.0, 4.0)}
+    alone, found = (measures.dtp(runs, alpha=alpha | more) for runs, more in ((whole, {}), (whole | lost, {"lost": 9})))
+    np.testing.assert_array_equal(found["average"].sel(run=list(whole)), alone["average"])
+    assert found.attrs["alpha_correlation"] == pytest.approx(alone.attrs["alpha_correlation"])
+    for name in ("average", "low", "high"):
+        assert np.isnan(found[name].sel(run="lost")).values.tolist() == [False, False, True], name
+    np.testing.assert_allclose(found["average"].sel(run="lost")[:2], [3, 30], rtol=1e-12)
+    figure, ax = plt.subplots()
+    plots.dtp(found, ax=ax)
+    (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
+    assert cross.get_xydata().tolist() == [[1, pytest.approx(30)]]
+    said = [text.get_text() for text in ax.texts if text.get_text() != "α"]
+    assert said == [*whole, "lost: diverged"]
+    figure.canvas.draw()
     plt.close(figure)

@@ -14,6 +14,8 @@ STYLES = ("-", "--", "-.", ":")
 def dtp(dataset: xr.Dataset, *, band: bool = True, ax: Axes | None = None) -> Axes:
     """Draw AvgDTP, one line a run with its name at the end, its band over the classes, and its alpha as a dotted line.
 
+    The line of a run that has diverged ends in a cross at its last checkpoint with numbers, and its name says so.
+
     Args:
         dataset: of `cocos.measures.dtp`.
         band: draw the 5th to 95th percentile over the classes.
@@ -27,8 +29,12 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, ax: Axes | None = None) -> Ax
         ax.plot(steps, one["average"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, label=str(name))
         if band:
             ax.fill_between(steps, one["low"], one["high"], color=colour, alpha=0.12, linewidth=0)
-        ax.annotate(str(name), (steps[-1], float(one["average"][-1])), xytext=(5, 0), textcoords="offset points",
-                    va="center", fontsize="small", color=colour)  # fmt: skip
+        last = int(np.isfinite(one["average"].values).sum()) - 1
+        end, diverged = (steps[last], float(one["average"][last])), last + 1 < len(steps)
+        if diverged:
+            ax.plot(*end, color=colour, marker="x", markersize=7, markeredgewidth=1.8)
+        ax.annotate(f"{name}: diverged" if diverged else str(name), end, xytext=(7 if diverged else 5, 0),
+                    textcoords="offset points", va="center", fontsize="small", color=colour)  # fmt: skip
         if np.isfinite(one["alpha"]):
             ax.axhline(float(one["alpha"]), color=colour, linewidth=0.8, linestyle=":")
             ax.annotate("α", (0, float(one["alpha"])), xycoords=("axes fraction", "data"), xytext=(3, 2),
