@@ -122,3 +122,22 @@ def test_a_run_that_has_diverged_ends_and_says_so():
     assert said == [*whole, "lost: diverged"]
     figure.canvas.draw()
     plt.close(figure)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_names_of_lines_that_end_alike_do_not_cover_each_other(log):
+    radii = {"far": 8.0, "a": 2.0, "b": 2.001, "c": 2.002, "low": 0.5}
+    found = measures.dtp({name: [samples(0), samples(1, radius=r)] for name, r in radii.items()})
+    figure, ax = plt.subplots()
+    plots.dtp(found, log=log, ax=ax)
+    assert ax.get_yscale() == ("log" if log else "linear")
+    figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    bottom, top = (
+        np.array([getattr(boxes[name], end) for name in ("low", "a", "b", "c", "far")]) for end in ("y0", "y1")
+    )
+    assert (bottom[1:] >= top[:-1] - 3).all()  # pixels: letters are lower than their boxes
+    for name in ("far", "low", "b"):
+        offset = next(text for text in ax.texts if text.get_text() == name).xyann[1]
+        assert abs(offset) < 1e-2 + (3 if name == "b" else 0), name
+    plt.close(figure)
