@@ -5,6 +5,7 @@ the paper; on the right R@1 over the part of the training labels that name anoth
 """
 
 import numpy as np
+import seaborn as sns
 import torch
 import xarray as xr
 from torch.nn.functional import conv2d
@@ -14,7 +15,17 @@ from cocos import losses
 from proxy_networks import one_thread, recall, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Table IV (R@1 on corrupted images of CUB-200)"
-AGREES = ""
+AGREES = (
+    "Table IV corrupts images, so that is done here; its caption does not say which, and here they are the held-out "
+    "ones. Strengths are ours; hue and saturation are left out, as the images are grey, and so is HIST. The paper has "
+    "the warp above regular softmax, t, in all ten rows, by 1.0 to 4.4 points. Not here: without corruption both have "
+    "70 %, the warp is 4.5 to 5.3 points below t under the three additive noises, in every seed, and in the other "
+    "rows within one point. Its α, k1 and k2 were not searched for, δ is that of the published code for CUB. "
+    "ProxyNCA++, on unit vectors the same as our cosine softmax with τ = 1/18, is below regular softmax in all rows "
+    "of the paper, and here by more than a point in four of nine. √t is below t in all. Wrong labels are an addition: "
+    "40 % of them cost t 7.6 points, the warp 9.9, the cosine softmax 9.2 and √t 1.1, which had the least to lose "
+    "(63.8 %). Three seeds each."
+)
 INPUTS = (omniglot.FILE,)
 SIZE = (15.2, 6.4)
 LOSSES = {
@@ -62,7 +73,7 @@ def _corrupted(pixels, seed):
 
 
 def _jigsaw(pixels, generator):
-    """Two neighbours of the 5x5 pieces of 7x7 pixels change places, five times."""
+    """Two of the 5x5 pieces of 7x7 pixels that follow each other change places, five times."""
     pieces = pixels.reshape(-1, 5, 7, 5, 7).transpose(2, 3).flatten(1, 2).clone()
     every = torch.arange(len(pieces))
     for _ in range(5):
@@ -115,3 +126,48 @@ def data(progress):
 
 def draw(parts, figure):
     """The table, the differences in line with its rows, the wrong labels."""
+    table, gain, wrong = figure.subplots(1, 3, width_ratios=(1.25, 0.9, 1))
+    noise, colours = parts["noise"], dict(zip(LOSSES, sns.color_palette("colorblind", len(LOSSES)), strict=True))
+    _table(noise["corrupted"], table)
+    paired = noise["corrupted"].sel(loss="warp") - noise["corrupted"].sel(loss="t")
+    rows = np.arange(noise.sizes["corruption"])
+    gain.axvline(0, color="black", linewidth=0.8)
+    for seed in noise["seed"].values:
+        gain.plot(
+            paired.sel(seed=seed), rows, marker="o", markersize=4, linestyle="", color=colours["warp"], alpha=0.45
+        )
+    gain.plot(paired.mean("seed"), rows, marker="o", markersize=8, linestyle="", color=colours["warp"], label="ours")
+    told = noise["published"].values
+    gain.plot(
+        told[:, 1] - told[:, 0], rows, marker="D", markersize=6, linestyle="", color="black", label="Table IV, CUB"
+    )
+    gain.set(ylim=(len(rows) - 0.5, -0.5), xlabel="points of R@1", title="warp minus t", yticks=[])
+    gain.legend(frameon=False, loc="lower left")
+    parted, ends = 100 * noise["wrong"].values, noise["mislabelled"].mean("seed").isel(wrong=-1)
+    for name, style in zip(LOSSES, (":", "-", "--", "-."), strict=True):
+        every, above = noise["mislabelled"].sel(loss=name), int((ends < ends.sel(loss=name)).sum()) % 2
+        wrong.plot(parted, every.mean("seed"), color=colours[name], linestyle=style, linewidth=1.8, marker="o")
+        wrong.plot(parted, every, color=colours[name], marker="o", markersize=3, linestyle="", alpha=0.45)
+        at = {"xytext": (8, 6 if above else -6), "textcoords": "offset points", "va": "center"}  # two and two are near
+        wrong.annotate(f"{name}, {float(ends.sel(loss=name)):.1f}", (parted[-1], float(ends.sel(loss=name))), **at,
+                       color=colours[name])  # fmt: skip
+    wrong.set(xlabel="training labels that name another character (%)", ylabel="R@1, uncorrupted (%)", xlim=(-2, 53),
+              xticks=parted, title="wrong training labels (not in the paper)")  # fmt: skip
+    sns.despine(ax=gain, left=True)
+    sns.despine(ax=wrong)
+
+
+def _table(recall, ax):
+    """Numbers, on the colour of their difference from t: red below, blue above, light where there is none."""
+    mean, spread = recall.mean("seed").transpose("corruption", "loss"), recall.std("seed")
+    away = mean - mean.sel(loss="t")
+    ax.imshow(away, cmap="RdBu", vmin=-16, vmax=16, aspect="auto")
+    for row, kind in enumerate(mean["corruption"].values):
+        for column, name in enumerate(mean["loss"].values):
+            text = f"{float(mean[row, column]):.1f} ± {float(spread.sel(loss=name, corruption=kind)):.1f}"
+            ax.text(column, row, text, ha="center", va="center")
+    ax.set_xticks(range(mean.sizes["loss"]), mean["loss"].values)
+    ax.set_yticks(range(mean.sizes["corruption"]), mean["corruption"].values)
+    ax.tick_params(length=0, top=False)
+    ax.set_title("R@1 (%), mean ± sd of three seeds; red: below t")
+    sns.despine(ax=ax, left=True, bottom=True)
