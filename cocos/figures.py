@@ -4,7 +4,8 @@ import ast
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -66,23 +67,43 @@ def names(analysis: Path) -> list[str]:
     return found
 
 
-def _loaded(path: Path) -> ModuleType:
+@contextmanager
+def _beside(folder: Path) -> Generator[list[Path]]:
+    """Scripts of the folder can be imported by name, read anew and forgotten afterwards; gives those that were."""
+    beside = {path.stem: path for path in sorted(folder.glob("*.py"))}
+    hidden = {name: sys.modules.pop(name) for name in beside if name in sys.modules}
+    compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a change within a second would go unseen
+    imported: list[Path] = []
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield imported
+    finally:
+        sys.path.remove(str(folder))
+        sys.dont_write_bytecode = compiled
+        imported += [path for name, path in beside.items() if sys.modules.pop(name, None)]
+        sys.modules.update(hidden)
+
+
+def _loaded(path: Path) -> tuple[ModuleType, list[Path]]:
+    """A script, and the others of its folder that it or they import."""
     spec = importlib.util.spec_from_file_location(f"analysis_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    with _beside(path.parent.resolve()) as imported:
+        spec.loader.exec_module(module)
+    return module, imported
 
 
-def _key(path: Path, module: ModuleType) -> str:
-    """Of all that the data hang on: the script, the files that it names, the package, and the numerical libraries.
+def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
+    """Of all that the data hang on: the script, those it imports, the files it names, the package, the libraries.
 
     Raises:
         InputError: a file that it names is not there.
     """
     digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
     sources = [each for each in sorted(HERE.rglob("*.py")) if each.relative_to(HERE).parts[0] not in DRAWS]
-    for each in (path, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
+    for each in (path, *imported, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
         if not each.is_file():
             raise InputError(f"{path.name}: its input {each} is not there")
         digest.update(each.read_bytes())
@@ -189,8 +210,8 @@ def run(
     report = progress("figures") if progress else None
     for done, name in enumerate(chosen):
         path = analysis / f"{name}.py"
-        module, data = _loaded(path), folder / f"{name}.nc"
-        key = _key(path, module)
+        (module, imported), data = _loaded(path), folder / f"{name}.nc"
+        key = _key(path, module, imported)
         parts = None if fresh else _kept(data, key)
         computed = parts is None
         if computed:

@@ -84,6 +84,8 @@ def test_several_proxies_and_classes_without_samples():
         ({"runs": {"warp": [samples(0)]}, "alpha": {"wrap": 1.0}}, "unknown run 'wrap': did you mean 'warp'"),
         ({"runs": {"a": ["model.pt"]}}, "a, step 0: str, expected cocos.Embeddings"),
         ({"runs": {"a": [APART]}}, "no sample has a proxy"),
+        ({"runs": {"a": [samples(0), None, samples(1)]}}, "a: checkpoint 1 of 3 is None, expected None only at"),
+        ({"runs": {"a": [None, None]}}, "a: checkpoint 0 of 2 is None.* at least one checkpoint before it"),
     ],
 )  # fmt: skip
 def test_what_has_no_distance_gets_a_sentence(given, sentence):
@@ -234,4 +236,44 @@ def test_one_checkpoint_is_a_point():
     figure, ax = plt.subplots()
     plots.dtp(measures.dtp({"run": [samples(0)]}), ax=ax)
     assert ax.lines[0].get_marker() == "o"
+    plt.close(figure)
+
+
+def test_a_run_that_has_diverged_ends_and_says_so():
+    """The other runs have the numbers that they have without it; warnings are errors here, those of NaN too."""
+    whole = {f"alpha {a}": [samples(k, radius=a) for k in range(3)] for a in (1.0, 2.0, 4.0)}
+    lost = {"lost": [samples(0, radius=3.0), samples(1, radius=30.0), None]}
+    alpha = {f"alpha {a}": a for a in (1.0, 2.0, 4.0)}
+    alone, found = (measures.dtp(runs, alpha=alpha | more) for runs, more in ((whole, {}), (whole | lost, {"lost": 9})))
+    np.testing.assert_array_equal(found["average"].sel(run=list(whole)), alone["average"])
+    assert found.attrs["alpha_correlation"] == pytest.approx(alone.attrs["alpha_correlation"])
+    for name in ("average", "low", "high"):
+        assert np.isnan(found[name].sel(run="lost")).values.tolist() == [False, False, True], name
+    np.testing.assert_allclose(found["average"].sel(run="lost")[:2], [3, 30], rtol=1e-12)
+    figure, ax = plt.subplots()
+    plots.dtp(found, ax=ax)
+    (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
+    assert cross.get_xydata().tolist() == [[1, pytest.approx(30)]]
+    said = [text.get_text() for text in ax.texts if not text.get_text().startswith("α of ")]
+    assert said == [*whole, "lost: diverged"]
+    figure.canvas.draw()
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_names_of_lines_that_end_alike_do_not_cover_each_other(log):
+    radii = {"far": 8.0, "a": 2.0, "b": 2.001, "c": 2.002, "low": 0.5}
+    found = measures.dtp({name: [samples(0), samples(1, radius=r)] for name, r in radii.items()})
+    figure, ax = plt.subplots()
+    plots.dtp(found, log=log, ax=ax)
+    assert ax.get_yscale() == ("log" if log else "linear")
+    figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    bottom, top = (
+        np.array([getattr(boxes[name], end) for name in ("low", "a", "b", "c", "far")]) for end in ("y0", "y1")
+    )
+    assert (bottom[1:] >= top[:-1] - 3).all()  # pixels: letters are lower than their boxes
+    for name in ("far", "low", "b"):
+        offset = next(text for text in ax.texts if text.get_text() == name).xyann[1]
+        assert abs(offset) < 1e-2 + (3 if name == "b" else 0), name
     plt.close(figure)

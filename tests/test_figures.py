@@ -3,6 +3,8 @@
 import ast
 import hashlib
 import re
+import sys
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -117,6 +119,44 @@ def test_the_package_is_an_input_but_its_plots_are_not(place, monkeypatch, tmp_p
     assert not figures.run([], **place)[0].computed
     (copy / "scores.py").write_text("2")
     assert figures.run([], **place)[0].computed
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_script_imports_what_stands_beside_it_and_hangs_on_it(place, far, monkeypatch):
+    """Also on what that imports; nothing of it stays behind, on the path, among the modules or as bytecode."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    analysis, before = place["analysis"], (list(sys.path), set(sys.modules))
+    (analysis / "line.py").write_text(SCRIPT.replace("import xarray as xr", "import slopes\nimport xarray as xr"))
+    (analysis / "slopes.py").write_text("from steepness import FACTOR as FACTOR\n")
+    (analysis / "steepness.py").write_text("FACTOR = 1\n")
+    (analysis / "line.py").write_text((analysis / "line.py").read_text().replace("slope *", "slopes.FACTOR * slope *"))
+    figures.run([], **place)
+    assert not figures.run([], **place)[0].computed
+    (analysis / "training.py").write_text("raise RuntimeError('nobody imports this one')\n")
+    assert not figures.run([], **place)[0].computed
+    if far:
+        (analysis / "steepness.py").write_text("FACTOR = 3\n")  # of the same size, and within the second
+    else:
+        (analysis / "slopes.py").write_text("FACTOR = 3\n")
+    (again,) = figures.run([], **place)
+    with xr.open_datatree(again.files[0], engine="h5netcdf") as tree:
+        np.testing.assert_array_equal(tree["line"]["y"], [0, 6, 12, 18])
+    assert again.computed and calls(place) == 2
+    assert sys.path == before[0] and not {"slopes", "steepness"} & set(sys.modules) and "training" not in sys.modules
+    assert not list(analysis.glob("__pycache__")) and sys.dont_write_bytecode is False
+
+
+def test_a_module_of_the_same_name_is_not_taken_for_the_one_beside_it_and_stays(place):
+    elsewhere = types.ModuleType("slopes")
+    (place["analysis"] / "line.py").write_text(SCRIPT.replace("import xarray", "import slopes\nimport xarray"))
+    (place["analysis"] / "slopes.py").write_text("raise RuntimeError('the one beside it')\n")
+    sys.modules["slopes"] = elsewhere
+    try:
+        with pytest.raises(RuntimeError, match="the one beside it"):
+            figures.run([], **place)
+        assert sys.modules["slopes"] is elsewhere
+    finally:
+        del sys.modules["slopes"]
 
 
 def test_what_cannot_be_made_gets_a_sentence(place, tmp_path):

@@ -18,7 +18,7 @@ BAND = (0.05, 0.95)  # quantiles over the classes
 
 
 def dtp(
-    runs: Mapping[str, Sequence[Embeddings | Checkpoint]],
+    runs: Mapping[str, Sequence[Embeddings | Checkpoint | None]],
     *,
     steps: Sequence[float] | None = None,
     alpha: Mapping[str, float] | None = None,
@@ -35,7 +35,7 @@ def dtp(
 
     Args:
         runs: of each run or function, by its name, one entry a checkpoint: samples with the proxies as candidates
-            (one direction), or checkpoints that give such embeddings.
+            (one direction), or checkpoints that give such embeddings. None from there on where a run has diverged.
         steps: of the checkpoints: epochs, say; None: 0, 1, 2 and so on.
         alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest.
         metric: `euclidean` (eq. 9), `squared_euclidean` or `cosine` (1 minus the cosine).
@@ -45,10 +45,12 @@ def dtp(
     Returns:
         `average` (run, step), AvgDTP; `low` and `high` (run, step), the 5th and 95th percentile over the classes;
         `per_class` (run, step, class), NaN for a class without samples; `alpha` (run,), NaN where there is none; and in
-        the attributes the correlation of alpha and the last average, where at least three runs have one.
+        the attributes the correlation of alpha and the last average, where at least three runs have one. All are NaN
+        from where a run has diverged, and such a run takes no part in the correlation.
 
     Raises:
-        InputError: no run, runs of unlike length, sides without a common group, or a metric that is none.
+        InputError: no run, runs of unlike length, one that goes on after it has diverged or has nothing before it,
+            sides without a common group, or a metric that is none.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
     """
@@ -68,6 +70,7 @@ def dtp(
     for name, run in runs.items():
         told = [f"{name}, step {step}" for step in steps]
         every.append([_by_class(_opened(e, split, device), metric, what) for e, what in zip(run, told, strict=True)])
+        _check_end(name, every[-1])
     classes = sorted(set().union(*(found for run in every for found in run)))
     table = torch.tensor(
         [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
@@ -81,16 +84,32 @@ def dtp(
     )
 
 
-def _opened(entry: Embeddings | Checkpoint, split: str, device: str) -> Embeddings:
+def _opened(entry: Embeddings | Checkpoint | None, split: str, device: str) -> Embeddings | None:
     return entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
 
 
-def _by_class(embeddings: Embeddings, metric: str, what: str) -> dict[int, float]:
-    """Mean distance of the samples of each class to their nearest proxy.
+def _check_end(name: str, run: list[dict[int, float]]) -> None:
+    """Refuse a run that has diverged anywhere but at its end.
+
+    Raises:
+        InputError: None before another checkpoint, or nothing but None.
+    """
+    missing = [not found for found in run]
+    if missing[0] or missing != sorted(missing):
+        raise InputError(
+            f"{name}: checkpoint {missing.index(True)} of {len(run)} is None, expected None only at the end, where a "
+            "run has diverged, and at least one checkpoint before it"
+        )
+
+
+def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int, float]:
+    """Mean distance of the samples of each class to their nearest proxy; of no class where the run has diverged.
 
     Raises:
         InputError: no sample has a proxy.
     """
+    if embeddings is None:
+        return {}
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"{what}: {type(embeddings).__name__}, expected cocos.Embeddings or a checkpoint")
     scores.check(embeddings, metric)
@@ -107,8 +126,8 @@ def _by_class(embeddings: Embeddings, metric: str, what: str) -> dict[int, float
 
 
 def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:
-    """Pearson's correlation of alpha and the last average, over the runs that have an alpha."""
-    there = alpha.isfinite()
+    """Pearson's correlation of alpha and the last average, over the runs that have both."""
+    there = alpha.isfinite() & last.isfinite()
     if int(there.sum()) < 3 or len(alpha[there].unique()) < 2:
         return {}
     return {"alpha_correlation": float(torch.corrcoef(torch.stack([alpha[there], last[there].double()]))[0, 1])}
