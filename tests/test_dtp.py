@@ -254,7 +254,7 @@ def test_a_run_that_has_diverged_ends_and_says_so():
     plots.dtp(found, ax=ax)
     (cross,) = [line for line in ax.lines if line.get_marker() == "x"]
     assert cross.get_xydata().tolist() == [[1, pytest.approx(30)]]
-    said = [text.get_text() for text in ax.texts if not text.get_text().startswith("α of ")]
+    said = [text.get_text() for text in ax.texts if not text.get_text().startswith("α = ")]
     assert said == [*whole, "lost: diverged"]
     figure.canvas.draw()
     plt.close(figure)

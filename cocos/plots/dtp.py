@@ -38,9 +38,9 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
             ax.plot(steps[last], end, color=colour, marker="x", markersize=7, markeredgewidth=1.8)
             text += ": diverged"
         ends.setdefault(steps[last], []).append((end, text, colour))
-        if np.isfinite(one["alpha"]):
-            ax.plot((steps[0], steps[-1]), [float(one["alpha"])] * 2, color=colour, linewidth=0.8, linestyle=":")
-            ax.annotate(f"α of {name}", (0, float(one["alpha"])), xycoords=("axes fraction", "data"), xytext=(3, 2),
+        if np.isfinite(alpha := float(one["alpha"])):
+            ax.plot((steps[0], steps[-1]), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
+            ax.annotate(f"α = {alpha:g}", (0, alpha), xycoords=("axes fraction", "data"), xytext=(3, 2),
                         textcoords="offset points", fontsize="small", color=colour)  # fmt: skip
     ax.margins(x=0.02)
     ax.set(
