@@ -1,5 +1,6 @@
 """The command `cocos`: parse, call a measure, save, show. Heavy imports wait until a command runs."""
 
+import errno
 import functools
 import json
 import os
@@ -18,7 +19,7 @@ from typer import Argument, Option
 
 import cocos
 from cocos import shards
-from cocos.errors import InputError, UnsafeFile
+from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["app", "main"]
 
@@ -102,7 +103,10 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
         raise typer.Exit(130) from None
     except typer.Exit:
         raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            _say(f"cocos: {shards.turn()}{error.filename}: {unreachable(error)}")
+            raise typer.Exit(2) from None
         shards.turn()
         raise
 
@@ -172,6 +176,19 @@ def _opened(
         results.writable(out)
     frozen = checkpoints.open(file, data=data, model=model, trust=trust)
     return frozen, *frozen.loss(loss, parameters)
+
+
+def _picture(out: Path) -> bool:
+    """Whether a picture is to be written, and not the Dataset; what can be neither is refused.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    from cocos import drawing, results
+
+    picture = out.suffix != ".nc"
+    drawing.drawable(out, ".nc") if picture else results.writable(out)
+    return picture
 
 
 def _show(table) -> None:
@@ -477,20 +494,22 @@ def landscape(
         Argument(help="A checkpoint or a file of embeddings: its candidates are the proxies.", show_default=False),
     ] = None,
     f1: Annotated[
-        str, Option(help="Of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours.")
-    ] = "t",
+        str | None, Option(help="Of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours. [t]")
+    ] = None,
     f2: Annotated[str | None, Option(help="Of the distance to the others. [f1; t for the warp and factors]")] = None,
-    alpha: Annotated[float, Option(help="The warp's boundary.")] = 3.0,
-    k1: Annotated[float, Option(help="The warp's slope inside.")] = 0.65,
-    k2: Annotated[float, Option(help="The warp's slope outside.")] = 1.5,
-    scale: Annotated[float, Option(help="What the exponents are multiplied by.")] = 1.0,
+    alpha: Annotated[float | None, Option(help="The warp's boundary. [3]")] = None,
+    k1: Annotated[float | None, Option(help="The warp's slope inside. [0.65]")] = None,
+    k2: Annotated[float | None, Option(help="The warp's slope outside. [1.5]")] = None,
+    scale: Annotated[float | None, Option(help="What the exponents are multiplied by. [1]")] = None,
     loss: Annotated[str | None, Option(help="A loss of the shelf, in the place of f1 and f2.")] = None,
     param: Param = None,
-    proxies: Annotated[int, Option(help="How many, in a regular polygon.")] = 2,
-    distance: Annotated[float, Option(help="Between two of them.")] = 10.0,
-    rows: Annotated[str, Option(help="With a FILE: two or three of its candidates, the own one first.")] = "0,1,2",
+    proxies: Annotated[int | None, Option(help="How many, in a regular polygon. [2]")] = None,
+    distance: Annotated[float | None, Option(help="Between two of them. [10]")] = None,
+    rows: Annotated[
+        str | None, Option(help="With a FILE: two or three of its candidates, the own one first. [0,1,2]")
+    ] = None,
     surface: Annotated[bool, Option("--surface", help="In three dimensions.")] = False,
-    split: Split = "train",
+    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
     data: Data = None,
     model: Model = None,
     trust: Trust = False,
@@ -502,34 +521,41 @@ def landscape(
         parameters = _parameters(param or [])
         if parameters and loss is None:
             raise InputError("parameters, but no --loss: give those of the warp as --alpha, --k1 and --k2")
+        warp = {name: value for name, value in (("alpha", alpha), ("k1", k1), ("k2", k2)) if value is not None}
+        curves = {"f1": f1, "f2": f2, "scale": scale} | warp
+        polygon = {"proxies": proxies, "distance": distance}
+        of_file = {"rows": rows, "split": split, "data": data, "model": model, "trust": trust or None}
+        curves, polygon, of_file = (
+            {name: value for name, value in group.items() if value is not None} for group in (curves, polygon, of_file)
+        )
+        if loss is not None and curves:
+            raise InputError(f"--{next(iter(curves))} and --loss {loss}: a loss stands in the place of f1 and f2")
+        if warp and "warp" not in {(f1 or "").strip(), (f2 or "").strip()}:
+            raise InputError(f"--{next(iter(warp))}: it is of the warp, and neither --f1 nor --f2 is warp")
+        if file is None and of_file:
+            raise InputError(f"--{next(iter(of_file))}: it is of a FILE, and none is given")
+        if file is not None and polygon:
+            raise InputError(f"--{next(iter(polygon))} and {file}: the proxies are its own; choose them with --rows")
+        asked = {} if rows is None else {"rows": _numbers(rows, "--rows", "0,1,2")}
         from cocos import checkpoints, drawing, measures, plots, results, tables
         from cocos import losses as shelf
 
-        picture = out.suffix != ".nc"
-        (drawing.drawable if picture else results.writable)(out)
+        picture = _picture(out)
         chosen = None if loss is None else shelf.load(loss, parameters)
         embeddings = None
         if file is not None:
             with _progress(quiet) as progress:
                 frozen = checkpoints.open(file, data=data, model=model, trust=trust)
-                embeddings = frozen.embed(split=split, progress=progress("encoding"))
-        found = measures.landscape(
-            f1,
-            f2,
-            loss=chosen,
-            alpha=alpha,
-            k1=k1,
-            k2=k2,
-            scale=scale,
-            distance=distance,
-            proxies=proxies,
-            embeddings=embeddings,
-            rows=_numbers(rows, "--rows", "0,1,2"),
-        )
+                embeddings = frozen.embed(split=split or "train", progress=progress("encoding"))
+        found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)
         if picture:
             drawing.draw(plots.landscape, found, out, size=(6.6, 5.2), projection="3d" if surface else None)
         else:
             results.save(found, out)
+        if file is not None:
+            _say(f"{file} ({frozen.format}): its candidates are the proxies", quiet=quiet)
+            for note in frozen.notes:
+                _say(f"note: {note}", quiet=quiet)
         _show(tables.landscape(found))
         _say(f"wrote {out}", quiet=quiet)
 
@@ -567,9 +593,7 @@ def query(
         from cocos.checkpoints._texts import texts
         from cocos.plots.contributors import size as sized
 
-        picture = out is not None and out.suffix != ".nc"
-        if picture:
-            drawing.drawable(out)
+        picture = out is not None and _picture(out)
         frozen, chosen, origin = _opened(file, loss, parameters, None if picture else out, data, model, trust)
         with _progress(quiet) as progress:
             found = measures.contributors(
@@ -664,14 +688,16 @@ def plot(
         given = {name: value for name, value in given.items() if value is not None}
         extra, parameters = _parameters(more or [], "option", "bins=50"), _parameters(param or [])
         extra = {name.replace("-", "_"): value for name, value in extra.items()}
-        from cocos import drawing, pictures, results, summaries, tables
         from cocos import losses as shelf
+        from cocos import pictures, results, summaries, tables
         from cocos.checkpoints import _texts
 
         def spelled(name: str) -> str:
             return flags.get(name, f"--set {name}=")
 
         if kind is None:
+            if given or extra or parameters or out or as_json:
+                raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
             _show(tables.kinds([(each.name, each.command, each.sentence) for each in pictures.kinds()]))
             return
         chosen = pictures.find(kind)
@@ -694,8 +720,7 @@ def plot(
         if parameters and loss is None and default is None:
             raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
         target = out or Path(f"{chosen.name}.png")
-        picture = target.suffix != ".nc"
-        (drawing.drawable if picture else results.writable)(target)
+        picture = _picture(target)
         frozen = None
         if reads:
             frozen, weighed, origin = _opened(file, loss, parameters, None, data, model, trust)
@@ -781,15 +806,18 @@ def dtp(
         given = None if steps is None else _numbers(steps, "--steps", "1,5,10")
         from cocos import checkpoints, drawing, measures, plots, results, runs, tables
 
-        picture = out.suffix != ".nc"
-        (drawing.drawable if picture else results.writable)(out)
+        picture = _picture(out)
         found = runs.files(run)
         bounds = _boundaries(alpha or [], list(found))
         at = runs.steps(found) if given is None else given
         opener = functools.partial(checkpoints.open, data=data, model=model, trust=trust)
-        notes = (
-            [] if given or at is None else [f"steps {', '.join(map(str, at))}: the numbers in the names of the files"]
-        )
+        notes = []
+        if at is None:
+            notes.append(runs.unnumbered(found))
+        elif given is None:
+            steps = ", ".join(map(str, at))
+            notes.append(f"steps {steps}: the numbers" if len(at) > 1 else f"step {steps}: the number")
+            notes[-1] += " in the names of the files"
         for name, files in found.items():
             last = opener(files[-1])
             if name not in bounds and (recorded := runs.alpha(last)) is not None:
@@ -811,7 +839,7 @@ def dtp(
             drawing.draw(plots.dtp, measured, out, size=(7.2, 4.6))
         else:
             results.save(measured, out)
-        for note in notes:
+        for note in (*notes, *filter(None, measured.attrs["notes"].splitlines())):
             _say(f"note: {note}", quiet=quiet)
         if as_json:
             _print(json.dumps(results.distances(measured), allow_nan=False))

@@ -1,5 +1,6 @@
 """A figure on its own, drawn by a plot of the shelf and written whole or not at all."""
 
+import os
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,26 +10,37 @@ import seaborn as sns
 import xarray as xr
 
 import cocos
-from cocos.errors import InputError
+from cocos.errors import InputError, unreachable
 from cocos.writing import replacing
 
 __all__ = ["STYLE", "draw", "drawable", "panels"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
+LONGEST = 255  # bytes of a name
 PER_INCH = 9  # characters of a title
 STYLE = sns.axes_style("ticks") | {"font.family": "DejaVu Sans", "svg.hashsalt": "cocos"}
 
 
-def drawable(path: Path) -> Path:
+def drawable(path: Path, *more: str) -> Path:
     """Refuse a picture before anything is computed.
 
+    Args:
+        path: of the picture.
+        more: suffixes that would be right too, though of no picture.
+
     Raises:
-        InputError: a suffix that no picture has, or a folder that is missing.
+        InputError: a suffix that no picture has, a name that is too long, or a folder that is missing.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"picture {path}: suffix {path.suffix!r}, expected one of {', '.join(SUFFIXES)}")
-    if path.is_dir() or not path.parent.is_dir():
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"picture {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
+    if len(os.fsencode(path.name)) > LONGEST:
+        raise InputError(f"picture {path}: the name is too long for a file")
+    try:
+        there = path.parent.is_dir() and not path.is_dir()
+    except OSError as error:
+        raise InputError(f"picture {path}: {unreachable(error)}") from None
+    if not there:
         raise InputError(f"picture {path}: it must be a file in a folder that is there")
     return path
 
@@ -72,8 +84,9 @@ def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], 
     from matplotlib.figure import Figure
 
     path = drawable(path)
-    about = {"Creator" if path.suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix, {})
+    suffix = path.suffix.lower()
+    about = {"Creator" if suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
+    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
@@ -82,7 +95,7 @@ def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], 
             ax.title.set_text("\n".join(textwrap.fill(line, int(PER_INCH * size[0] / len(plots))) for line in lines))
         try:
             with replacing(path) as temporary:
-                figure.savefig(temporary, dpi=160, format=path.suffix[1:], metadata=about | undated)
+                figure.savefig(temporary, dpi=160, format=suffix[1:], metadata=about | undated)
         except OSError as error:
             raise InputError(f"picture {path}: cannot be written ({error.strerror or error})") from None
     return path

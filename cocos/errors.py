@@ -1,9 +1,10 @@
 """What the caller can put right. The command line prints the sentence and nothing else."""
 
 import difflib
+import errno
 from collections.abc import Iterable
 
-__all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows"]
+__all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows", "unreachable"]
 
 
 class InputError(ValueError):
@@ -32,3 +33,8 @@ def rows(indices: Iterable[int], limit: int = 5) -> str:
     shown = ", ".join(str(i) for i in indices[:limit])
     more = f" and {len(indices) - limit} more" if len(indices) > limit else ""
     return f"row{'s' if len(indices) > 1 else ''} {shown}{more}"
+
+
+def unreachable(error: OSError) -> str:
+    """Why nothing can be said of a path, as the end of a sentence."""
+    return "the name is too long for a file" if error.errno == errno.ENAMETOOLONG else f"{error.strerror}"

@@ -14,7 +14,7 @@ import xarray as xr
 
 import cocos
 from cocos import losses
-from cocos.errors import InputError
+from cocos.errors import InputError, unreachable
 from cocos.writing import replacing
 
 __all__ = [
@@ -345,9 +345,13 @@ def writable(path: Path) -> Path:
         raise InputError(f"output {path}: the name is too long for a file")
     if path.suffix != ".nc":
         raise InputError(f"output {path}: suffix {path.suffix!r}, expected .nc (netCDF)")
-    if path.is_dir():
+    try:
+        folder, there = path.is_dir(), path.parent.is_dir()
+    except OSError as error:
+        raise InputError(f"output {path}: {unreachable(error)}") from None
+    if folder:
         raise InputError(f"output {path} is a folder; name a file in it, like {path / 'count.nc'}")
-    if not path.parent.is_dir():
+    if not there:
         raise InputError(f"output {path}: there is no folder {path.parent}; create it first")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
@@ -418,6 +422,7 @@ def landscape(
     predicted: torch.Tensor | None,
     found: torch.Tensor | None,
     attrs: dict,
+    unit: str,
 ) -> xr.Dataset:
     """Label a loss at the places of a plane, (y, x)."""
     none = np.full(2, np.nan)
@@ -438,11 +443,11 @@ def landscape(
         attrs=attrs,
     )
     long_names = {
-        "loss": ("loss of an embedding here", "nats"),
-        "height": ("landscape whose slope is the gradient", "nats"),
-        "force_x": ("minus the gradient, to the right", "nats per unit of distance"),
-        "force_y": ("minus the gradient, upwards", "nats per unit of distance"),
-        "binary": ("loss with one other proxy alone", "nats"),
+        "loss": ("loss of an embedding here", unit),
+        "height": ("landscape whose slope is the gradient", unit),
+        "force_x": ("minus the gradient, to the right", f"{unit} per unit of distance"),
+        "force_y": ("minus the gradient, upwards", f"{unit} per unit of distance"),
+        "binary": ("loss with one other proxy alone", unit),
         "proxy_x": ("proxies, the own one first", "distance"),
         "proxy_y": ("proxies, the own one first", "distance"),
         "predicted": ("minimum by Proposition III.2", "distance"),

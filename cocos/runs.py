@@ -9,11 +9,12 @@ import xarray as xr
 
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.errors import InputError, unreachable
 
-__all__ = ["Opened", "alpha", "files", "same_classes", "steps"]
+__all__ = ["Opened", "alpha", "files", "same_classes", "steps", "unnumbered"]
 
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
+SHOWN = 8  # names of files in a note
 DIGITS = 16  # of a number that is no step but an identifier
 NUMBER = re.compile(r"\d+")
 
@@ -36,7 +37,7 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
     """The files of each run, by its name, in the order of their steps.
 
     Files make one run; they are sorted where each has a number in its name, and stay in their order otherwise. Of
-    folders each is a run, whose files are sorted by name, numbers as numbers.
+    folders each is a run, whose files are sorted by name, numbers as numbers; hidden files are not its own.
 
     Args:
         paths: files, or folders.
@@ -45,7 +46,11 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         InputError: both, something that is not there, a folder without checkpoints, or two folders of one name.
     """
     for path in paths:
-        if not path.exists():
+        try:
+            there = path.exists()
+        except OSError as error:
+            raise InputError(f"{path}: {unreachable(error)}") from None
+        if not there:
             raise InputError(f"{path}: there is no such file or folder")
     folders = [path for path in paths if path.is_dir()]
     if not folders:
@@ -60,7 +65,8 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         name = folder.resolve().name
         if name in runs:
             raise InputError(f"{folder}: there are two folders of the name {name!r}; rename one, for their lines")
-        inside = [path for path in folder.iterdir() if path.is_file() and path.suffix in SUFFIXES]
+        shown = (path for path in folder.iterdir() if not path.name.startswith("."))
+        inside = [path for path in shown if path.is_file() and path.suffix in SUFFIXES]
         if not inside:
             raise InputError(f"{folder}: there is no file with one of the suffixes {', '.join(SUFFIXES)} in it")
         runs[name] = sorted(inside, key=_natural)
@@ -74,6 +80,21 @@ def steps(runs: dict[str, list[Path]]) -> list[int] | None:
     if None in first or any(a >= b for a, b in zip(first, first[1:], strict=False)):
         return None
     return first if all(one == first for one in found) else None
+
+
+def unnumbered(runs: dict[str, list[Path]]) -> str:
+    """Why the numbers in the names are no steps, and which steps are taken: a sentence, where `steps` gives None."""
+    order, why = "of the names", "the numbers in the names differ between runs"
+    for inside in runs.values():
+        found = [_numbered(path) for path in inside]
+        missing = [path.name for path, number in zip(inside, found, strict=True) if number is None]
+        if missing or any(a >= b for a, b in zip(found, found[1:], strict=False)):
+            why = f"no number in the name of {missing[0]}" if missing else "the numbers in the names do not ascend"
+            names = [path.name for path in inside]
+            order = ", ".join(names if len(names) <= SHOWN else [*names[: SHOWN - 2], "...", names[-1]])
+            break
+    last = max(map(len, runs.values())) - 1
+    return f"{why}: " + (f"steps are 0 to {last}, in the order {order}" if last else "the step is 0")
 
 
 def alpha(checkpoint: Checkpoint) -> float | None:

@@ -550,7 +550,7 @@ def dtp(data: xr.Dataset) -> Table:
             "" if run["alpha"] is None else f"{run['alpha']:g}",
         ))
     steps = found["steps"]
-    classes = f"{found['classes']} classes"
+    classes = f"{found['classes']} class{'' if found['classes'] == 1 else 'es'}"
     head = (
         f"AvgDTP: {found['metric'].replace('_', ' ')} distance to the own proxy, mean over {classes} of the mean over "
         "samples",

@@ -78,7 +78,10 @@ def test_several_proxies_and_classes_without_samples():
     ("given", "sentence"),
     [
         ({"runs": {}}, "runs: none, expected"),
-        ({"runs": {"a": [samples(0)], "b": []}}, "as many checkpoints in each"),
+        ({"runs": {"a": [samples(0)], "b": []}}, "a has 1 checkpoint, b 0; expected as many in each"),
+        ({"runs": {"a": [], "b": []}}, "runs: none, expected at least one"),
+        ({"runs": {"a": [samples(0)] * 3}, "steps": (8, 7, 6)}, "steps: 8, 7, 6; expected finite .* ascending order"),
+        ({"runs": {"a": [samples(0)] * 2}, "steps": (1, 1)}, "steps: 1, 1; expected .* each once"),
         ({"runs": {"a": [samples(0)]}, "steps": (1, 2)}, "steps: 2 of them, expected one for each of 1"),
         ({"runs": {"a": [samples(0)]}, "metric": "dot"}, "unknown metric 'dot'"),
         ({"runs": {"warp": [samples(0)]}, "alpha": {"wrap": 1.0}}, "unknown run 'wrap': did you mean 'warp'"),
@@ -205,7 +208,7 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["empty"], "empty: there is no file with one of the suffixes .npz"),
         (["plain/log.txt"], "plain/log.txt is a text file"),
         (["bare.npz"], "bare.npz has no proxies of classes (its directions: s2s)"),
-        (["plain", "short"], "as many checkpoints in each"),
+        (["plain", "short"], "runs: plain has 3 checkpoints, short 1; expected as many in each"),
         (["few"], "few, step 2: no sample with a proxy of class 3 (and of 2 more), which others have"),
         (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),
         (["plain", "--alpha", "x"], "--alpha 'x': write it as a number, or as RUN=NUMBER like warp=3"),
@@ -213,8 +216,13 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "--alpha", "1", "--alpha", "plain=2"], "the run 'plain' has one already"),
         (["plain", "--metric", "dot"], "unknown metric 'dot'"),
         (["plain", "--steps", "1,2"], "steps: 2 of them, expected one for each of 3 checkpoints"),
+        (["plain", "--steps", "8,7,6"], "steps: 8, 7, 6; expected finite numbers in ascending order"),
+        (["n" * 300 + ".npz"], "n.npz: the name is too long for a file"),
+        (["plain", "--out", "n" * 300 + ".png"], "n.png: the name is too long for a file"),
+        (["plain", "--out", "n" * 300 + "/a.png"], "n/a.png: the name is too long for a file"),
+        (["plain", "--out", "n" * 300 + "/a.nc"], ": the name is too long for a file"),
         (["plain", "--steps", "a"], "--steps 'a': write it as whole numbers, like 1,5,10"),
-        (["plain", "--out", "a.txt"], "picture a.txt: suffix '.txt'"),
+        (["plain", "--out", "a.txt"], "picture a.txt: suffix '.txt', expected one of .png, .pdf, .svg, .nc"),
         (["plain", "--out", "no/a.png"], "picture no/a.png: it must be a file in a folder that is there"),
     ],
 )
@@ -230,6 +238,52 @@ def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr and done.stderr.count("\n") == 1
     assert sorted(folders.iterdir()) == there
+
+
+@pytest.mark.parametrize(
+    ("names", "note"),
+    [
+        ({"a": ("1", "2"), "b": ("10", "20")}, "the numbers in the names differ between runs: steps are 0 to 1, in the "
+         "order of the names"),
+        ({"a": ("epoch_2", "best")}, "no number in the name of best.npz: steps are 0 to 1, in the order best.npz, "
+         "epoch_2.npz"),
+        ({"a": ("e_1", "f_1")}, "the numbers in the names do not ascend: steps are 0 to 1, in the order e_1.npz, "
+         "f_1.npz"),
+        ({"a": ("best",)}, "no number in the name of best.npz: the step is 0"),
+        ({"a": ("e_4",)}, "step 4: the number in the names of the files"),
+    ],
+)  # fmt: skip
+def test_steps_that_are_not_in_the_names_are_told_and_hidden_files_are_none(names, note, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for run, files in names.items():
+        for file in files:
+            write(tmp_path / run / f"{file}.npz", samples(0))
+        (tmp_path / run / "._epoch_2.npz").write_bytes(b"left by tar")
+    done = call(*names, "--out", "a.nc")
+    assert done.exit_code == 0 and f"note: {note}\n" in done.stderr
+
+
+def test_many_files_without_numbers_are_not_all_named():
+    assert runs.unnumbered({"a": [Path(f"{letter}.npz") for letter in "abcdefghij"]}).endswith(
+        "steps are 0 to 9, in the order a.npz, b.npz, c.npz, d.npz, e.npz, f.npz, ..., j.npz"
+    )
+
+
+def test_samples_without_a_proxy_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = samples(0)
+    label = one.query_group.unique()
+    write(tmp_path / "a" / "1.npz", replace(one, candidate=one.candidate[label[:1]], candidate_group=label[:1]))
+    done = call("a", "--out", "a.nc")
+    left = int((one.query_group != label[0]).sum())
+    assert f"note: {left} of 30 samples left out: class {label[1]} without a proxy\n" in done.stderr
+    assert "mean over 1 class of the mean" in done.stdout
+    notes = results.open_dataset(tmp_path / "a.nc").attrs["notes"]
+    whole = replace(one, candidate=one.candidate[label], candidate_group=label)
+    part = replace(one, candidate=one.candidate[label[:1]], candidate_group=label[:1])
+    assert measures.dtp({"a": [whole]}).attrs["notes"] == ""
+    assert measures.dtp({"a": [part, part], "b": [part, part]}).attrs["notes"] == notes
+    assert measures.dtp({"a": [whole, part, None]}).attrs["notes"] == f"a, step 1: {notes}"
 
 
 def test_one_checkpoint_is_a_point():
@@ -276,4 +330,24 @@ def test_names_of_lines_that_end_alike_do_not_cover_each_other(log):
     for name in ("far", "low", "b"):
         offset = next(text for text in ax.texts if text.get_text() == name).xyann[1]
         assert abs(offset) < 1e-2 + (3 if name == "b" else 0), name
+    plt.close(figure)
+
+
+def test_long_names_are_cut_and_an_alpha_of_several_runs_is_told_once():
+    names = [f"{'folder_' * 15}{k}" for k in range(10)]
+    radii = dict(zip(names, (2.0, 2.0, *(2 + k / 100 for k in range(8))), strict=True))
+    alpha = dict.fromkeys(names, 1.0) | {names[0]: 1.01, names[1]: 3.0}
+    found = measures.dtp({name: [samples(0), samples(1, radius=r)] for name, r in radii.items()}, alpha=alpha)
+    figure = plt.figure(figsize=(7.2, 4.6), layout="constrained")
+    ax = plots.dtp(found, ax=figure.add_subplot())
+    figure.canvas.draw()
+    assert ax.get_position().width > 0.6
+    said = [text.get_text() for text in ax.texts]
+    assert sorted(said) == sorted(
+        [f"folder_folder…older_folder_{k}" for k in range(10)] + ["α = 1", "α = 1.01", "α = 3"]
+    )
+    assert {text.get_color() for text in ax.texts if text.get_text() == "α = 1"} == {"0.3"}
+    for part in ("folder", "α"):
+        bottom = np.sort([text.get_window_extent().y0 for text in ax.texts if text.get_text().startswith(part)])
+        assert (np.diff(bottom) * 72 / figure.dpi > 9.9).all()
     plt.close(figure)

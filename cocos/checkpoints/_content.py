@@ -20,7 +20,7 @@ import torch
 
 from cocos.checkpoints._imports import RUNS_CODE, UNREADABLE, VALUES, names
 from cocos.checkpoints._values import NUMPY, Array
-from cocos.errors import InputError, UnsafeFile
+from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["File", "Placeholder", "describe"]
 
@@ -68,9 +68,13 @@ class File:
     placeholders: bool = False
 
     def __post_init__(self):
-        if self.path.is_dir():
+        try:
+            folder, there = self.path.is_dir(), self.path.exists()
+        except OSError as error:
+            raise InputError(f"{self.path}: {unreachable(error)}") from None
+        if folder:
             raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
-        if not self.path.exists():
+        if not there:
             raise InputError(f"{self.path}: there is no such file")
         if not self.path.is_file():
             raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")

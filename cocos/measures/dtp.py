@@ -14,6 +14,7 @@ from cocos.errors import InputError, nearest
 __all__ = ["dtp"]
 
 METRICS = ("euclidean", "squared_euclidean", "cosine")
+NAMED = 5  # classes in a note
 BAND = (0.05, 0.95)  # quantiles over the classes
 
 
@@ -45,12 +46,13 @@ def dtp(
     Returns:
         `average` (run, step), AvgDTP; `low` and `high` (run, step), the 5th and 95th percentile over the classes;
         `per_class` (run, step, class), NaN for a class without samples; `alpha` (run,), NaN where there is none; and in
-        the attributes the correlation of alpha and the last average, where at least three runs have one. All are NaN
-        from where a run has diverged, and such a run takes no part in the correlation.
+        the attributes the correlation of alpha and the last average, where at least three runs have one, and `notes` of
+        samples without a proxy, which are left out. All are NaN from where a run has diverged, and such a run takes no
+        part in the correlation.
 
     Raises:
         InputError: no run, runs of unlike length, one that goes on after it has diverged or has nothing before it,
-            sides without a common group, or a metric that is none.
+            steps that do not ascend, sides without a common group, or a metric that is none.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
     """
@@ -59,17 +61,23 @@ def dtp(
     lengths = {name: len(run) for name, run in runs.items()}
     number = max(lengths.values(), default=0)
     if not number or min(lengths.values()) < number:
-        raise InputError(f"runs: {lengths or 'none'}, expected as many checkpoints in each, and at least one")
+        raise InputError(f"runs: {_counted(lengths)}")
     steps = list(range(number)) if steps is None else list(steps)
     if len(steps) != number:
         raise InputError(f"steps: {len(steps)} of them, expected one for each of {number} checkpoints")
+    if not all(map(math.isfinite, steps)) or any(a >= b for a, b in zip(steps, steps[1:], strict=False)):
+        raise InputError(f"steps: {', '.join(map(str, steps))}; expected finite numbers in ascending order, each once")
     unknown = set(alpha or {}) - set(runs)
     if unknown:
         raise InputError(nearest("run", sorted(unknown)[0], runs))
-    every = []
+    every, left = [], {}
     for name, run in runs.items():
         told = [f"{name}, step {step}" for step in steps]
-        every.append([_by_class(_opened(e, split, device), metric, what) for e, what in zip(run, told, strict=True)])
+        every.append([])
+        for entry, what in zip(run, told, strict=True):
+            embeddings = _opened(entry, split, device)
+            every[-1].append(_by_class(embeddings, metric, what))
+            left[what] = "" if embeddings is None else _left_out(embeddings)
         _check_end(name, every[-1])
     classes = sorted(set().union(*(found for run in every for found in run)))
     table = torch.tensor(
@@ -78,10 +86,19 @@ def dtp(
     bounds = torch.nanquantile(table, torch.tensor(BAND, dtype=table.dtype), dim=2)
     at = torch.tensor([float((alpha or {}).get(name, math.nan)) for name in runs], dtype=torch.float64)
     average = table.nanmean(dim=2)
-    attrs = {"metric": metric} | _correlation(at, average[:, -1])
+    attrs = {"metric": metric, "notes": "\n".join(_notes(left))} | _correlation(at, average[:, -1])
     return results.dtp(
         list(runs), steps, classes, {"average": average, "low": bounds[0], "high": bounds[1]}, table, at, attrs
     )
+
+
+def _counted(lengths: dict[str, int]) -> str:
+    """What is wrong with the numbers of checkpoints, as the end of a sentence."""
+    if not any(lengths.values()):
+        return "none, expected at least one, and at least one checkpoint in each"
+    (first, number), *others = lengths.items()
+    told = [f"{first} has {number} checkpoint{'' if number == 1 else 's'}", *(f"{name} {n}" for name, n in others)]
+    return f"{', '.join(told)}; expected as many in each"
 
 
 def _opened(entry: Embeddings | Checkpoint | None, split: str, device: str) -> Embeddings | None:
@@ -123,6 +140,25 @@ def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int
     if not found:
         raise InputError(f"{what}: no sample has a proxy of its class among the candidates")
     return found
+
+
+def _left_out(embeddings: Embeddings) -> str:
+    """How many samples have no proxy, and of which classes; empty where each has one."""
+    absent = ~torch.isin(embeddings.query_group, embeddings.candidate_group)
+    number, classes = int(absent.sum()), embeddings.query_group[absent].unique().tolist()
+    if not number:
+        return ""
+    more = f" and {len(classes) - NAMED} more" if len(classes) > NAMED else ""
+    named = f"class{'es' if len(classes) > 1 else ''} {', '.join(map(str, classes[:NAMED]))}{more}"
+    return f"{number} of {len(absent)} samples left out: {named} without a proxy"
+
+
+def _notes(left: dict[str, str]) -> list[str]:
+    """What was left out, once where it is the same everywhere, else where it was so first."""
+    first = {}
+    for what, said in left.items():
+        first.setdefault(said, what)
+    return [said if len(first) == 1 else f"{what}: {said}" for said, what in first.items() if said]
 
 
 def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:

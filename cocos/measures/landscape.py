@@ -1,5 +1,6 @@
 """What does a loss look like around its proxies, and where does it want an embedding to be?"""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -80,11 +81,11 @@ def landscape(
         points: on each side of the picture.
 
     Returns:
-        `loss` (y, x), in nats; `height` (y, x), the landscape that the gradient is the slope of, which differs where a
-        part of the loss is held constant (the warp); `force_x` and `force_y` (y, x), minus the gradient; `proxy_x` and
-        `proxy_y` (proxy,); `binary` (other, y, x), the loss with each other proxy alone; `predicted` and `found`
-        (axis,), the minimum; what they say in words, their distance, and the verdict on Lemma III.1 are in the
-        attributes.
+        `loss` (y, x), in nats where the loss is; `height` (y, x), the landscape that the gradient is the slope of,
+        which differs where a part of the loss is held constant (the warp); `force_x` and `force_y` (y, x), minus the
+        gradient; `proxy_x` and `proxy_y` (proxy,); `binary` (other, y, x), the loss with each other proxy alone;
+        `predicted` and `found` (axis,), the minimum; what they say in words, their distance, and the verdict on Lemma
+        III.1 are in the attributes.
 
     Raises:
         InputError: a function, a number or rows that cannot be used; a loss that couples queries.
@@ -118,7 +119,8 @@ def landscape(
         elif len(corners) == 2:
             why = "Proposition III.2 is for monotone functions"
     attrs = _attributes(chosen, about, predicted, why, found, state)
-    return results.landscape(x, y, fields, places, predicted, found, attrs)
+    unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).__call__) or "") else "1"
+    return results.landscape(x, y, fields, places, predicted, found, attrs, unit)
 
 
 def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
@@ -252,7 +254,8 @@ def _descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) -
     away = (at - places[0]).norm(dim=1)
     if float(torch.cdist(at, at).max()) < 1e-4 * size:
         return at.mean(dim=0), "a minimum"
-    return None, f"no single one: the ends lie {float(away.min()):.4g} to {float(away.max()):.4g} from the own proxy"
+    ends = dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max()))
+    return None, f"no single one: the ends lie {' to '.join(ends)} from the own proxy"
 
 
 def _predicted(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | None, str]:

@@ -5,17 +5,21 @@ import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 __all__ = ["dtp"]
 
 STYLES = ("-", "--", "-.", ":")
 LINE = 10.0  # height of a name, in points
+LONGEST = 28  # characters of a name
+SHARED = "0.3"  # an alpha of several runs
 
 
 def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes | None = None) -> Axes:
     """Draw AvgDTP, one line a run with its name at the end, its band over the classes, and its alpha as a dotted line.
 
-    The line of a run that has diverged ends in a cross at its last checkpoint with numbers, and its name says so.
+    The line of a run that has diverged ends in a cross at its last checkpoint with numbers, and its name says so. A
+    long name is cut in its middle; an alpha that several runs have is drawn once, in grey.
 
     Args:
         dataset: of `cocos.measures.dtp`.
@@ -25,7 +29,7 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
     """
     ax = ax or plt.gca()
     names, steps = dataset["run"].values, dataset["step"].values
-    colours, ends = sns.color_palette("colorblind", len(names)), {}
+    colours, ends, alphas = sns.color_palette("colorblind", len(names)), {}, {}
     for k, (name, colour) in enumerate(zip(names, colours, strict=True)):
         one = dataset.sel(run=name)
         ax.plot(steps, one["average"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, label=str(name),
@@ -33,15 +37,15 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         if band:
             ax.fill_between(steps, one["low"], one["high"], color=colour, alpha=0.12, linewidth=0)
         last = int(np.isfinite(one["average"].values).sum()) - 1
-        end, text = float(one["average"][last]), str(name)
+        end, text = float(one["average"][last]), _short(str(name))
         if last + 1 < len(steps):
             ax.plot(steps[last], end, color=colour, marker="x", markersize=7, markeredgewidth=1.8)
             text += ": diverged"
         ends.setdefault(steps[last], []).append((end, text, colour))
         if np.isfinite(alpha := float(one["alpha"])):
-            ax.plot((steps[0], steps[-1]), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
-            ax.annotate(f"α = {alpha:g}", (0, alpha), xycoords=("axes fraction", "data"), xytext=(3, 2),
-                        textcoords="offset points", fontsize="small", color=colour)  # fmt: skip
+            alphas[alpha] = SHARED if alpha in alphas else colour
+    for alpha, colour in alphas.items():
+        ax.plot((steps[0], steps[-1]), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
     ax.margins(x=0.02)
     ax.set(
         xlabel=dataset["step"].attrs["long_name"],
@@ -50,18 +54,36 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
     )
     ax.set(yscale="log") if log else ax.set_ylim(0, None)
     for step, named in ends.items():
-        _name(ax, step, sorted(named))
+        _name(ax, step, sorted(named, key=lambda each: each[0]), xytext=7, va="center")
+    marks = [(alpha, f"α = {alpha:g}", colour) for alpha, colour in sorted(alphas.items())]
+    halo = [withStroke(linewidth=2, foreground="white")]
+    _name(ax, 0, marks, xytext=3, above=2, xycoords=("axes fraction", "data"), path_effects=halo)
     sns.despine(ax=ax)
     return ax
 
 
-def _name(ax: Axes, step: float, named: list[tuple]) -> None:
-    """Write the names of the lines that end at a step, from the lowest up, as near to their ends as they fit."""
+def _short(name: str) -> str:
+    """A name with its middle left out where it is long: what tells runs apart stands at either end."""
+    half = (LONGEST - 1) // 2
+    return name if len(name) <= LONGEST else f"{name[:half]}…{name[half + 1 - LONGEST :]}"
+
+
+def _name(ax: Axes, x: float, named: list[tuple], *, xytext: float, above: float = 0.0, **style) -> None:
+    """Write the names of heights at one x, from the lowest up, as near to them as they fit.
+
+    Args:
+        ax: whose limits are set.
+        x: of all of them.
+        named: (height, name, colour) of each, in ascending order.
+        xytext: points to the right.
+        above: points above the height, where there is room.
+        style: of the annotations.
+    """
     points = 72 / ax.figure.dpi
-    height = np.array([ax.transData.transform((step, end))[1] * points for end, _, _ in named])
+    height = np.array([ax.transData.transform((x, end))[1] * points for end, *_ in named])
     order = np.arange(len(named))
     free = height - LINE * order  # names may not come nearer than a line: least squares with this rising is isotonic
     place = [max(min(free[j : k + 1].mean() for k in order[i:]) for j in order[: i + 1]) for i in order] + LINE * order
     for (end, text, colour), moved in zip(named, place - height, strict=True):
-        ax.annotate(text, (step, end), xytext=(7, moved), textcoords="offset points", va="center", fontsize="small",
-                    color=colour)  # fmt: skip
+        ax.annotate(text, (x, end), xytext=(xytext, moved + above), textcoords="offset points", fontsize="small",
+                    color=colour, parse_math=False, **style)  # fmt: skip

@@ -59,7 +59,8 @@ def landscape(dataset: xr.Dataset, *, field: bool = True, legend: bool = True, a
 
 def _what(dataset: xr.Dataset) -> str:
     held = dataset.attrs["gradient"] == "stop_gradient"
-    return "landscape of the gradient (nats)" if held else "loss (nats)"
+    unit = dataset["loss"].attrs["units"]
+    return ("landscape of the gradient" if held else "loss") + (f" ({unit})" if unit != "1" else "")
 
 
 def _arrows(dataset: xr.Dataset, ax: Axes) -> None:
