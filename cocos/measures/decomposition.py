@@ -136,7 +136,7 @@ def decomposition(
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join(run.plan.notes),
+        notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.decomposition(records, attrs)

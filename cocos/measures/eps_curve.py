@@ -98,6 +98,7 @@ def eps_curve(
         seed=seed,
         dtype=dtype,
         device=run.embeddings.query.device.type,
+        notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.eps_curve(directions, grid, total / queries[:, None], idle / queries[:, None], attrs)
