@@ -281,6 +281,26 @@ def test_missing_empty_and_text_files(tmp_path):
             assert sentence in done.stderr and done.stderr.startswith("cocos: ")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["count", "LONG"],
+        ["verify", "LONG"],
+        ["count", "FILE", "--out", "LONG.nc"],
+        ["losses", "ntxent", "--out", "LONG.png"],
+        ["figures", "--analysis", "LONG"],
+        ["query", "FILE", "--row", "0", "--out", "LONG.png"],
+        ["query", "FILE", "--row", "0", "--out", "LONG.gif"],
+    ],
+)  # fmt: skip
+def test_a_name_that_is_too_long_gets_one_sentence(arguments, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*(str(file) if each == "FILE" else each.replace("LONG", "y" * 300) for each in arguments))
+    right = "expected one of .png, .pdf, .svg, .nc" if ".gif" in arguments[-1] else "the name is too long for a file"
+    assert done.exit_code == 2 and right in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert list(tmp_path.iterdir()) == [file]
+
+
 class Bomb:
     """A pickle that makes a file when it is loaded the unsafe way."""
 

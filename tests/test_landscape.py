@@ -301,6 +301,19 @@ def test_the_command_draws_and_says_what_it_found(tmp_path):
         (("-p", "margin=1"), "parameters, but no --loss"),
         (("--out", "a.bmp"), "suffix '.bmp'"),
         (("nowhere.npz",), "nowhere.npz"),
+        (("--rows", "1,2"), "--rows: it is of a FILE, and none is given"),
+        (("--split", "test"), "--split: it is of a FILE"),
+        (("rows.npz", "--proxies", 3), "--proxies and rows.npz: the proxies are its own; choose them with --rows"),
+        (("rows.npz", "--distance", 3), "--distance and rows.npz: the proxies are its own"),
+        (("--f1", "t", "--alpha", 7), "--alpha: it is of the warp, and neither --f1 nor --f2 is warp"),
+        (("--k1", 2), "--k1: it is of the warp"),
+        (("--loss", "ntxent", "--f1", "t"), "--f1 and --loss ntxent: a loss stands in the place of f1 and f2"),
+        (("--loss", "ntxent", "--f2", "t^2"), "--f2 and --loss ntxent"),
+        (("--loss", "warped_softmax", "--alpha", 7), "--alpha and --loss warped_softmax"),
+        (("--loss", "ntxent", "--k1", 1), "--k1 and --loss ntxent"),
+        (("--loss", "ntxent", "--scale", 1), "--scale and --loss ntxent"),
+        (("--out", "n" * 300 + ".png"), "n.png: the name is too long for a file"),
+        (("n" * 300 + ".npz",), "n.npz: the name is too long for a file"),
         (("--k2", "nan"), "f1"),
     ],
 )
@@ -310,6 +323,7 @@ def test_bad_commands_get_a_sentence(tmp_path, monkeypatch, arguments, sentence)
         arguments, sentence = (*arguments, "--f1", "warp"), "k2: nan, expected a finite number above 0"
     done = call("landscape", *arguments)
     assert done.exit_code == 2 and sentence in done.stderr and not list(tmp_path.iterdir())
+    assert done.stdout == "" and done.stderr.count("\n") == 1
 
 
 def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
@@ -317,5 +331,31 @@ def test_the_command_takes_the_proxies_of_a_file(tmp_path, still):
     np.savez(tmp_path / "rows.npz", query=rows, candidate=rows)
     done = call("landscape", tmp_path / "rows.npz", "--rows", "3,1,5", "--loss", "ntxent", "--out", tmp_path / "a.png")
     assert done.exit_code == 0 and (tmp_path / "a.png").exists()
+    assert f"{tmp_path / 'rows.npz'} (embeddings" in done.stderr and "its candidates are the proxies" in done.stderr
     done = call("landscape", tmp_path / "rows.npz", "--rows", "3,x", "--out", tmp_path / "b.png")
     assert done.exit_code == 2 and "--rows '3,x'" in done.stderr and not (tmp_path / "b.png").exists()
+
+
+def test_the_ends_of_a_descent_that_are_as_far_are_told_once():
+    """Every point on a circle of radius 3 is as good: the other proxy has no say."""
+    found = measures.landscape("(t-3)^2", "0.001", points=5)
+    assert found.attrs["found_as"] == "no single one: the ends lie 3 from the own proxy"
+
+
+@pytest.mark.parametrize(
+    ("given", "unit", "label"),
+    [
+        ({"f1": "t"}, "nats", "loss (nats)"),
+        ({"f1": "warp"}, "nats", "landscape of the gradient (nats)"),
+        ({"loss": "ntxent"}, "nats", "loss (nats)"),
+        ({"loss": "triplet"}, "1", "loss"),
+        ({"loss": "smoothap"}, "1", "loss"),
+    ],
+)
+def test_only_logarithms_of_probabilities_are_in_nats(given, unit, label, still):
+    data = measures.landscape(points=7, **given)
+    assert {data[name].attrs["units"] for name in ("loss", "height", "binary")} == {unit}
+    figure, ax = plt.subplots()
+    plots.landscape(data, ax=ax)
+    assert label in [other.get_ylabel() for other in figure.axes]
+    plt.close(figure)

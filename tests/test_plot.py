@@ -247,7 +247,10 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         (["precision_recall", "rows.npz", "--direction", "t2t"], "unknown direction 't2t': did you mean 't2i'?"),
         (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions i2t, t2i; name it with --dir"),
         (["temperature_curve", "rows.npz", "--set", "show=all"], "unknown show 'all'"),
-        (["lorenz", "rows.npz", "--out", "r.txt"], "picture r.txt: suffix '.txt', expected one of .png, .pdf, .svg"),
+        (["lorenz", "rows.npz", "--out", "r.txt"], "suffix '.txt', expected one of .png, .pdf, .svg, .nc"),
+        (["lorenz", "rows.npz", "--out", "r" * 300 + ".png"], "r.png: the name is too long for a file"),
+        (["lorenz", "r" * 300 + ".npz"], "r.npz: the name is too long for a file"),
+        (["--json"], "options, but no KIND: name one before them; cocos plot alone lists the kinds"),
         (["lorenz", "rows.npz", "--out", "no/r.png"], "picture no/r.png: it must be a file in a folder that is there"),
         (["lorenz", "rows.npz", "--out", "no/r.nc"], "there is no folder no; create it first"),
         (["lorenz", "no.npz"], "there is no such file"),
@@ -298,6 +301,19 @@ def test_what_no_query_has_is_none_and_not_nan(embeddings):
     assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
     beyond = [row for row in tables.summary(few).rows if row[0] == "  k 40"]
     assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
+
+
+def test_every_kind_that_draws_batches_keeps_their_notes(file):
+    for kind in ("count", "decomposition", "eps_curve", "lorenz"):
+        done = call("plot", kind, file, "--loss", "triplet_euclidean", "--out", f"{kind}.nc", "--batch-size", 64)
+        assert "note: batch size 64 is above" in done.stderr and "note: distances of the embeddings" in done.stderr, (
+            kind
+        )
+
+
+def test_a_suffix_in_capitals_is_one(file, tmp_path):
+    assert call("plot", "weight_curve", "--out", "a.PNG").exit_code == 0
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_commands_of_the_readme_are_there():
