@@ -247,7 +247,7 @@ def test_sigmoids(way, shape, row_levels, column_levels):
 def test_histogram(way, shape):
     tile = (tile_of(*shape) * 16).round() / 16 + 1 / 64  # on no edge
     low, width, bins = -1.0, 0.125, 12
-    count = torch.ones(len(tile), bins, dtype=torch.int64)
+    count = torch.ones(len(tile), bins, dtype=torch.int32)
     way.histogram(tile, low, width, count)
     place = ((tile.double() - low) / width).floor().clamp(0, bins - 1)
     right = torch.stack([((place == k) & (tile > -torch.inf)).sum(dim=1) for k in range(bins)], dim=1) + 1
@@ -286,7 +286,7 @@ def test_threads_change_no_bit():
 
     def everything():
         rows, columns = torch.zeros(3, 700, dtype=torch.float64), torch.zeros(3, 64, dtype=torch.float64)
-        count = torch.zeros(700, 9, dtype=torch.int64)
+        count = torch.zeros(700, 9, dtype=torch.int32)
         found = [top.clone() for top in tiles.sums(tile, 4.0, rows, columns, spread=True)]
         found += [rows, columns, *tiles.tops(tile, True)]
         found += tiles.above(tile, row[:, 0].contiguous(), tops[0], column[0].contiguous(), tops[1])

@@ -32,7 +32,7 @@ class Histogram:
         """Make the bins."""
         self.view = view
         self.count = [
-            torch.zeros(len(view.sides[k]), self.bins, dtype=torch.int64, device=view.device) for k in view.directions
+            torch.zeros(len(view.sides[k]), self.bins, dtype=torch.int32, device=view.device) for k in view.directions
         ]
 
     def tile(self, tile: Tensor, rows: slice, columns: slice) -> None:
@@ -51,4 +51,4 @@ class Histogram:
 
     def finish(self) -> tuple[Tensor, ...]:
         """(queries, bins) int64 of each direction, in the order of the batch."""
-        return tuple(side.unsorted(count) for side, count in zip(self.view.sides, self.count, strict=False))
+        return tuple(side.unsorted(count).long() for side, count in zip(self.view.sides, self.count, strict=False))

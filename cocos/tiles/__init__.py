@@ -258,6 +258,6 @@ def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
         tile: (m, n) scores.
         low: where the first bin begins.
         width: of a bin.
-        count: (m, bins) int64.
+        count: (m, bins) int32.
     """
     _of(tile).histogram(tile, low, width, count)

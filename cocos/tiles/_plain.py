@@ -254,4 +254,4 @@ def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
     """See `cocos.tiles.histogram`."""
     bins = count.shape[1]
     place = ((tile - low) / width).clamp(0, bins - 1).to(torch.int64)
-    count.scatter_add_(1, place, (tile > -torch.inf).to(torch.int64))
+    count.scatter_add_(1, place, (tile > -torch.inf).to(count.dtype))

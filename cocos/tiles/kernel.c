@@ -520,7 +520,7 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
 }
 
 /* Scores of each row in equal bins from `low` on, 1 / `inverse` wide; those outside go into the first and the last. */
-void cocos_histogram(const float *tile, int m, int n, int64_t ld, float low, float inverse, int bins, int64_t *count) {
+void cocos_histogram(const float *tile, int m, int n, int64_t ld, float low, float inverse, int bins, int32_t *count) {
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             float x = tile[i * ld + j];
