@@ -169,7 +169,8 @@ class Kind:
             for name in names:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | told | one))
-        width, height = getattr(sys.modules[self.plot.__module__], "size", lambda data: SIZE)(found[0])
+        size = getattr(sys.modules[self.plot.__module__], "size", lambda data: SIZE)
+        width, height = map(max, zip(*map(size, found), strict=True))
         return drawing.panels(panels, path, size=(width * len(panels), height))
 
     @property
@@ -220,7 +221,7 @@ def _shown(default) -> str:
 
 
 def _read(text: str, annotation, option: str):
-    """Text as the value that a parameter is annotated to have; several are separated by commas.
+    """Text as the value that a parameter is annotated to have; several are separated by commas, one ends with one.
 
     Raises:
         InputError: it is none.
@@ -234,7 +235,8 @@ def _read(text: str, annotation, option: str):
         return text.lower() == "true"
     if NoneType in wanted and text.lower() in {"all", "none"}:
         return None
-    for kind, parts in (*((kind, None) for kind in wanted), *((kind, text.split(",")) for kind in several)):
+    parted = text.removesuffix(",").split(",")
+    for kind, parts in (*((kind, None) for kind in wanted), *((kind, parted) for kind in several)):
         if kind in NUMBERS:
             try:
                 return kind(text) if parts is None else tuple(kind(part) for part in parts)
@@ -243,6 +245,7 @@ def _read(text: str, annotation, option: str):
     right = [f"a {NUMBERS[kind]}" for kind in wanted if kind in NUMBERS]
     right += [f"{NUMBERS[kind]}s, separated by commas" for kind in several if kind in NUMBERS]
     right += ["true or false"] if bool in wanted else []
+    right += ["all"] if NoneType in wanted else []
     raise InputError(f"{option.removesuffix('=')} {text!r}: expected {' or '.join(right)}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -174,6 +175,8 @@ def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
     assert [query["row"] for query in asked["queries"]] == [5, 2]
     near = [[each["row"] for each in query["nearest"]] for query in asked["queries"]]
     assert near == sheet["candidate"].values.tolist()
+    (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "t2i")["directions"].values()
+    assert one["queries"] == asked["queries"][:1]
     text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
     assert "some queries, i2t" in text and "some queries, t2i" in text
     one = told("score_distribution", file, "--queries", "all")["directions"]["t2i"]["deviation"]
@@ -197,6 +200,15 @@ def test_one_panel_a_direction_where_the_plot_draws_one(arguments, panels, file,
     ((drawn, (width, _)),) = undrawn
     assert [panel.keywords.get("direction") for panel in drawn] == panels
     assert width > 5 * len(panels)
+
+
+def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
+    size = sys.modules["cocos.plots.retrievals"].size
+    large = measures.retrievals(embeddings, queries=3, k=4)
+    small = large.isel(query=slice(1), rank=slice(1))
+    pictures.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
+    ((_, found),) = undrawn
+    assert found == (2 * size(large)[0], size(large)[1])
 
 
 def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
@@ -243,6 +255,10 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         (["lorenz", "rows.npz", "--seed", "1", "--set", "seed=2"], "--seed and --set seed: give one of them"),
         (["thresholds", "rows.npz", "--set", "precisions=a,b"], "expected numbers, separated by commas"),
         (["retrievals", "rows.npz", "--queries", "all"], "--queries 'all': expected a whole number or whole numbers"),
+        (["thresholds", "rows.npz", "--queries", "abc"], "--queries 'abc': expected a whole number or all"),
+        (["thresholds", "rows.npz", "--queries", "0"], "queries: 0, expected a whole number of at least 1, or all"),
+        (["retrievals", "rows.npz", "--queries", ","], "--queries ',': expected a whole number or whole numbers"),
+        (["retrievals", "rows.npz", "--queries", "2", "--set", "k=41"], "2 queries x 41 candidates, too many"),
         (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters, but no --loss; without one it reads cosines"),
         (["precision_recall", "rows.npz", "--direction", "t2t"], "unknown direction 't2t': did you mean 't2i'?"),
         (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions i2t, t2i; name it with --dir"),
