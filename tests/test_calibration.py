@@ -385,6 +385,21 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
         plots.score_distribution(data, direction="x2y", ax=ax)
 
 
+def test_a_distribution_of_one_query_says_no_more_than_it_knows():
+    few = Embeddings(drawn(1, 8), drawn(6, 8, seed=1), torch.tensor([0]), torch.tensor([0, 0, 0, 1, 2, 3]))
+    data = measures.score_distribution(few)
+    for name, title, spread in (("i2t", "i2t: 1 query", True), ("t2i", "t2i: 6 queries", False)):
+        figure, ax = plt.subplots(layout="constrained")
+        plots.score_distribution(data, direction=name, ax=ax)
+        figure.canvas.draw()
+        said = [text.get_text() for text in ax.texts]
+        assert ax.get_title() == title and "inf" not in "".join(said) and "nan" not in "".join(said)
+        assert ("spread" in said[0]) == ("spread: deviation over the queries" in ax.get_xlabel()) == spread
+        box = ax.texts[0].get_window_extent()
+        assert ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1
+        plt.close(figure)
+
+
 def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
     data = measures.precision_recall(captions)
     plots.precision_recall(data, direction="t2i", ax=ax)

@@ -57,8 +57,8 @@ def retrievals(
             ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, **{"linewidth": 0.9} | look))
             ax.text(x + 0.5, y - 1.05, f"{float(one['score'][place]):.3f}", ha="center", va="top", fontsize="x-small")
     ax.text(0.5, 0.12, "query", ha="center", va="bottom", fontsize="small")
-    ax.text(1 + GAP, 0.12, f"nearest by {dataset.attrs['metric'].replace('_', ' ')}\nthick frame: positive, dashed: not",
-            ha="left", va="bottom", fontsize="small")  # fmt: skip
+    near = f"nearest by {dataset.attrs['metric'].replace('_', ' ')}"
+    ax.text(1 + GAP, 0.12, f"{near}\nthick frame: positive, dashed: not", ha="left", va="bottom", fontsize="small")
     ax.set(
         xlim=(-0.1, 1 + GAP + max(NARROWEST, ranks) * 1.12),
         ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.5),
@@ -79,8 +79,8 @@ def size(dataset: xr.Dataset) -> tuple[float, float]:
     if queries > MOST["queries"] or ranks > MOST["candidates"] or queries * ranks > MOST["cells"]:
         raise InputError(
             f"retrievals: {queries} queries x {ranks} candidates, too many for a picture: name at most "
-            f"{MOST['queries']} queries and {MOST['candidates']} candidates, {MOST['cells']} cells in all, or write the "
-            f"numbers with --direction {dataset.attrs['direction']} --out x.nc"
+            f"{MOST['queries']} queries and {MOST['candidates']} candidates, {MOST['cells']} cells in all, or write "
+            f"the numbers with --direction {dataset.attrs['direction']} --out x.nc"
         )
     return CELL * (1.1 + GAP + 1.12 * max(NARROWEST, ranks)), CELL * (queries * (1 + HEAD) + 0.9)
 

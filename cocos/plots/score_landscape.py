@@ -5,11 +5,14 @@ import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 
 __all__ = ["score_landscape"]
+
+DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.75))]  # read on any colour, and in grey
 
 
 def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
@@ -35,9 +38,14 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     height = dataset["loss"].transpose("negative", "positive")
     if float(height.max()) > float(height.min()):
         levels = np.linspace(float(height.min()), float(height.max()), 9)[1:-1]
-        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors="white", linewidths=0.9)
-        ax.clabel(lines, fontsize="x-small", fmt="%.3g")
-    ax.plot(score[[0, -1]], score[[0, -1]], color="white", linestyle="--", linewidth=0.9)
+        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
+        lines.set(path_effects=HALO)
+        for text in ax.clabel(lines, fontsize="x-small", fmt="%.3g"):
+            text.set(path_effects=HALO)
+    ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
+    ax.annotate("equal scores", (0.03, 0.03), xycoords="axes fraction", xytext=(3, -3), textcoords="offset points",
+                va="top", rotation=45, rotation_mode="anchor", fontsize="x-small", color=DARK,
+                path_effects=HALO)  # fmt: skip
     metric = dataset.attrs["metric"].replace("_", " ")
     ax.set(
         xlabel=f"score of the positive ({metric})",
