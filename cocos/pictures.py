@@ -1,7 +1,8 @@
 """The kinds of pictures: every measure that has a plot of its name, with the options that both of them take.
 
 Nothing is listed by hand. What a kind takes stands in the signatures of its measure and of its plot, what it means in
-their docstrings. A plot's file may say how large one panel is: `size(dataset) -> (width, height)`, in inches.
+their docstrings. A plot's file may say how large one panel is: `size(dataset) -> (width, height)`, in inches; and what
+panels side by side have in common: `together(datasets) -> options`.
 """
 
 import inspect
@@ -162,14 +163,16 @@ class Kind:
         Raises:
             InputError: the file cannot be written, or an option that the plot refuses.
         """
-        given = {name: value for name, value in options.items() if name in self.looks}
+        about = vars(sys.modules[self.plot.__module__])
+        given = about.get("together", lambda found: {})(found)
+        given |= {name: value for name, value in options.items() if name in self.looks}
         panels = []
         for data, told in zip(found, words, strict=True):
             names = data["direction"].values if "direction" in self.looks and "direction" not in given else [None]
             for name in names:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | told | one))
-        size = getattr(sys.modules[self.plot.__module__], "size", lambda data: SIZE)
+        size = about.get("size", lambda data: SIZE)
         width, height = map(max, zip(*map(size, found), strict=True))
         return drawing.panels(panels, path, size=(width * len(panels), height))
 

@@ -211,6 +211,31 @@ def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
     assert found == (2 * size(large)[0], size(large)[1])
 
 
+def test_weights_side_by_side_have_one_scale(embeddings, file, undrawn):
+    assert call("plot", "weight_map", file, "--batch-size", "12").exit_code == 0
+    maps = [measures.weight_map(embeddings, batch_size=12, direction=name) for name in ("i2t", "t2i")]
+    largest = [float(one["share"].where(one["negative"]).max()) for one in maps]
+    assert largest[0] != largest[1]
+    assert [panel.keywords["most"] for panel in undrawn[0][0]] == [max(largest)] * 2
+    for panel in undrawn[0][0]:
+        figure, ax = plt.subplots()
+        assert panel(ax=ax).images[1].norm.vmax == max(largest)
+        plt.close(figure)
+    assert call("plot", "weight_map", file, "--batch-size", "12", "--set", "most=1").exit_code == 0
+    assert [panel.keywords["most"] for panel in undrawn[1][0]] == [1, 1]
+
+
+def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undrawn):
+    def listed(*more):
+        return len(told("contributors", file, "--direction", "t2i", *more)["directions"]["t2i"]["candidates"])
+
+    assert (listed(), listed("--set", "top=all"), listed("--set", "top=3")) == (
+        20,
+        47,
+        3,
+    )  # of 48 pairs, one has its image again
+
+
 def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
     axes = []
 
@@ -278,6 +303,14 @@ def test_what_cannot_be_drawn_gets_one_sentence_and_writes_nothing(arguments, se
     assert (done.exit_code, done.stdout) == (2, ""), done.stdout
     assert sentence in done.stderr and done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+@pytest.mark.parametrize("command", [["plot", "retrievals"], ["plot", "weight_map"], ["evaluate"]])
+def test_a_zero_vector_is_told_with_its_file(command, file):
+    arrays = dict(np.load(file))
+    np.savez("zero.npz", **arrays | {"query": arrays["query"] * 0})
+    done = call(*command, "zero.npz")
+    assert done.exit_code == 2 and "zero.npz: query: zero vector in rows 0, 1" in done.stderr
 
 
 def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():

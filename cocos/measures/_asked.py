@@ -93,7 +93,7 @@ def asked(
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
     embeddings = embeddings.to(device=None if device is None else device_of(device))
-    scores.check(embeddings, metric)
+    scores.check(embeddings, metric, checkpoint and checkpoint.path)
     sides = {}
     for k, name in enumerate(embeddings.directions):
         sides[name] = replace(embeddings.flip() if k else embeddings, directions=(name,))
