@@ -127,8 +127,10 @@ def test_lines_over_colours_are_dark_with_a_light_edge():
     figure = Figure(figsize=(4, 3))
     ax = plots.score_landscape(measures.score_landscape("triplet", points=9), ax=figure.add_subplot())
     lines = [each for each in ax.collections if isinstance(each, ContourSet)]
-    assert len(lines) == 1 and len(ax.texts) > 1 and "equal scores" in [text.get_text() for text in ax.texts]
-    for each in (*lines, *ax.texts, *ax.lines):
+    assert len(lines) == 1 and ax.texts[-1].get_text() == "dashed: equal scores"
+    numbers = lines[0].labelTexts
+    assert numbers and all(min(each.get_bbox_patch().get_facecolor()[:3]) == 1 for each in numbers)
+    for each in (*lines, *ax.lines):
         colour = each.get_edgecolor()[0] if each in lines else each.get_color()
         assert max(to_rgb(colour)) < 0.1 and each.get_path_effects()
         assert min(to_rgb(each.get_path_effects()[0]._gc["foreground"])) == 1

@@ -1,5 +1,7 @@
 """Lorenz curves of the push, drawn."""
 
+import textwrap
+
 import matplotlib.pyplot as plt
 import seaborn as sns
 import xarray as xr
@@ -36,7 +38,7 @@ def lorenz(dataset: xr.Dataset, *, label: str | None = None, band: bool = True, 
         one, colour = dataset.sel(direction=name), colours[k % len(STYLES)]
         if band:
             ax.fill_between(one["part"], one["low"], one["high"], color=colour, alpha=0.13, linewidth=0)
-        said = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"] if label else []
+        said = [textwrap.fill(label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…", 24)] if label else []
         said += [name] if len(names) > 1 or not label else []
         ax.plot(one["part"], one["push"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, gid=CURVE,
                 label=f"{' '.join(said)}, Gini {float(one['gini']):.3f}")  # fmt: skip

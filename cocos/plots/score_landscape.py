@@ -12,7 +12,7 @@ from cocos import results
 
 __all__ = ["score_landscape"]
 
-DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.75))]  # read on any colour, and in grey
+DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]  # seen on any colour, and in grey
 
 
 def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
@@ -41,11 +41,10 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
         lines.set(path_effects=HALO)
         for text in ax.clabel(lines, fontsize="x-small", fmt="%.3g"):
-            text.set(path_effects=HALO)
+            text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
     ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
-    ax.annotate("equal scores", (0.03, 0.03), xycoords="axes fraction", xytext=(3, -3), textcoords="offset points",
-                va="top", rotation=45, rotation_mode="anchor", fontsize="x-small", color=DARK,
-                path_effects=HALO)  # fmt: skip
+    ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
+                ha="right", fontsize="small", color="0.3")  # fmt: skip
     metric = dataset.attrs["metric"].replace("_", " ")
     ax.set(
         xlabel=f"score of the positive ({metric})",
@@ -54,7 +53,7 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
-    ax.set_title(results.heading(dataset), fontsize="medium")
+    ax.set_title(results.heading(dataset), fontsize="medium", pad=17)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     return ax

@@ -62,7 +62,7 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
     """Width and height of a picture in inches: numbers of two directions stand beside each other at each cut-off."""
-    return max(6.4, 1.0 + 0.85 * dataset.sizes["cutoff"] * dataset.sizes["direction"]), 5.2
+    return min(40.0, max(6.4, 1.0 + 0.85 * dataset.sizes["cutoff"] * dataset.sizes["direction"])), 5.2
 
 
 def _percent(value: float) -> str:
