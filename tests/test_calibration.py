@@ -427,7 +427,7 @@ def test_cut_offs_are_drawn_as_they_are(captions, ax):
         ["cosine 0.900", "L2 0.447"],
     ]
     none = float(data["none_returned"].sel(direction="t2i")[1])
-    assert ax.texts[-1].get_text().startswith(f"none {none:.1f}".removesuffix(".0") + " %")
+    assert ax.texts[-1].get_text().startswith(f"none {none:.1f}".removesuffix(".0"))
 
 
 def test_the_legend_of_cut_offs_covers_nothing(classes, captions):
@@ -444,7 +444,7 @@ def test_the_legend_of_cut_offs_covers_nothing(classes, captions):
 def test_parts_of_the_queries_are_told_to_a_tenth(captions, ax):
     data = measures.thresholds(captions, cutoffs=(0.9,))
     plots.thresholds(data.assign({key: data[key] * 0 + 99.64 for key in ("none_returned", "no_positive")}), ax=ax)
-    assert ax.texts[0].get_text() == "none 99.6 %\nno pos. 99.6 %"
+    assert ax.texts[0].get_text() == "none 99.6\nno pos. 99.6"
 
 
 def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
@@ -481,7 +481,7 @@ def test_a_contact_sheet_that_nobody_can_look_at_is_refused(queries, ranks):
     data = xr.Dataset({"score": (("query", "rank"), np.zeros((queries, ranks)))}, attrs={"direction": "i2t"})
     with pytest.raises(InputError, match=f"{queries} queries x {ranks} candidates, too many .* --out x.nc"):
         size(data)
-    assert size(data.isel(query=slice(20), rank=slice(20)))[1] < 30
+    assert size(data.isel(query=slice(20), rank=slice(20)))[1] < 35
 
 
 def test_pictures_and_texts_are_drawn_in_their_cells(captions, ax):

@@ -13,7 +13,7 @@ from cocos.errors import InputError
 
 __all__ = ["retrievals", "size"]
 
-GAP, HEAD = 0.35, 0.34  # between the query and its candidates, and below a picture, in widths of a picture
+GAP, HEAD = 0.35, 0.42  # between the query and its candidates, and below a picture, in widths of a picture
 CELL = 1.08  # inches
 NARROWEST = 2.2  # candidates beside each other that the line above them needs
 MOST = {"queries": 60, "candidates": 40, "cells": 600}  # of a picture that can be looked at

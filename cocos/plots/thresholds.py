@@ -33,22 +33,23 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         )
         ax.plot(place, middle, marker, color=colour, markersize=8, markeredgecolor="0.1", label=f"{name}: median")
         for x, y, none, missed in zip(place, high, one["none_returned"].values, one["no_positive"].values, strict=True):
-            ax.annotate(f"none {_percent(none)}\nno pos. {_percent(missed)}", (x, y), xytext=(0, 5), fontsize="x-small",
+            ax.annotate(f"none {_tenth(none)}\nno pos. {_tenth(missed)}", (x, y), xytext=(0, 5), fontsize="x-small",
                         textcoords="offset points", ha="center", va="bottom", color="0.15")  # fmt: skip
     ticks = []
     for place in cuts:
         one = dataset.isel(cutoff=place)
         precision, recall = (100 * float(one[f"global_{key}"]) for key in ("precision", "recall"))
-        said = _percent(precision) if np.isfinite(precision) else "none"
+        said = f"{_tenth(precision)} %" if np.isfinite(precision) else "none"
         ticks.append(f"cosine {float(one['cutoff']):.3f}\nL2 {float(one['distance']):.3f}\n"
-                     f"precision {said}\nrecall {_percent(recall)}")  # fmt: skip
+                     f"precision {said}\nrecall {_tenth(recall)} %")  # fmt: skip
     top = max(10.0, float(dataset["returned_band"].max()))
     ax.set_yscale("symlog", linthresh=1)
     powers = [10.0**n for n in range(int(np.log10(top)) + 1)]
     ax.set_yticks([0, *powers], ["0", *(f"{power:g}" for power in powers)])
     ax.set_xticks(cuts, ticks, fontsize="small")
     ax.set(
-        xlabel="cut-off, with precision and recall over all pairs\n(none, no pos.: queries with nothing, no positive)",
+        xlabel="cut-off, with precision and recall over all pairs\n"
+        "(none, no pos.: % of the queries with nothing, no positive)",
         ylabel="candidates returned to a query",
         xlim=(-0.6, len(cuts) - 0.4),
         ylim=(-0.15, 10 * top),
@@ -65,5 +66,5 @@ def size(dataset: xr.Dataset) -> tuple[float, float]:
     return min(40.0, max(6.4, 1.0 + 0.85 * dataset.sizes["cutoff"] * dataset.sizes["direction"])), 5.2
 
 
-def _percent(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0") + " %"
+def _tenth(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
