@@ -92,7 +92,8 @@ def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], 
         for place, plot in enumerate(plots, start=1):
             ax = plot(ax=figure.add_subplot(1, len(plots), place, projection=projection))
             lines = ax.get_title().splitlines()
-            ax.title.set_text("\n".join(textwrap.fill(line, int(PER_INCH * size[0] / len(plots))) for line in lines))
+            fill = partial(textwrap.fill, width=int(PER_INCH * size[0] / len(plots)), break_on_hyphens=False)
+            ax.title.set_text("\n".join(map(fill, lines)))
         try:
             with replacing(path) as temporary:
                 figure.savefig(temporary, dpi=160, format=suffix[1:], metadata=about | undated)

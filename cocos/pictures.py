@@ -1,7 +1,8 @@
 """The kinds of pictures: every measure that has a plot of its name, with the options that both of them take.
 
 Nothing is listed by hand. What a kind takes stands in the signatures of its measure and of its plot, what it means in
-their docstrings. A plot's file may say how large one panel is: `size(dataset) -> (width, height)`, in inches.
+their docstrings. A plot's file may say how large one panel is: `size(dataset) -> (width, height)`, in inches; and what
+panels side by side have in common: `together(datasets) -> options`.
 """
 
 import inspect
@@ -162,14 +163,17 @@ class Kind:
         Raises:
             InputError: the file cannot be written, or an option that the plot refuses.
         """
-        given = {name: value for name, value in options.items() if name in self.looks}
+        about = vars(sys.modules[self.plot.__module__])
+        given = about.get("together", lambda found: {})(found)
+        given |= {name: value for name, value in options.items() if name in self.looks}
         panels = []
         for data, told in zip(found, words, strict=True):
             names = data["direction"].values if "direction" in self.looks and "direction" not in given else [None]
             for name in names:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | told | one))
-        width, height = getattr(sys.modules[self.plot.__module__], "size", lambda data: SIZE)(found[0])
+        size = about.get("size", lambda data: SIZE)
+        width, height = map(max, zip(*map(size, found), strict=True))
         return drawing.panels(panels, path, size=(width * len(panels), height))
 
     @property
@@ -220,7 +224,7 @@ def _shown(default) -> str:
 
 
 def _read(text: str, annotation, option: str):
-    """Text as the value that a parameter is annotated to have; several are separated by commas.
+    """Text as the value that a parameter is annotated to have; several are separated by commas, one ends with one.
 
     Raises:
         InputError: it is none.
@@ -234,7 +238,8 @@ def _read(text: str, annotation, option: str):
         return text.lower() == "true"
     if NoneType in wanted and text.lower() in {"all", "none"}:
         return None
-    for kind, parts in (*((kind, None) for kind in wanted), *((kind, text.split(",")) for kind in several)):
+    parted = text.removesuffix(",").split(",")
+    for kind, parts in (*((kind, None) for kind in wanted), *((kind, parted) for kind in several)):
         if kind in NUMBERS:
             try:
                 return kind(text) if parts is None else tuple(kind(part) for part in parts)
@@ -243,6 +248,7 @@ def _read(text: str, annotation, option: str):
     right = [f"a {NUMBERS[kind]}" for kind in wanted if kind in NUMBERS]
     right += [f"{NUMBERS[kind]}s, separated by commas" for kind in several if kind in NUMBERS]
     right += ["true or false"] if bool in wanted else []
+    right += ["all"] if NoneType in wanted else []
     raise InputError(f"{option.removesuffix('=')} {text!r}: expected {' or '.join(right)}")
 
 

@@ -1,6 +1,7 @@
 """Scores of queries and candidates, and which pairs are positive. Higher is closer, always."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -251,8 +252,13 @@ UNIT = {"cosine": ("query", "candidate"), "cosine_dot": ("query",)}  # sides tha
 SAME_GROUP = ("ignore", "negative")
 
 
-def check(embeddings: Embeddings, metric: str) -> None:
+def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
     """Refuse embeddings that the metric is not defined for.
+
+    Args:
+        embeddings: the whole set.
+        metric: one of `METRICS`.
+        file: what they come from, for the sentence.
 
     Raises:
         InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
@@ -262,7 +268,8 @@ def check(embeddings: Embeddings, metric: str) -> None:
     for side in UNIT.get(metric, ()):
         zero = (getattr(embeddings, side) == 0).all(dim=1).nonzero().flatten().tolist()
         if zero:
-            raise InputError(f"{side}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")
+            where = f"{file}: {side}" if file else side
+            raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")
 
 
 def pairs(

@@ -114,7 +114,6 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
-QUERYWISE = ("returned", "precision", "recall")  # of cut-offs, for each query
 TOLD = ("queries", "candidates", "tied")  # of an evaluation, in words
 FATES = {
     "ignore": "left out of the gradient",
@@ -397,23 +396,24 @@ def _part(value: float | None) -> str:
 def thresholds(data: xr.Dataset) -> Table:
     """What cut-offs mean: a row for each one over all pairs, and one for each direction, over its queries."""
 
-    def band(one: xr.DataArray, digits: int) -> str:
-        values = [f"{float(value):.{digits}f}" if np.isfinite(value) else "none" for value in one]
-        return f"{values[1]} ({values[0]} to {values[2]})"
+    def band(one: xr.DataArray, unit: str = "") -> str:
+        if not np.isfinite(one).all():
+            return "-"
+        values = [f"{float(value):.0f}" for value in one]
+        return f"{values[1]} ({values[0]} to {values[2]}){unit}"
 
     rows = []
     for place, cutoff in enumerate(data["cutoff"].values):
         one = data.isel(cutoff=place)
         precision = float(one["global_precision"])
-        shown = f"{100 * precision:.1f} %" if np.isfinite(precision) else "none"
+        shown = f"{100 * precision:.1f} %" if np.isfinite(precision) else "-"
         cut = (f"{cutoff:.4f}", f"{float(one['distance']):.4f}")
         rows.append(("all pairs", *cut, "", shown, f"{100 * float(one['global_recall']):.1f} %", "", ""))
         for name in data["direction"].values:
             own = one.sel(direction=name)
             shares = (f"{float(own[key]):.1f} %" for key in ("none_returned", "no_positive"))
-            bands = ((100 * own[f"{key}_band"] if key != "returned" else own["returned_band"]) for key in QUERYWISE)
-            texts = [band(each, 0) for each in bands]
-            rows.append((f"  a query of {name}", *cut, texts[0], f"{texts[1]} %", f"{texts[2]} %", *shares))
+            parts = (band(100 * own[f"{key}_band"], " %") for key in ("precision", "recall"))
+            rows.append((f"  a query of {name}", *cut, band(own["returned_band"]), *parts, *shares))
     columns = ("", "cosine >=", "L2 <=", "returned", "precision", "recall", "none returned", "no positive")
     notes = ["of queries: median (5th to 95th percentile); a precision needs something returned, a recall a positive"]
     if missing := data.attrs.get("not_reached"):

@@ -1,6 +1,8 @@
 """Scores across queries: distributions, precision and recall, cut-offs and example retrievals, against slow loops."""
 
 import math
+import re
+import sys
 
 import matplotlib
 
@@ -10,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from cocos import Embeddings, InputError, measures, plots, results, shards, sweep, tables
 from cocos.measures._asked import steps
@@ -243,8 +246,11 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     band = tables.plain(tables.thresholds(data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])))
     assert "7 (3 to 12)" in band
     nothing = tables.plain(tables.thresholds(measures.thresholds(embeddings, cutoffs=(0.95,))))
-    assert "none (none to none)" in nothing and "100.0 %" in nothing
-    with pytest.raises(InputError, match="expected at most 0.667, the largest there is"):
+    row = next(line for line in nothing.splitlines() if "a query of" in line)
+    assert re.search(r"0 \(0 to 0\) +-  0 \(0 to 0\) %", row) and "none (" not in nothing and "100.0 %" in nothing
+    with pytest.raises(
+        InputError, match="expected at most 0.667, the largest there is: take .* --set precisions=0.12,0.6 "
+    ):
         measures.thresholds(embeddings, precisions=(0.9,))
 
 
@@ -379,6 +385,21 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
         plots.score_distribution(data, direction="x2y", ax=ax)
 
 
+def test_a_distribution_of_one_query_says_no_more_than_it_knows():
+    few = Embeddings(drawn(1, 8), drawn(6, 8, seed=1), torch.tensor([0]), torch.tensor([0, 0, 0, 1, 2, 3]))
+    data = measures.score_distribution(few)
+    for name, title, spread in (("i2t", "i2t: 1 query", True), ("t2i", "t2i: 6 queries", False)):
+        figure, ax = plt.subplots(layout="constrained")
+        plots.score_distribution(data, direction=name, ax=ax)
+        figure.canvas.draw()
+        said = [text.get_text() for text in ax.texts]
+        assert ax.get_title() == title and "inf" not in "".join(said) and "nan" not in "".join(said)
+        assert ("spread" in said[0]) == ("spread: deviation over the queries" in ax.get_xlabel()) == spread
+        box = ax.texts[0].get_window_extent()
+        assert ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1
+        plt.close(figure)
+
+
 def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
     data = measures.precision_recall(captions)
     plots.precision_recall(data, direction="t2i", ax=ax)
@@ -406,7 +427,24 @@ def test_cut_offs_are_drawn_as_they_are(captions, ax):
         ["cosine 0.900", "L2 0.447"],
     ]
     none = float(data["none_returned"].sel(direction="t2i")[1])
-    assert ax.texts[-1].get_text().startswith(f"none {none:.0f} %")
+    assert ax.texts[-1].get_text().startswith(f"none {none:.1f}".removesuffix(".0"))
+
+
+def test_the_legend_of_cut_offs_covers_nothing(classes, captions):
+    for embeddings, cutoffs in ((captions, (0.2, 0.5, 0.8)), (classes, (-0.9,))):
+        figure, ax = plt.subplots(figsize=(6.4, 5.2), layout="constrained")
+        plots.thresholds(measures.thresholds(embeddings, cutoffs=cutoffs), ax=ax)
+        figure.canvas.draw()
+        legend, title = ax.get_legend().get_window_extent(), ax.title.get_window_extent()
+        assert legend.y0 >= ax.bbox.y1 and title.y0 > legend.y1
+        assert all(text.get_window_extent().y1 < ax.bbox.y1 for text in ax.texts)
+        plt.close(figure)
+
+
+def test_parts_of_the_queries_are_told_to_a_tenth(captions, ax):
+    data = measures.thresholds(captions, cutoffs=(0.9,))
+    plots.thresholds(data.assign({key: data[key] * 0 + 99.64 for key in ("none_returned", "no_positive")}), ax=ax)
+    assert ax.texts[0].get_text() == "none 99.6\nno pos. 99.6"
 
 
 def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
@@ -419,7 +457,31 @@ def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
         assert (frame.get_linestyle() in {"-", "solid"}, frame.get_linewidth() > 2) == (positive, positive)
     texts = [each.get_text() for each in ax.texts]
     assert f"{float(data['score'][0, 0]):.3f}" in texts and f"candidate\n{int(data['candidate'][1, 2])}" in texts
-    assert f"best positive: rank {float(data['best_rank'][0]):.0f}" in texts and "no positive" in texts
+    assert f"best positive:\nrank {float(data['best_rank'][0]):.0f}" in texts and "no positive" in texts
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_line_above_a_contact_sheet_has_room(k, captions):
+    data = measures.retrievals(captions, queries=2, k=k)
+    width, height = sys.modules["cocos.plots.retrievals"].size(data)
+    figure, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    plots.retrievals(data, ax=ax)
+    figure.canvas.draw()
+    head = next(text for text in ax.texts if text.get_text().startswith("nearest by")).get_window_extent()
+    assert head.x1 <= figure.bbox.x1 and head.y1 < ax.title.get_window_extent().y0
+    below = {text.get_text(): text.get_window_extent() for text in ax.texts if text.get_position()[1] < -2}
+    best = next(box for said, box in below.items() if said.startswith(("best", "no pos")))
+    assert sum(best.overlaps(box) for box in below.values()) == 1  # with itself
+    plt.close(figure)
+
+
+@pytest.mark.parametrize(("queries", "ranks"), [(61, 1), (1, 41), (30, 21)])
+def test_a_contact_sheet_that_nobody_can_look_at_is_refused(queries, ranks):
+    size = sys.modules["cocos.plots.retrievals"].size
+    data = xr.Dataset({"score": (("query", "rank"), np.zeros((queries, ranks)))}, attrs={"direction": "i2t"})
+    with pytest.raises(InputError, match=f"{queries} queries x {ranks} candidates, too many .* --out x.nc"):
+        size(data)
+    assert size(data.isel(query=slice(20), rank=slice(20)))[1] < 35
 
 
 def test_pictures_and_texts_are_drawn_in_their_cells(captions, ax):

@@ -91,7 +91,7 @@ def slow(embeddings, loss, row, direction, eps, **options):
 def test_the_contributors_of_a_query_are_what_a_loop_finds(embeddings, name, options, direction):
     loss = losses.load(name)
     for row in (0, 7, 29):
-        data = measures.contributors(embeddings, name, 0.02, row=row, direction=direction, **options)
+        data = measures.contributors(embeddings, name, 0.02, row=row, direction=direction, top=None, **options)
         batch, expected, left_out = slow(embeddings, loss, row, direction, 0.02, **options)
         assert data.attrs["batch"] == batch and data.attrs["left_out"] == left_out
         assert data.attrs["positives"] == sum(one[5] for one in expected)
@@ -124,7 +124,7 @@ def test_samples_of_a_class_ask_for_each_other_and_never_for_themselves():
     generator = torch.Generator().manual_seed(0)
     rows, labels = torch.randn(24, 5, generator=generator, dtype=torch.float64), torch.arange(24) % 4
     labelled = Embeddings.labelled(rows, labels)
-    data = measures.contributors(labelled, "supcon", row=5, batch_size=24)
+    data = measures.contributors(labelled, "supcon", row=5, batch_size=24, top=None)
     assert 5 not in data["candidate_index"] and data.attrs["left_out"] == 1
     assert data.attrs["positives"] == 5 and data.attrs["negatives"] == 18
     expected = slow(labelled, losses.load("supcon"), 5, "s2s", 0.01, batch_size=24)[1]
@@ -132,10 +132,12 @@ def test_samples_of_a_class_ask_for_each_other_and_never_for_themselves():
 
 
 def test_the_top_leaves_the_totals_alone(embeddings):
-    whole = measures.contributors(embeddings, "ntxent", row=4, batch_size=20)
-    top = measures.contributors(embeddings, "ntxent", row=4, batch_size=20, top=3)
+    whole = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=None)
+    usual = measures.contributors(embeddings, "ntxent", row=4, batch_size=30)
+    xr.testing.assert_identical(usual, whole.isel(candidate=slice(20)))
+    top = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=3)
     xr.testing.assert_identical(top, whole.isel(candidate=slice(3)))
-    assert whole["candidate"].values[0] == 1 and whole.sizes["candidate"] == 20 - whole.attrs["left_out"]
+    assert whole["candidate"].values[0] == 1 and whole.sizes["candidate"] == 30 - whole.attrs["left_out"]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +182,21 @@ def test_the_contributors_are_drawn(embeddings):
     assert ax.get_title().splitlines()[1] == 'row 4 of i2t: "x"' and ax.get_ylim()[0] > ax.get_ylim()[1]
     plt.close(figure)
     figure, ax = plt.subplots()
-    plots.contributors(measures.contributors(embeddings, "ntxent", row=4, batch_size="all"), ax=ax)
+    plots.contributors(measures.contributors(embeddings, "ntxent", row=4, batch_size="all", top=None), ax=ax)
     assert len(ax.patches) == 40 and ax.get_yticklabels()[0].get_text().startswith("row ")
+    plt.close(figure)
+
+
+def test_a_query_without_any_gradient_is_said_to_be_one():
+    rows = torch.eye(8, dtype=torch.float64)
+    data = measures.contributors(Embeddings(rows, rows), "triplet", batch_size="all")
+    figure, ax = plt.subplots()
+    plots.contributors(data, ax=ax)
+    assert [text.get_text() for text in ax.texts] == ["this query has no gradient here"] and ax.get_xlim() == (0, 0.02)
+    plt.close(figure)
+    figure, ax = plt.subplots()
+    plots.eps_curve(measures.eps_curve(Embeddings(rows, rows), "triplet", batch_size="all"), ax=ax)
+    assert "no negative contributes at any eps" in [text.get_text() for text in ax.texts] and ax.get_ylim() == (0, 1)
     plt.close(figure)
 
 
@@ -206,7 +221,8 @@ def test_the_table_says_what_the_dataset_says(embeddings):
     assert (
         about["left_out"] == 1 and table.notes[2] == "neither positive nor negative, without any part: 1 in the batch"
     )
-    whole = tables.contributors(measures.contributors(embeddings, "triplet", row=4, direction="t2i", batch_size="all"))
+    given = {"row": 4, "direction": "t2i", "batch_size": "all", "top": None}
+    whole = tables.contributors(measures.contributors(embeddings, "triplet", **given))
     assert len(whole.rows) == 88 and not any("are listed" in note for note in whole.notes)
     assert whole.rows[-1][6:8] == ("0", "")
     assert any("repeat a candidate" in note for note in whole.notes)

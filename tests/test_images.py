@@ -16,8 +16,11 @@ import torch
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.quiver import Quiver
 from matplotlib.text import Text
 from PIL import Image
 
@@ -117,6 +120,25 @@ def test_lines_are_told_apart_without_their_colours(name, data):
     for first, second in combinations(named, 2):
         looks = [(line.get_linestyle(), line.get_marker(), line.get_linewidth()) for line in (first, second)]
         assert looks[0] != looks[1], f"{first.get_label()} and {second.get_label()}"
+
+
+def test_lines_over_colours_are_dark_with_a_light_edge():
+    """Colours go from dark to light: neither a dark nor a light line is seen on all of them."""
+    figure = Figure(figsize=(4, 3))
+    ax = plots.score_landscape(measures.score_landscape("triplet", points=9), ax=figure.add_subplot())
+    lines = [each for each in ax.collections if isinstance(each, ContourSet)]
+    assert len(lines) == 1 and ax.texts[-1].get_text() == "dashed: equal scores"
+    numbers = lines[0].labelTexts
+    assert numbers and all(min(each.get_bbox_patch().get_facecolor()[:3]) == 1 for each in numbers)
+    for each in (*lines, *ax.lines):
+        colour = each.get_edgecolor()[0] if each in lines else each.get_color()
+        assert max(to_rgb(colour)) < 0.1 and each.get_path_effects()
+        assert min(to_rgb(each.get_path_effects()[0]._gc["foreground"])) == 1
+    warp = measures.landscape("t", points=21)
+    (arrows,) = [
+        each for each in plots.landscape(warp, ax=figure.add_subplot()).collections if isinstance(each, Quiver)
+    ]
+    assert max(to_rgb(arrows.get_facecolor()[0])) < 0.1 and min(to_rgb(arrows.get_edgecolor()[0])) == 1
 
 
 @pytest.mark.parametrize("name", plots.__all__)

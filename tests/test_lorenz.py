@@ -80,6 +80,16 @@ def test_a_push_that_all_share_is_the_diagonal_and_that_of_one_has_the_largest_c
         measures.lorenz(planted(), points=1)
 
 
+def test_a_long_label_is_cut(embeddings):
+    figure, ax = plt.subplots()
+    plots.lorenz(measures.lorenz(embeddings, "ntxent", batch_size=24, points=9), label="x" * 300, ax=ax)
+    figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().x1 < figure.bbox.x1
+    said = [text.get_text().replace("\n", "").partition(",")[0] for text in ax.get_legend().get_texts()]
+    assert said == ["all alike", *(f"{'x' * 39}… {name}" for name in ("i2t", "t2i"))]
+    plt.close(figure)
+
+
 def test_lorenz_curves_are_drawn_over_each_other(embeddings):
     first, second = (measures.lorenz(embeddings, name, batch_size=24, points=9) for name in ("ntxent", "triplet"))
     figure, ax = plt.subplots()

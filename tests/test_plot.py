@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import matplotlib
@@ -174,6 +175,8 @@ def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
     assert [query["row"] for query in asked["queries"]] == [5, 2]
     near = [[each["row"] for each in query["nearest"]] for query in asked["queries"]]
     assert near == sheet["candidate"].values.tolist()
+    (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "t2i")["directions"].values()
+    assert one["queries"] == asked["queries"][:1]
     text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
     assert "some queries, i2t" in text and "some queries, t2i" in text
     one = told("score_distribution", file, "--queries", "all")["directions"]["t2i"]["deviation"]
@@ -199,18 +202,53 @@ def test_one_panel_a_direction_where_the_plot_draws_one(arguments, panels, file,
     assert width > 5 * len(panels)
 
 
+def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
+    size = sys.modules["cocos.plots.retrievals"].size
+    large = measures.retrievals(embeddings, queries=3, k=4)
+    small = large.isel(query=slice(1), rank=slice(1))
+    pictures.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
+    ((_, found),) = undrawn
+    assert found == (2 * size(large)[0], size(large)[1])
+
+
+def test_weights_side_by_side_have_one_scale(embeddings, file, undrawn):
+    assert call("plot", "weight_map", file, "--batch-size", "12").exit_code == 0
+    maps = [measures.weight_map(embeddings, batch_size=12, direction=name) for name in ("i2t", "t2i")]
+    largest = [float(one["share"].where(one["negative"]).max()) for one in maps]
+    assert largest[0] != largest[1]
+    assert [panel.keywords["most"] for panel in undrawn[0][0]] == [max(largest)] * 2
+    for panel in undrawn[0][0]:
+        figure, ax = plt.subplots()
+        assert panel(ax=ax).images[1].norm.vmax == max(largest)
+        plt.close(figure)
+    assert call("plot", "weight_map", file, "--batch-size", "12", "--set", "most=1").exit_code == 0
+    assert [panel.keywords["most"] for panel in undrawn[1][0]] == [1, 1]
+
+
+def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undrawn):
+    def listed(*more):
+        return len(told("contributors", file, "--direction", "t2i", *more)["directions"]["t2i"]["candidates"])
+
+    assert (listed(), listed("--set", "top=all"), listed("--set", "top=3")) == (
+        20,
+        47,
+        3,
+    )  # of 48 pairs, one has its image again
+
+
 def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
     axes = []
 
     def panel(*, ax):
         axes.append(ax)
-        ax.set_title("a loss with parameters " * 5)
+        ax.set_title("a loss with parameters, and a gradient that is stop-gradient " * 2)
         return ax
 
     drawing.panels([panel, panel], tmp_path / "two.svg", size=(8, 3))
     places = [ax.get_position() for ax in axes]
     assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0
-    assert all(len(line) <= 36 for line in axes[0].get_title().splitlines())
+    lines = axes[0].get_title().splitlines()
+    assert all(len(line) <= 36 for line in lines) and not any(line.endswith("-") for line in lines)
 
 
 def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_path):
@@ -243,6 +281,10 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         (["lorenz", "rows.npz", "--seed", "1", "--set", "seed=2"], "--seed and --set seed: give one of them"),
         (["thresholds", "rows.npz", "--set", "precisions=a,b"], "expected numbers, separated by commas"),
         (["retrievals", "rows.npz", "--queries", "all"], "--queries 'all': expected a whole number or whole numbers"),
+        (["thresholds", "rows.npz", "--queries", "abc"], "--queries 'abc': expected a whole number or all"),
+        (["thresholds", "rows.npz", "--queries", "0"], "queries: 0, expected a whole number of at least 1, or all"),
+        (["retrievals", "rows.npz", "--queries", ","], "--queries ',': expected a whole number or whole numbers"),
+        (["retrievals", "rows.npz", "--queries", "2", "--set", "k=41"], "2 queries x 41 candidates, too many"),
         (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters, but no --loss; without one it reads cosines"),
         (["precision_recall", "rows.npz", "--direction", "t2t"], "unknown direction 't2t': did you mean 't2i'?"),
         (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions i2t, t2i; name it with --dir"),
@@ -265,6 +307,14 @@ def test_what_cannot_be_drawn_gets_one_sentence_and_writes_nothing(arguments, se
     assert (done.exit_code, done.stdout) == (2, ""), done.stdout
     assert sentence in done.stderr and done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+@pytest.mark.parametrize("command", [["plot", "retrievals"], ["plot", "weight_map"], ["evaluate"]])
+def test_a_zero_vector_is_told_with_its_file(command, file):
+    arrays = dict(np.load(file))
+    np.savez("zero.npz", **arrays | {"query": arrays["query"] * 0})
+    done = call(*command, "zero.npz")
+    assert done.exit_code == 2 and "zero.npz: query: zero vector in rows 0, 1" in done.stderr
 
 
 def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():

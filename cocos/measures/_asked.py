@@ -81,7 +81,8 @@ def asked(
         raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
     count = isinstance(queries, Integral)
     if isinstance(queries, bool) or (count and queries < 1):
-        raise InputError(f"queries: {queries}, expected a whole number of at least 1, or the rows of the queries")
+        other = "the rows of the queries" if one else "all (None in Python)"
+        raise InputError(f"queries: {queries}, expected a whole number of at least 1, or {other}")
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
@@ -92,7 +93,7 @@ def asked(
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
     embeddings = embeddings.to(device=None if device is None else device_of(device))
-    scores.check(embeddings, metric)
+    scores.check(embeddings, metric, checkpoint and checkpoint.path)
     sides = {}
     for k, name in enumerate(embeddings.directions):
         sides[name] = replace(embeddings.flip() if k else embeddings, directions=(name,))

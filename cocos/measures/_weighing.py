@@ -183,7 +183,7 @@ def prepare(
     matching = getattr(loss, "matching", None)
     same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
     embeddings = embeddings.to(device=None if device is None else device_of(device))
-    scores.check(embeddings, loss.metric)
+    scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
     if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
         plan = batches.plan(

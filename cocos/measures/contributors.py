@@ -57,7 +57,7 @@ def contributors(
     *,
     row: int = 0,
     direction: str | None = None,
-    top: int | None = None,
+    top: int | None = 20,
     batch_size: int | str = 128,
     sample: str | None = None,
     per_group: int | None = None,
@@ -78,7 +78,7 @@ def contributors(
         eps: smallest share that contributes.
         row: of the query, in the embeddings of the side that asks.
         direction: which side asks; None: the first one.
-        top: list only the first of them; None: all. Totals are those of all.
+        top: list only the first of them; all, or None in Python: every one. Totals are those of all.
         batch_size: pairs, queries or samples in a batch; `all` for the whole set.
         sample: `pairs` or `groups`.
         per_group: candidates of a query, or samples of a class, in a batch of groups.

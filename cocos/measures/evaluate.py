@@ -245,7 +245,7 @@ def evaluate(
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     embeddings = _opened(embeddings, split, device, progress)
-    scores.check(embeddings, metric)
+    scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
     if distractors is not None:
         embeddings = _joined(embeddings, _opened(distractors, None, str(embeddings.query.device), progress), metric)

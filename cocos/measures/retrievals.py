@@ -37,7 +37,8 @@ def retrievals(
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
         loss: a loss, or its name: its metric is taken; None: cosines.
-        queries: how many are drawn, or their rows, in the order in which they are shown.
+        queries: how many are drawn, or their rows, in the order in which they are shown; as text, a comma behind a
+            single row (`3,`) tells it from a number.
         k: candidates of each.
         direction: one of the embeddings' directions; None: the first.
         seed: of the draw.

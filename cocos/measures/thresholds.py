@@ -109,7 +109,13 @@ def _chosen(seen: Asked, wanted: list[float], report) -> dict[str, Tensor]:
         if len(reached):
             targets[int(reached[-1])] = target
     if not targets:
-        raise InputError(f"precisions: {wanted}, expected at most {float(precision.max()):.3g}, the largest there is")
+        most = float(precision.max())
+        digit = 10.0 ** math.floor(math.log10(most))
+        high = math.floor(most / digit) * digit
+        raise InputError(
+            f"precisions: {wanted}, expected at most {most:.3g}, the largest there is: take lower ones, like "
+            f"--set precisions={high / 5:.2g},{high:.2g} (precisions= in Python)"
+        )
     places = list(targets)
     target = torch.tensor(list(targets.values()), dtype=torch.float64, device=score.device)
     return _labelled(score[places], target, found[places], negatives[places], len(curve.score))

@@ -56,6 +56,10 @@ def contributors(
         xlabel=f"share (dashed: eps = {attrs['eps']:g}); {len(rows)} of {total} candidates",
         ylim=(len(rows) - 0.4, -0.6),
     )
+    if not share.any():
+        ax.set_xlim(0, 2 * attrs["eps"] or 1)
+        ax.text(0.5, 0.5, "this query has no gradient here", transform=ax.transAxes, ha="center", va="center",
+                color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
     ax.set_title(f"{attrs['loss_repr']}\n{which}\n{attrs['contributing']} negatives contribute", fontsize="medium")
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     ax.legend(handles=handles, frameon=False, loc="lower right")

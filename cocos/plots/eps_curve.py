@@ -31,8 +31,11 @@ def eps_curve(dataset: xr.Dataset, *, mark: float = 0.01, ax: Axes | None = None
         xlabel="eps: smallest share that contributes",
         ylabel="contributing negatives per query",
         title=results.heading(dataset),
-        ylim=(0, None),
+        ylim=(0, None if dataset["contributing_all"].any() else 1),
     )
+    if not dataset["contributing_all"].any():
+        ax.text(0.5, 0.5, "no negative contributes at any eps", transform=ax.transAxes, ha="center", va="center",
+                color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
     ax.legend(frameon=False)
     sns.despine(ax=ax)
     return ax

@@ -69,7 +69,9 @@ def _arrows(dataset: xr.Dataset, ax: Axes) -> None:
     force = np.stack([thin["force_x"].values, thin["force_y"].values])
     length = np.hypot(*force)
     unit = np.divide(force, length, out=np.zeros_like(force), where=length > 0)
-    ax.quiver(thin["x"], thin["y"], *unit, color="white", alpha=0.85, width=0.003, scale=32, pivot="mid")
+    ax.quiver(
+        thin["x"], thin["y"], *unit, color="0.05", edgecolor="white", linewidth=0.5, width=0.0035, scale=32, pivot="mid"
+    )
 
 
 def _marks(dataset: xr.Dataset, ax: Axes) -> None:

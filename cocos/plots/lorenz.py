@@ -1,5 +1,7 @@
 """Lorenz curves of the push, drawn."""
 
+import textwrap
+
 import matplotlib.pyplot as plt
 import seaborn as sns
 import xarray as xr
@@ -11,6 +13,7 @@ __all__ = ["lorenz"]
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 CURVE = "lorenz curve"
+LONGEST = 40  # characters of a label
 
 
 def lorenz(dataset: xr.Dataset, *, label: str | None = None, band: bool = True, ax: Axes | None = None) -> Axes:
@@ -20,7 +23,8 @@ def lorenz(dataset: xr.Dataset, *, label: str | None = None, band: bool = True, 
 
     Args:
         dataset: of `cocos.measures.lorenz`.
-        label: what the lines are of, where there are several Datasets; None: the title says it.
+        label: what the lines are of, where there are several Datasets, of which 40 characters are shown; None: the
+            title says it.
         band: shade 5 % to 95 % of the queries.
         ax: where to draw; None is the current Axes.
     """
@@ -34,7 +38,7 @@ def lorenz(dataset: xr.Dataset, *, label: str | None = None, band: bool = True, 
         one, colour = dataset.sel(direction=name), colours[k % len(STYLES)]
         if band:
             ax.fill_between(one["part"], one["low"], one["high"], color=colour, alpha=0.13, linewidth=0)
-        said = [label] if label else []
+        said = [textwrap.fill(label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…", 24)] if label else []
         said += [name] if len(names) > 1 or not label else []
         ax.plot(one["part"], one["push"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, gid=CURVE,
                 label=f"{' '.join(said)}, Gini {float(one['gini']):.3f}")  # fmt: skip

@@ -9,10 +9,14 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from cocos.errors import InputError
+
 __all__ = ["retrievals", "size"]
 
-GAP, HEAD = 0.35, 0.34  # between the query and its candidates, and below a picture, in widths of a picture
+GAP, HEAD = 0.35, 0.42  # between the query and its candidates, and below a picture, in widths of a picture
 CELL = 1.08  # inches
+NARROWEST = 2.2  # candidates beside each other that the line above them needs
+MOST = {"queries": 60, "candidates": 40, "cells": 600}  # of a picture that can be looked at
 CHARACTERS, LINES = 14, 6  # of a text in a cell
 
 
@@ -40,7 +44,7 @@ def retrievals(
         _cell(show("query", int(one["query_index"])), 0, y, ax)
         ax.add_patch(Rectangle((0, y - 1), 1, 1, fill=False, edgecolor="0.1", linewidth=0.8, label="query"))
         rank = float(one["best_rank"])
-        said = f"best positive: rank {rank:.0f}" if np.isfinite(rank) else "no positive"
+        said = f"best positive:\nrank {rank:.0f}" if np.isfinite(rank) else "no positive"
         ax.text(0.5, y - 1.05, said, ha="center", va="top", fontsize="x-small")
         for place in range(ranks):
             row, x = int(one["candidate"][place]), 1 + GAP + place * 1.12
@@ -53,11 +57,11 @@ def retrievals(
             ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, **{"linewidth": 0.9} | look))
             ax.text(x + 0.5, y - 1.05, f"{float(one['score'][place]):.3f}", ha="center", va="top", fontsize="x-small")
     ax.text(0.5, 0.12, "query", ha="center", va="bottom", fontsize="small")
-    ax.text(1 + GAP, 0.12, f"nearest by {dataset.attrs['metric'].replace('_', ' ')}: thick frame positive, dashed not",
-            ha="left", va="bottom", fontsize="small")  # fmt: skip
+    near = f"nearest by {dataset.attrs['metric'].replace('_', ' ')}"
+    ax.text(1 + GAP, 0.12, f"{near}\nthick frame: positive, dashed: not", ha="left", va="bottom", fontsize="small")
     ax.set(
-        xlim=(-0.1, 1 + GAP + ranks * 1.12),
-        ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.4),
+        xlim=(-0.1, 1 + GAP + max(NARROWEST, ranks) * 1.12),
+        ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.5),
         title=dataset.attrs["direction"],
         aspect="equal",
     )
@@ -66,9 +70,19 @@ def retrievals(
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches: cells that hold their texts."""
+    """Width and height of a picture in inches: cells that hold their texts.
+
+    Raises:
+        InputError: more than can be looked at.
+    """
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
-    return CELL * (1.1 + GAP + 1.12 * ranks), CELL * (queries * (1 + HEAD) + 0.8)
+    if queries > MOST["queries"] or ranks > MOST["candidates"] or queries * ranks > MOST["cells"]:
+        raise InputError(
+            f"retrievals: {queries} queries x {ranks} candidates, too many for a picture: name at most "
+            f"{MOST['queries']} queries and {MOST['candidates']} candidates, {MOST['cells']} cells in all, or write "
+            f"the numbers with --direction {dataset.attrs['direction']} --out x.nc"
+        )
+    return CELL * (1.1 + GAP + 1.12 * max(NARROWEST, ranks)), CELL * (queries * (1 + HEAD) + 0.9)
 
 
 def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:

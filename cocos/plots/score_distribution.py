@@ -12,6 +12,7 @@ from cocos.errors import InputError, nearest
 
 __all__ = ["score_distribution"]
 
+ROOM = 0.4  # part of the axis that what is said of a neighbour takes
 STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
 
 
@@ -54,17 +55,21 @@ def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax:
         ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
     top = max(10.0, float(np.nanmax(lines)))
-    below = _neighbours(one, green, ax)
+    there = np.flatnonzero((lines > 0).any(axis=0) | (one["positives"].values > 0))
+    left, right = edges[there[0]] - 2 * width, edges[there[-1] + 1] + 2 * width
+    for low, _, high in one["kth_band"].dropna("k").transpose("k", "percentile").values:
+        if max(low - left, right - high) < ROOM * (right - left):  # what it is called must stand beside it
+            left = (low - ROOM * right) / (1 - ROOM)
+    below = _neighbours(one, green, (left, right), ax)
     ax.set_yscale("symlog", linthresh=1, linscale=0.5)
     ax.set_yticks([0, 1, *(10.0**n for n in range(1, int(np.log10(top)) + 1))])
     ax.set_yticklabels(["0", "1", *(f"{10**n:g}" for n in range(1, int(np.log10(top)) + 1))])
-    there = np.flatnonzero((lines > 0).any(axis=0) | (one["positives"].values > 0))
-    room = 2 * width
+    meant = "\nspread: deviation over the queries / within a query" if np.isfinite(one["spread"]).any() else ""
     ax.set(
-        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score",
+        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
         ylabel=f"negatives of a query in a bin of {width:.2g}",
-        title=f"{direction}: {len(lines)} queries",
-        xlim=(edges[there[0]] - room, edges[there[-1] + 1] + room),
+        title=f"{direction}: {len(lines)} {'query' if len(lines) == 1 else 'queries'}",
+        xlim=(left, right),
         ylim=(below, 2 * top),
     )
     ax.minorticks_off()
@@ -78,8 +83,11 @@ def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax:
     return ax
 
 
-def _neighbours(one: xr.Dataset, colour, ax: Axes) -> float:
-    """Bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour; the lowest place."""
+def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) -> float:
+    """Bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour; the lowest place.
+
+    What a bar is stands beside it, where there is more room between the ends of the axis.
+    """
     place = -0.35
     for k in one["k"].values:
         low, middle, high = (float(value) for value in one["kth_band"].sel(k=k))
@@ -87,8 +95,11 @@ def _neighbours(one: xr.Dataset, colour, ax: Axes) -> float:
             continue
         ax.plot([low, high], [place] * 2, color=colour, linewidth=3, solid_capstyle="butt", label=f"_k = {k}")
         ax.plot([middle], [place], marker="|", markersize=9, markeredgewidth=2, color="0.1", label=f"_median {k}")
-        text = f"neighbour {k}, spread {float(one['spread'].sel(k=k)):.2f}  "
-        ax.annotate(text, (low, place), ha="right", va="center", fontsize="x-small", color="0.15")
+        spread = float(one["spread"].sel(k=k))
+        text = f"neighbour {k}, spread {spread:.2f}" if np.isfinite(spread) else f"neighbour {k}"
+        at, ha, shift = (low, "right", -4) if low - ends[0] >= ends[1] - high else (high, "left", 4)
+        ax.annotate(text, (at, place), xytext=(shift, 0), textcoords="offset points", ha=ha, va="center",
+                    fontsize="x-small", color="0.15")  # fmt: skip
         place -= 0.35
     ax.axhline(0, color="0.6", linewidth=0.6)
     return place

@@ -5,11 +5,14 @@ import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 
 __all__ = ["score_landscape"]
+
+DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]  # seen on any colour, and in grey
 
 
 def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
@@ -35,9 +38,13 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     height = dataset["loss"].transpose("negative", "positive")
     if float(height.max()) > float(height.min()):
         levels = np.linspace(float(height.min()), float(height.max()), 9)[1:-1]
-        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors="white", linewidths=0.9)
-        ax.clabel(lines, fontsize="x-small", fmt="%.3g")
-    ax.plot(score[[0, -1]], score[[0, -1]], color="white", linestyle="--", linewidth=0.9)
+        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
+        lines.set(path_effects=HALO)
+        for text in ax.clabel(lines, fontsize="x-small", fmt="%.3g"):
+            text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
+    ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
+    ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
+                ha="right", fontsize="small", color="0.3")  # fmt: skip
     metric = dataset.attrs["metric"].replace("_", " ")
     ax.set(
         xlabel=f"score of the positive ({metric})",
@@ -46,7 +53,7 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         xlim=score[[0, -1]],
         ylim=score[[0, -1]],
     )
-    ax.set_title(results.heading(dataset), fontsize="medium")
+    ax.set_title(results.heading(dataset), fontsize="medium", pad=17)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     return ax

@@ -1,5 +1,7 @@
 """The weights of one batch, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
@@ -10,14 +12,14 @@ from matplotlib.patheffects import withStroke
 
 from cocos import results
 
-__all__ = ["weight_map"]
+__all__ = ["together", "weight_map"]
 
 DECADES = 4  # of shares, below the largest one, that have colours of their own
 NONE = "0.93"  # negatives without any weight
 OUT = "white"  # pairs that take no part
 
 
-def weight_map(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+def weight_map(dataset: xr.Dataset, *, most: float | None = None, ax: Axes | None = None) -> Axes:
     """Draw the share of each negative of one batch as a heat map, queries downwards.
 
     Positives are outlined: a circle where one is pulled, an empty square where it has no weight or is pushed. Negatives
@@ -25,6 +27,7 @@ def weight_map(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Args:
         dataset: of `cocos.measures.weight_map`.
+        most: share at the top of the colours, which makes pictures comparable; None: the largest of a negative.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
@@ -35,7 +38,7 @@ def weight_map(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set_facecolor(OUT)
     ax.imshow(np.where(negative & ~weighed, 1.0, np.nan), cmap=ListedColormap([NONE]),
               extent=extent, aspect="auto", interpolation="nearest")  # fmt: skip
-    most = float(share[weighed].max()) if weighed.any() else 1.0
+    most = most or _most(dataset) or 1.0
     norm = LogNorm(most * 10.0**-DECADES, most, clip=True)
     image = ax.imshow(np.where(weighed, share, np.nan), cmap=sns.color_palette("cividis", as_cmap=True), norm=norm,
                       extent=extent, aspect="auto", interpolation="nearest")  # fmt: skip
@@ -58,3 +61,12 @@ def weight_map(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     )
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False, fontsize="small")
     return ax
+
+
+def together(datasets: Sequence[xr.Dataset]) -> dict[str, float | None]:
+    """What panels that stand side by side have in common: the largest share of all of them."""
+    return {"most": max(map(_most, datasets)) or None}
+
+
+def _most(dataset: xr.Dataset) -> float:
+    return float(dataset["share"].where(dataset["negative"], 0).max())
