@@ -664,7 +664,10 @@ def plot(
     model: Model = None,
     trust: Trust = False,
     as_json: AsJson = False,
-    out: Annotated[Path | None, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc). [KIND.png]")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc). [KIND.png; nothing with --json]"),
+    ] = None,
     quiet: Quiet = False,
 ):
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list what can be drawn."""  # noqa: DOC501
@@ -719,8 +722,8 @@ def plot(
         )
         if parameters and loss is None and default is None:
             raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
-        target = out or Path(f"{chosen.name}.png")
-        picture = _picture(target)
+        target = out or (None if as_json else Path(f"{chosen.name}.png"))
+        picture = target is not None and _picture(target)
         frozen = None
         if reads:
             frozen, weighed, origin = _opened(file, loss, parameters, None, data, model, trust)
@@ -734,10 +737,10 @@ def plot(
         words = [chosen.words(each, items) for each in found]
         if picture:
             chosen.draw(found, options, target, words)
-        elif len(found) > 1:
+        elif target is not None and len(found) > 1:
             names = ", ".join(each.attrs["direction"] for each in found)
             raise InputError(f"--out {target}: it holds one of the directions {names}; name it with --direction")
-        else:
+        elif target is not None:
             results.save(found[0], target)
         if reads:
             metric = found[0].attrs["metric"].replace("_", " ")
@@ -753,7 +756,8 @@ def plot(
                 if place:
                     _print("")
                 _show(chosen.table(each, said))
-        _say(f"wrote {target}", quiet=quiet)
+        if target is not None:
+            _say(f"wrote {target}", quiet=quiet)
 
 
 def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:

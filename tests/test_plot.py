@@ -123,7 +123,7 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
     assert "How wide is the window?" in call("plot").stdout
     card = call("plot", "brand-new").stdout
     assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)
-    found = told("brand_new", file, "--set", "window=4", "--set", "tall=true")
+    found = told("brand_new", file, "--set", "window=4", "--set", "tall=true", "--out", "new.png")
     assert found["directions"] == {"i2t": {"width": 4.0}, "t2i": {"width": 10.0}}
     ((panels, _),) = undrawn
     assert [panel.keywords for panel in panels] == [{"tall": True}]
@@ -249,6 +249,14 @@ def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
     assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0
     lines = axes[0].get_title().splitlines()
     assert all(len(line) <= 36 for line in lines) and not any(line.endswith("-") for line in lines)
+
+
+def test_json_alone_draws_nothing(file, tmp_path):
+    """More candidates than a picture can show are told all the same."""
+    before = sorted(tmp_path.iterdir())
+    done = call("plot", "retrievals", file, "--queries", 3, "--set", "k=41", "--json")
+    assert done.exit_code == 0 and "directions" in json.loads(done.stdout) and "wrote" not in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_path):
