@@ -88,9 +88,8 @@ def verdicts(case: Case, found: dict[str, dict]) -> dict[str, list[Verdict]]:
                 reached.append(Verdict(f"{bar.what} / {bar.against}", value, bar.limit, bar.least))
         if own.get("refused") and not row.bars and row.way in {"pass", "run"}:
             reached.append(Verdict(EXACT, None, 0))
-        if row.way == "pass" and case.inputs.queries >= GATED and "bytes" in own:
-            side = max(case.inputs.queries, case.inputs.others)  # what is found takes some for each query and loss
-            limit = (MEMORY[0] + MEMORY[1] * side * len(row.readings)) / 2**20
+        if row.way == "pass" and case.inputs.queries >= GATED and not case.inputs.others and "bytes" in own:
+            limit = (MEMORY[0] + MEMORY[1] * case.inputs.queries * len(row.readings)) / 2**20
             value = None if own["bytes"] is None else own["bytes"] / 2**20
             reached.append(Verdict("MiB above the inputs", value, limit))
         result[row.name] = reached

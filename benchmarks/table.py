@@ -55,7 +55,7 @@ def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict
     inputs, above = case.inputs, f"seconds / {FLOOR}"
     many = f"{inputs.batches} batches of " if inputs.batches > 1 else ""
     sides = "one direction" if inputs.kind == "proxies" else "both directions"
-    shape = f"{many}{inputs.queries:,} x {inputs.queries * inputs.per_query:,}, d = {inputs.width}"
+    shape = f"{many}{inputs.queries:,} x {inputs.candidates:,}, d = {inputs.width}"
     lines = ["", f"{case.name}: {shape}, {inputs.kind}, {sides}, {case.rounds} rounds"]
     lines.append(f"{'':33}{'ratio':>7}{'spread':>13}{'ns':>8}{'2 thr.':>8}{'MiB':>9}{'exact':>7}  bar")
     for row in case.rows:

@@ -160,10 +160,10 @@ def test_memory_has_a_bar_from_8192_queries():
     for size, queries, expected in ((fits, 8192, [True]), (above, 8192, [False]), (above, 8191, [])):
         assert judged((), {"row": {"bytes": int(size)}}, queries=queries) == expected
     assert judged((), {"row": {"bytes": None}}, queries=8192) == [False]
-    for more, limit in (({"losses": 3}, 3), ({"others": 4 * 8192}, 4)):  # of the larger side, and of each loss
-        most = 32 * 2**20 + limit * 200 * 8192
-        assert judged((), {"row": {"bytes": most}}, queries=8192, **more) == [True]
-        assert judged((), {"row": {"bytes": most + 1}}, queries=8192, **more) == [False]
+    most = 32 * 2**20 + 3 * 200 * 8192
+    assert judged((), {"row": {"bytes": most}}, queries=8192, losses=3) == [True]
+    assert judged((), {"row": {"bytes": most + 1}}, queries=8192, losses=3) == [False]
+    assert judged((), {"row": {"bytes": most}}, queries=8192, others=5) == []  # its candidates ask as well
 
 
 def test_others_match_no_query():
