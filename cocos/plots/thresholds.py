@@ -52,7 +52,7 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         "(none, no pos.: % of the queries with nothing, no positive)",
         ylabel="candidates returned to a query",
         xlim=(-0.6, len(cuts) - 0.4),
-        ylim=(-0.15, 10 * top),
+        ylim=(-0.15, 4 * top),
     )
     ax.minorticks_off()
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="small")
