@@ -195,8 +195,8 @@ def described(name):
     svg = ElementTree.parse(folder / f"{name}.svg").find(".//{http://purl.org/dc/elements/1.1/}description").text
     with Image.open(folder / f"{name}.png") as image:
         png = image.text["Description"]
-    pdf = re.search(rb"/Subject \(([^)]*)\)", (folder / f"{name}.pdf").read_bytes())[1].decode()
-    return {"svg": svg, "png": png, "pdf": pdf}
+    pdf = re.search(rb"/Subject \(((?:[^()\\]|\\.)*)\)", (folder / f"{name}.pdf").read_bytes())[1].decode()
+    return {"svg": svg, "png": png, "pdf": re.sub(r"\\(.)", r"\1", pdf)}  # a PDF puts \ before a parenthesis
 
 
 @pytest.mark.parametrize("name", figures.names(ROOT / "analysis"))
