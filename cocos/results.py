@@ -142,6 +142,7 @@ WEIGHTS = {
     "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
 }
 SPREAD = ("effective", "participation", "n90", "hardest_share")
+OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
 
 
 def _plain(value):
@@ -184,30 +185,30 @@ def provenance(loss, **more) -> dict:
     return attrs | {key: value for key, value in more.items() if value is not None}
 
 
-def _mean_over(values: xr.DataArray, where: xr.DataArray) -> xr.DataArray:
-    return values.where(where).mean("query")
+def _statistics(data: xr.Dataset, over: str | tuple[str, ...], *, zero_when_idle: bool = False) -> xr.Dataset:
+    """The entries of `BATCH` over the queries of each batch, or of all of them: a mean over no query is missing."""
 
+    def mean(name: str, where: xr.DataArray | None = None) -> xr.DataArray:
+        values = data[name] if where is None else data[name].where(where)
+        return values.mean(over)
 
-def _per_batch(data: xr.Dataset, *, zero_when_idle: bool) -> xr.Dataset:
-    """The numbers of the published tables for every batch. A mean over no query is missing, never 0 or NaN/0."""
     counted = data["contributing"]
-    real = counted.notnull()
     result = {
-        "contributing_mean": _mean_over(counted, counted > 0),
-        "contributing_sum": counted.sum("query"),
-        "contributing_all": counted.mean("query"),
-        "idle": ((counted == 0) & real).sum("query"),
+        "contributing_mean": mean("contributing", counted > 0),
+        "contributing_sum": counted.sum(over),
+        "contributing_all": mean("contributing"),
+        "idle": (counted == 0).sum(over),
     }
     for name in ("weight_above", "weight_below", "weight_positive"):
-        result[name] = data[f"{name}_per_query"].mean("query")
+        result[name] = mean(f"{name}_per_query")
     for name in SPREAD:
-        result[name] = _mean_over(data[f"{name}_per_query"], data["effective_per_query"] > 0)
+        result[name] = mean(f"{name}_per_query", data["effective_per_query"] > 0)
     if "eq7_per_query" in data:
         eq7 = data["eq7_per_query"]
-        mean = _mean_over(eq7, eq7 > 0)
-        result["eq7_mean"] = mean.fillna(0) if zero_when_idle else mean
-        result["eq7_sum"] = eq7.sum("query")
-        result["eq7_idle"] = ((eq7 == 0) & eq7.notnull()).sum("query")
+        found = mean("eq7_per_query", eq7 > 0)
+        result["eq7_mean"] = found.fillna(0) if zero_when_idle else found
+        result["eq7_sum"] = eq7.sum(over)
+        result["eq7_idle"] = (eq7 == 0).sum(over)
     return xr.Dataset(result)
 
 
@@ -250,7 +251,7 @@ def count(
     """
     data = _of_queries(records, attrs)
     data = data.rename({name: f"{name}_per_query" for name in data.data_vars if name not in QUERY})
-    data = data.assign(_per_batch(data, zero_when_idle=zero_when_idle))
+    data = data.assign(_statistics(data, "query", zero_when_idle=zero_when_idle))
     data["queries"] = data["contributing"].notnull().sum("query")
     data["same_group_pairs"] = ("batch", np.asarray(same_group_pairs, dtype=np.int64))
     for name, (long_name, units) in (QUERY | BATCH).items():
@@ -302,13 +303,57 @@ def _spread(values: xr.DataArray) -> dict[str, float | None]:
     return {"mean": float(found.mean()), "std": float(found.std())}
 
 
+def _full(data: xr.Dataset) -> np.ndarray:
+    """Which batches hold as many rows as were asked for, (batch,); all of them where none does.
+
+    A batch of pairs is as large as its larger side; the candidates of other batches are not counted.
+    """
+    queries = data["queries"]
+    rows = queries.max("direction") if data.attrs["sample"] == "pairs" else queries.isel(direction=0)
+    full = rows.values >= int(data.attrs["batch_size"])
+    return full if full.any() else np.ones_like(full)
+
+
+def _deviation(values: np.ndarray) -> float | None:
+    """Population deviation of the values that are known; None where there are fewer than two."""
+    found = values[np.isfinite(values)].astype(np.float64)
+    return float(found.std()) if len(found) > 1 else None
+
+
+def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """The entries of one direction in the convention `standard`.
+
+    The mean of what a query has is over all queries drawn, so that a batch weighs what it holds. The mean of what a
+    batch has, and every deviation, is over the full batches alone; one batch has no deviation.
+    """
+    over, entries = _statistics(one, ("batch", "query")), {}
+    for name in BATCH:
+        if name in one:
+            batches = one[name].values[full]
+            mean = float(batches.mean() if name in OF_BATCHES else over[name])
+            entries[name] = {"mean": mean if math.isfinite(mean) else None, "std": _deviation(batches)}
+    return entries
+
+
 def summary(data: xr.Dataset) -> dict:
-    """The counts of a Dataset as the JSON document of `cocos count --json`."""
+    """The counts of a Dataset as the JSON document of `cocos count --json`.
+
+    Entries are mean and deviation as the convention has them: over batches as published, and otherwise over the queries
+    and the full batches. `batch_queries` is what `idle` is counted of: queries of a batch, of the mean one where they
+    differ.
+    """
     attrs = data.attrs
     without, directions = data["idle"] == data["queries"], {}
+    full = _full(data) if attrs["convention"] == "standard" else np.ones(data.sizes["batch"], dtype=bool)
     for name in data["direction"].values:
         one = data.sel(direction=name)
-        entry = {key: _spread(one[key]) for key in BATCH if key in one}
+        if attrs["convention"] == "standard":
+            entry = _whole(one, full)
+        else:
+            entry = {key: _spread(one[key]) for key in BATCH if key in one}
+        entry["queries"] = int(one["queries"].sum())
+        entry["active_queries"] = int((one["contributing"] > 0).sum())
+        entry["batch_queries"] = float(one["queries"].values[full].mean())
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
         entry["uncertain"] = int(one["uncertain"].sum())
         directions[str(name)] = entry
@@ -321,6 +366,7 @@ def summary(data: xr.Dataset) -> dict:
         "eps": float(attrs["eps"]),
         "convention": attrs["convention"],
         "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
         "device": attrs["device"],
@@ -920,9 +966,16 @@ def decomposition(records: dict[str, list[dict[str, torch.Tensor]]], attrs: dict
 def decomposed(data: xr.Dataset) -> dict:
     """A decomposition as the JSON document of `cocos decompose --json`.
 
-    An entry is the mean and deviation over the batches of the mean over the queries for which the statistic is defined.
+    An entry is the mean over all queries for which the statistic is defined, and the deviation over the full batches of
+    their own means; one batch has no deviation.
     """
-    attrs, means = data.attrs, data[[name for name in DECOMPOSITION if name in data]].mean("query")
+    attrs, named = data.attrs, data[[name for name in DECOMPOSITION if name in data]]
+    whole, means, full = named.mean(("batch", "query")), named.mean("query"), _full(data)
+
+    def entry(key: str, name: str) -> dict[str, float | None]:
+        mean, batches = (each[key].sel(direction=name).values for each in (whole, means))
+        return {"mean": float(mean) if np.isfinite(mean) else None, "std": _deviation(batches[full])}
+
     return {
         "cocos": attrs["cocos"],
         "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
@@ -931,16 +984,14 @@ def decomposed(data: xr.Dataset) -> dict:
         "metric": attrs["metric"],
         "eps": float(attrs["eps"]),
         "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
         "device": attrs["device"],
         "dtype": attrs["dtype"],
         "sample": attrs["sample"],
         "same_group": attrs["same_group"],
-        "directions": {
-            str(name): {key: _spread(means[key].sel(direction=name)) for key in means}
-            for name in data["direction"].values
-        },
+        "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
     }
 
 

@@ -57,7 +57,7 @@ ROWS = (
     ("contributing_mean", "C^A  contributing negatives, over queries with any"),
     ("contributing_all", "     contributing negatives, over all queries"),
     ("contributing_sum", "C^B  contributing negatives, summed over a batch"),
-    ("idle", "C^0  queries without any, in a batch"),
+    ("idle", "C^0  queries without any, of {whole} in a batch"),
     ("weight_above", "W-   share of the negatives above eps"),
     ("weight_below", "     share of the negatives not above eps"),
     ("weight_positive", "W+   share of the positives"),
@@ -67,7 +67,7 @@ ROWS = (
     ("hardest_share", "     part of the push on the heaviest negative"),
     ("eq7_mean", "C^q  Eq. 7 count, over queries with any"),
     ("eq7_sum", "     Eq. 7 count, summed over a batch"),
-    ("eq7_idle", "     queries without any Eq. 7 count, in a batch"),
+    ("eq7_idle", "     queries without any Eq. 7 count, of {whole}"),
 )
 METRICS = (
     ("R@1", "R@1, % of the queries with a positive on rank 1"),
@@ -133,7 +133,35 @@ def _number(value: dict, sign: str = "±", digits: int | None = None) -> str:
     if value["mean"] is None:
         return "none"
     digits = digits or (3 if abs(value["mean"]) < 1 and value["mean"] != int(value["mean"]) else 2)
-    return f"{value['mean']:.{digits}f} {sign} {value['std']:.{digits}f}"
+    spread = "" if value["std"] is None else f" {sign} {value['std']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def _mean(value: dict) -> str:
+    """A mean as `_number` writes it, without its deviation."""
+    return _number(value | {"std": None})
+
+
+def _whole(directions: dict) -> str:
+    """Queries of a batch, which the idle ones are counted of: one number, or one for each direction."""
+    sizes = dict.fromkeys(f"{round(entry['batch_queries'], 1):g}" for entry in directions.values())
+    return " and ".join(sizes)
+
+
+def _over(found: dict, batches: str = "") -> str:
+    """Say what means and deviations are over.
+
+    Args:
+        found: `batches` and `full_batches`, and the convention where there are several.
+        batches: columns whose means are over full batches.
+    """
+    if found.get("convention", "standard") != "standard":
+        return "mean ± deviation over batches"
+    whole = "batches" if found["full_batches"] == found["batches"] else f"the {found['full_batches']} full batches"
+    whole = "the one full batch" if whole == "the 1 full batches" else whole
+    parts = [batches] if batches and found["batches"] > 1 else []
+    parts += ["deviations (±)"] if found["full_batches"] > 1 else []
+    return f"means over all queries; {' and '.join(parts)} over {whole}" if parts else "means over all queries"
 
 
 def _drawn(data: xr.Dataset) -> str:
@@ -153,18 +181,20 @@ def _drawn(data: xr.Dataset) -> str:
     return f"{text}, seed {data.attrs['seed']}"
 
 
-def _reading(data: xr.Dataset) -> list[str]:
-    """What the numbers say, one sentence a direction; means over all queries of the run."""
+def _reading(data: xr.Dataset, summary: dict) -> list[str]:
+    """What the numbers of the table say, one sentence a direction."""
     sentences = []
-    for name in data["direction"].values:
-        one = data.sel(direction=name)
-        counted, spread = one["contributing"], one["effective_per_query"]
-        negatives, contributing = float(one["negatives"].mean()), float(counted.mean())
-        sentence = f"{name}: of {negatives:.0f} negatives of a query, {contributing:.2f} contribute"
-        if bool((spread > 0).any()):
-            sentence += f"; the push is spread as if over {float(spread.where(spread > 0).mean()):.1f}"
-        idle = float((counted == 0).sum() / one["queries"].sum())
-        sentences.append(f"{sentence}; {100 * idle:.1f} % of the queries have none.")
+    for name, entry in summary["directions"].items():
+        counted, active, total = entry["contributing_all"], entry["active_queries"], entry["queries"]
+        negatives = float(data["negatives"].sel(direction=name).mean())
+        sentence = f"{name}: of {negatives:.0f} negatives of a query, {_mean(counted)} contribute"
+        if 0 < active < total:
+            sentence += f" ({_mean(entry['contributing_mean'])} for the {active} of {total} queries with any)"
+        if entry["effective"]["mean"]:
+            sentence += f"; the push is spread as if over {_mean(entry['effective'])}"
+        whole, idle = entry["batch_queries"], entry["idle"]
+        sentence += f"; {100 * idle['mean'] / whole:.1f} % of the queries of a batch have none"
+        sentences.append(f"{sentence} ({_mean(idle)} of {round(whole, 1):g}).")
     return sentences
 
 
@@ -172,8 +202,9 @@ def count(data: xr.Dataset) -> Table:
     """The counts of one loss: a row for each statistic, a column for each direction."""
     summary = results.summary(data)
     directions = summary["directions"]
+    whole = _whole(directions)
     rows = tuple(
-        (label, *(_number(entry[key]) for entry in directions.values()))
+        (label.format(whole=whole), *(_number(entry[key]) for entry in directions.values()))
         for key, label in ROWS
         if key in next(iter(directions.values()))
     )
@@ -185,11 +216,12 @@ def count(data: xr.Dataset) -> Table:
     head = [
         f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
         f"{summary['convention']} convention",
-        f"{_drawn(data)}; {summary['dtype']} on {summary['device']}; mean ± deviation over batches",
+        f"{_drawn(data)}; {summary['dtype']} on {summary['device']}",
+        _over(summary, "C^B, C^0"),
     ]
     if about := results.about_weights(data.attrs):
         head.append(f"weights {about}" if about.startswith("by") else about)
-    notes = _reading(data)
+    notes = _reading(data, summary)
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
     notes += [
         f"batches without any contributing negative: {n} ({name}), left out of C^A" for name, n in without.items() if n
@@ -219,7 +251,9 @@ def count(data: xr.Dataset) -> Table:
 
 def _significant(value: dict) -> str:
     """A mean to three digits and its deviation to two: gradients have any size."""
-    return "none" if value["mean"] is None else f"{value['mean']:.3g} ± {value['std']:.2g}"
+    if value["mean"] is None:
+        return "none"
+    return f"{value['mean']:.3g}" + ("" if value["std"] is None else f" ± {value['std']:.2g}")
 
 
 def _taken_apart(data: xr.Dataset) -> list[str]:
@@ -271,11 +305,12 @@ def decomposition(data: xr.Dataset) -> Table:
     parameters = ", ".join(f"{k}={v}" for k, v in found["loss"]["parameters"].items())
     head = [
         f"{found['loss']['name']}({parameters}), {found['metric']} scores, share above eps = {found['eps']:g}",
-        f"{_drawn(data)}; {found['dtype']} on {found['device']}; mean ± deviation over batches",
+        f"{_drawn(data)}; {found['dtype']} on {found['device']}",
+        _over(found),
     ]
     if about := results.about_weights(found):
         head.append(about)
-    defined = "lengths and counts are means over all queries, parts, angles and ranks over those that have them"
+    defined = "lengths and counts are means over all queries, parts, angles and ranks over the queries that have them"
     return Table(("", *directions), rows, tuple(head), (defined, *_taken_apart(data)))
 
 
@@ -352,18 +387,18 @@ def overview(datasets: list[xr.Dataset]) -> Table:
                 f"{summary['loss']['name']} {direction}",
                 *(_number(entry[key]) for key, _ in OVERVIEW),
             ))
-        notes.append(f"{data.attrs['loss_repr']}: {_drawn(data)}")
+        notes.append(f"{data.attrs['loss_repr']}: {_drawn(data)}; C^0 of {_whole(summary['directions'])} queries")
     first = results.summary(datasets[0])
     file = first["checkpoint"]
     head = (
-        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}: mean ± deviation over batches, "
-        f"share above eps = {first['eps']:g}",
+        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, share above eps = {first['eps']:g}",
+        "means over all queries; C^B, C^0 and deviations (±) over full batches",
     )
     notes += [
         "C^A contributing negatives of a query that has any, C^B their sum over a batch, C^0 queries without any;",
         "W- share of the negatives above eps, W+ of the positives;",
         "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative.",
-        *_reading(datasets[0]),
+        *_reading(datasets[0], first),
     ]
     return Table(("", *(label for _, label in OVERVIEW)), tuple(rows), head, tuple(notes))
 
@@ -744,6 +779,7 @@ def latex(data: xr.Dataset, label: str) -> str:
     return "\n".join([
         f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
         f"{summary['convention']} convention, {_drawn(data)}",
+        f"% {_over(summary, 'C^B, C^0')}; C^0 of {_whole(directions)} queries in a batch",
         f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
         *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
         *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),

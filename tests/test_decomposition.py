@@ -489,7 +489,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     data = measures.decomposition(Embeddings(eye, eye), "triplet", batch_size=8)
     assert (data["net_norm"] == 0).all() and data["cancellation"].isnull().all()
     entry = results.decomposed(data)["directions"]["i2t"]
-    assert entry["net_norm"] == {"mean": 0.0, "std": 0.0}
+    assert entry["net_norm"] == {"mean": 0.0, "std": None}
     for key in (
         "cancellation",
         "mass_ratio",

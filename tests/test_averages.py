@@ -1,0 +1,180 @@
+"""What a partial batch weighs: means over queries, totals and deviations over full batches; and the published way."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cocos import Embeddings, measures, results, tables
+from cocos.batches import Batch
+from cocos.cli import app
+
+OF_QUERIES = {
+    "contributing_mean": ("contributing", "contributing"),
+    "contributing_all": ("contributing", None),
+    "weight_above": ("weight_above_per_query", None),
+    "weight_below": ("weight_below_per_query", None),
+    "weight_positive": ("weight_positive_per_query", None),
+    "effective": ("effective_per_query", "effective_per_query"),
+    "participation": ("participation_per_query", "effective_per_query"),
+    "n90": ("n90_per_query", "effective_per_query"),
+    "hardest_share": ("hardest_share_per_query", "effective_per_query"),
+}
+OF_BATCHES = {"contributing_sum": lambda counted: counted.sum(), "idle": lambda counted: (counted == 0).sum()}
+
+
+def pairs(rows=133, width=32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(rows, width, generator=generator)
+    return Embeddings(query, query + torch.randn(rows, width, generator=generator))
+
+
+def batchwise(data, direction, name):
+    """Values of a statistic, one array a batch, without what fills up the shorter ones."""
+    return [row[np.isfinite(row)] for row in data[name].sel(direction=direction).values]
+
+
+@pytest.mark.parametrize(("rows", "size", "full"), [(133, 128, 1), (133, 32, 4), (128, 32, 4), (40, 128, 1)])
+@pytest.mark.parametrize("name", ["ntxent", "triplet"])
+def test_a_batch_weighs_what_it_holds(name, rows, size, full):
+    data = measures.count(pairs(rows), name, batch_size=size)
+    summary = results.summary(data)
+    assert summary["full_batches"] == full
+    for direction, entry in summary["directions"].items():
+        assert (entry["queries"], entry["batch_queries"]) == (rows, min(rows, size))
+        assert entry["active_queries"] == int((data["contributing"].sel(direction=direction) > 0).sum())
+        for key, (values, where) in OF_QUERIES.items():
+            parts = batchwise(data, direction, values)
+            if where:
+                kept = [part > 0 for part in batchwise(data, direction, where)]
+                parts = [part[mask] for part, mask in zip(parts, kept, strict=True)]
+            assert entry[key]["mean"] == pytest.approx(np.concatenate(parts).mean()), key
+            means = [part.mean() for part in parts[:full] if len(part)]
+            assert entry[key]["std"] == (pytest.approx(np.std(means)) if len(means) > 1 else None), key
+        for key, of in OF_BATCHES.items():
+            values = [of(part) for part in batchwise(data, direction, "contributing")][:full]
+            assert entry[key]["mean"] == pytest.approx(np.mean(values)), key
+            assert entry[key]["std"] == (pytest.approx(np.std(values)) if full > 1 else None), key
+
+
+def test_the_published_way_is_over_batches():
+    data = measures.count(pairs(), "ntxent", convention="ecir2022")
+    entry = results.summary(data)["directions"]["i2t"]
+    batches = data.sel(direction="i2t")
+    for key in (*OF_QUERIES, *OF_BATCHES):
+        values = batches[key].values
+        assert entry[key] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
+    assert entry["batch_queries"] == (128 + 5) / 2
+    assert "mean ± deviation over batches" in tables.plain(tables.count(data))
+
+
+def test_eq7_follows_the_same_rule():
+    data = measures.count(pairs(40), "smoothap", sample="groups", batch_size=16)
+    entry = results.summary(data)["directions"]["t2i"]
+    parts = batchwise(data, "t2i", "eq7_per_query")
+    counted = np.concatenate(parts)
+    assert entry["eq7_mean"]["mean"] == pytest.approx(counted[counted > 0].mean())
+    assert entry["eq7_sum"]["mean"] == pytest.approx(np.mean([part.sum() for part in parts[:2]]))
+    assert entry["eq7_idle"]["mean"] == pytest.approx(np.mean([(part == 0).sum() for part in parts[:2]]))
+
+
+def test_a_partial_batch_alone_is_no_deviation():
+    """21 batches of 128 in which no share exceeds eps, and one of 32 in which 28 negatives of each query do."""
+    set_ = Embeddings.labelled(torch.ones(2720, 8), torch.arange(2720) // 4)
+    data = measures.count(set_, "supcon")
+    summary = results.summary(data)
+    entry = summary["directions"]["s2s"]
+    assert entry["contributing_mean"] == {"mean": 28.0, "std": None}
+    assert entry["idle"] == {"mean": 128.0, "std": 0.0}
+    assert (summary["batches"], summary["full_batches"], entry["active_queries"]) == (22, 21, 32)
+    text = tables.plain(tables.count(data))
+    assert "C^0  queries without any, of 128 in a batch" in text
+    assert "28.00 for the 32 of 2720 queries with any" in text
+    assert " 28.00 ±" not in text
+
+
+def test_where_no_batch_is_full_all_of_them_are_averaged():
+    """Classes of three in batches of up to 16: none holds 16."""
+    set_ = Embeddings.labelled(torch.randn(33, 8, generator=torch.Generator().manual_seed(1)), torch.arange(33) // 3)
+    data = measures.count(set_, "ntxent", batch_size=16)
+    sizes = data["queries"].values[0]
+    assert sizes.tolist() == [15, 15, 3] or max(sizes) < 16
+    entry = results.summary(data)["directions"]["s2s"]
+    assert entry["contributing_sum"]["mean"] == pytest.approx(data["contributing_sum"].values.mean())
+    assert entry["batch_queries"] == pytest.approx(sizes.mean())
+
+
+def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
+    """16 images with five captions each; the last batch has 8 images, and 40 captions."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(40, 8, generator=generator)
+    captions, groups = images.repeat_interleave(5, 0), torch.arange(40)
+    set_ = Embeddings(images, captions + 0.5, groups, groups.repeat_interleave(5))
+    data = measures.count(set_, "ntxent", sample="groups", batch_size=16)
+    summary = results.summary(data)
+    assert summary["full_batches"] == 2
+    assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
+    assert "of 16 and 80 in a batch" in tables.plain(tables.count(data))
+
+
+def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
+    """A candidate that several queries share stands in the batch once."""
+    set_ = pairs(24)
+    groups = torch.arange(24) // 2
+    set_ = Embeddings(set_.query, set_.candidate[:12], groups, torch.arange(12))
+    rows = torch.arange(24).split(10)
+    batches = [Batch(part, groups[part].unique(), paired=False) for part in rows]
+    data = measures.count(set_, "ntxent", batches=batches, sample="pairs")
+    summary = results.summary(data)
+    assert (data.attrs["batch_size"], summary["full_batches"]) == (10, 2)
+    assert summary["directions"]["t2i"]["batch_queries"] == 5
+
+
+def test_the_table_and_the_sentence_below_give_the_same_numbers():
+    for convention in ("standard", "ecir2022"):
+        for batch_size in (32, 128):
+            data = measures.count(pairs(), "ntxent", convention=convention, batch_size=batch_size)
+            table = tables.count(data)
+            cells = {row[0]: row[1:] for row in table.rows}
+            for place, name in enumerate(data["direction"].values):
+                sentence = next(line for line in table.notes if line.startswith(f"{name}: of "))
+                shown = {label: values[place].partition(" ±")[0] for label, values in cells.items()}
+                label = next(each for each in shown if each.startswith("C^0"))
+                whole = label.split(" of ")[1].split()[0]
+                assert f"{shown['     contributing negatives, over all queries']} contribute" in sentence
+                assert f"({shown['C^A  contributing negatives, over queries with any']} for the" in sentence
+                assert f"over {shown['     effective number of negatives (exp entropy)']};" in sentence
+                assert f"({shown[label]} of {whole})" in sentence
+
+
+def test_a_decomposition_follows_the_same_rule():
+    data = measures.decomposition(pairs(), "ntxent")
+    document = results.decomposed(data)
+    entry = document["directions"]["i2t"]["cancellation"]
+    assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "i2t", "cancellation")).mean())
+    assert (entry["std"], document["full_batches"]) == (None, 1)
+    four = measures.decomposition(pairs(), "ntxent", batch_size=32)
+    means = [part.mean() for part in batchwise(four, "i2t", "cancellation")][:4]
+    assert results.decomposed(four)["directions"]["i2t"]["cancellation"]["std"] == pytest.approx(np.std(means))
+    assert "over the 4 full batches" in tables.plain(tables.decomposition(four))
+
+
+def test_one_batch_has_no_deviation_in_any_output(tmp_path):
+    file = tmp_path / "one.npz"
+    np.savez(file, query=np.eye(8, dtype=np.float32), candidate=np.eye(8, dtype=np.float32)[::-1].copy())
+    runner = CliRunner()
+    found = json.loads(runner.invoke(app, ["count", str(file), "--json", "-q"]).stdout)
+    assert all(entry["contributing_all"]["std"] is None for entry in found["directions"].values())
+    for options in ([], ["--format", "latex"]):
+        shown = runner.invoke(app, ["count", str(file), "-q", *options]).stdout
+        assert "±" not in shown and "\\pm" not in shown
+
+
+def test_the_overview_names_the_whole_of_each_loss():
+    parts = [measures.count(pairs(), name).assign_attrs(checkpoint_path="x", checkpoint_sha256="") for name in (
+        "ntxent", "triplet")]  # fmt: skip
+    text = tables.plain(tables.overview(parts))
+    assert text.count("C^0 of 128 queries") == 2
+    assert "±" not in text.splitlines()[4]
