@@ -9,18 +9,13 @@ predicted one.
 import numpy as np
 
 from cocos import measures, plots
+from cocos.captions import holds
 
 PUBLISHED = (
     "DeMoor & Prevost 2024, Fig. 12 (landscapes). The picture itself was not at hand, so which parameters its panels "
     "show is not known here; these are ours, around those of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
 )
-AGREES = (
-    "Compared with what the paper derives, not with the panels of its Fig. 12. Where Proposition III.2 has a minimum, "
-    "a descent that only knows the gradient ends there, 3e-07 away or less, in all eight cases: at α for α = 1, 3 and "
-    "6, whatever k1 < 1 < k2 and T are; on the proxy for k1 = 1.1. For k2 = 0.9 none is predicted and none is found. "
-    "No panel has an extremum off the line of the proxies (Lemma III.1). A multiplier of Δ, as in the paper's Fig. 8, "
-    "would show the same landscape: it changes how strong the gradient is within α, and nowhere its direction."
-)
+DIFFERS = "compared with what the paper derives, not with the panels of its Fig. 12"
 SIZE = (14.4, 12.6)
 CHANGES = {
     "published": ("α = 3, k1 = 0.65, k2 = 1.5, T = 1", {}),
@@ -43,6 +38,40 @@ def data(progress):
         x, y = part["found"].values - [part["proxy_x"][0].item(), part["proxy_y"][0].item()]
         parts[name] = part.assign_attrs(behind=float(np.hypot(x, y)))
     return parts
+
+
+def title(parts):
+    """The claim."""
+    base = parts["published"].attrs["behind"]
+    same = [parts[name].attrs["behind"] for name in ("k1_low", "k2_high", "scale", "k2_near")]
+    return holds(
+        max(abs(one - base) for one in same) < 1e-3, "α alone says how far behind its proxy an embedding comes to rest"
+    )
+
+
+def alt(parts):
+    """One sentence."""
+    return f"Landscapes of the warped softmax under {len(parts)} settings."
+
+
+def agrees(parts):
+    """Minima found and predicted."""
+    gaps = [part.attrs["gap"] for part in parts.values() if "gap" in part.attrs]
+    rests = ", ".join(
+        f"{CHANGES[name][0]}: {parts[name].attrs['behind']:.2f}"
+        for name in ("published", "alpha_1", "alpha_6", "k1_high")
+    )
+    away = holds(parts["k2_low"].attrs["found_as"].startswith("none"), "none is found")
+    off = holds(
+        all(part.attrs["off_line"] == 0 for part in parts.values()),
+        "No panel has an extremum off the line of the proxies (Lemma III.1).",
+    )
+    return (
+        f"Distance of the minimum behind the proxy: {rests}. Where Proposition III.2 has a minimum, a descent along "
+        "the gradient ends within "
+        f"{max(gaps):.0e} of it, in {len(gaps)} cases; for {CHANGES['k2_low'][0]} none is predicted and {away}. {off} "
+        "Closed forms: no sample, no interval."
+    )
 
 
 def draw(parts, figure):

@@ -5,16 +5,12 @@ number then says that all negatives push, and the count that none contributes.
 """
 
 from cocos import demo, measures, plots
+from cocos.captions import holds
 
 PUBLISHED = (
     "none; that a small temperature puts the push on the hardest negatives is from Wang & Liu 2021, arXiv:2012.09740"
 )
-AGREES = (
-    "The effective number only grows, from 1.1 to 126.6 of 127, while the count has a maximum of 25.5 near 0.36 and "
-    "falls to 0.2 at 3: there all negatives push alike, each with a share below 0.01. So idle queries are of two "
-    "kinds, those that are solved (small temperatures, 88 %) and those whose push is spread thin (large ones, 83 %). "
-    "It is a what-if: a model trained with another temperature has other embeddings."
-)
+DIFFERS = "a what-if on the same embeddings: a model trained with another temperature has other embeddings"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (10.8, 4.6)
 
@@ -26,6 +22,42 @@ def data(progress):
     embeddings = frozen.embed(device="cpu")
     loss = frozen.loss("ntxent", {})[0]
     return {"ntxent": measures.temperature_curve(embeddings, loss, batches=24, sample="pairs").assign_attrs(about)}
+
+
+def _means(parts):
+    """Effective number, count and idle queries against the temperature, both directions together."""
+    mean = parts["ntxent"].mean("direction")
+    return mean["effective"], mean["contributing_all"], 100 * mean["idle"]
+
+
+def title(parts):
+    """The claim."""
+    effective, count, _ = _means(parts)
+    peak = float(count["value"][int(count.values.argmax())])
+    return (
+        f"Heating NT-Xent spreads the push ({float(effective[0]):.1f} to {float(effective[-1]):.0f} effective "
+        "negatives) "
+        f"while the count peaks at {float(count.max()):.0f} near a temperature of {peak:.2f}"
+    )
+
+
+def alt(parts):
+    """One sentence."""
+    return "Effective and contributing negatives, and idle queries, against the temperature."
+
+
+def agrees(parts):
+    """Ends and peaks of the curves."""
+    effective, count, idle = _means(parts)
+    low, high = (float(effective["value"][place]) for place in (0, -1))
+    grows = holds(bool((effective.diff("value") > 0).all()), "The effective number only grows")
+    return (
+        f"{grows}, from {float(effective[0]):.1f} to {float(effective[-1]):.1f}, while the count falls to "
+        f"{float(count[-1]):.1f} at {high:g}, where no probability is above eps. Idle queries are of two kinds: "
+        f"{float(idle[0]):.0f} % at {low:.2g}, solved, and {float(idle[-1]):.0f} % at {high:g}, their push spread "
+        "thin. "
+        f"n = {parts['ntxent'].attrs['batches']} batches of {parts['ntxent'].attrs['batch_size']} pairs of one model."
+    )
 
 
 def draw(parts, figure):

@@ -3,18 +3,14 @@
 The query has one positive at three quarters of the range of scores (dotted) and eight more negatives below the middle.
 """
 
+import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from cocos import measures, plots
+from cocos.captions import holds
 
 PUBLISHED = "none; the pictures behind the formulae that each loss's source gives (see cocos losses NAME)"
-AGREES = (
-    "Steps at the margins of the triplet and the contrastive loss; the sigmoids of the softmax losses; SmoothAP "
-    "weighs a negative only within a few temperatures of the positive; the circle loss goes on growing with the "
-    "score; the weight of the positive of ArcFace jumps where its angle and the margin reach 180 degrees, and that of "
-    "the warped softmax at its boundary, a distance of 3. Scales of the axes differ, since each loss has a unit of "
-    "its own."
-)
+DIFFERS = "nothing published to compare with"
 LOSSES = (
     "triplet",
     "ntxent",
@@ -32,6 +28,35 @@ SIZE = (14.4, 11.4)
 def data(progress):
     """One curve a loss."""
     return {name: measures.weight_curve(name, points=241) for name in LOSSES}
+
+
+def title(parts):
+    """The claim."""
+    flat = len(np.unique(parts["triplet"]["negative"].values.round(9))) == 2
+    return holds(
+        flat,
+        "Hinges switch a negative on at once, softmax losses fade it in, SmoothAP weighs it near the positive only",
+    )
+
+
+def alt(parts):
+    """One sentence."""
+    return f"Weight of a negative and of a positive against their own score, for {len(parts)} losses."
+
+
+def agrees(parts):
+    """The shapes in numbers."""
+    narrow = parts["smoothap"]["negative"]
+    near = narrow["score"].where(narrow > 0.01 * narrow.max(), drop=True)
+    tops = ", ".join(f"{name} {float(part['negative'].max()):.3g}" for name, part in parts.items())
+    grows = parts["circle"]["negative"].values
+    return (
+        f"SmoothAP weighs a negative by more than a hundredth of its largest weight from a score of "
+        f"{float(near.min()):.2f} to {float(near.max()):.2f}. "
+        + holds(grows.argmax() == grows.size - 1, "The circle loss goes on growing with the score.")
+        + f" Largest weights: {tops}; "
+        "each loss has a unit of its own. Closed forms: no sample, no interval."
+    )
 
 
 def draw(parts, figure):

@@ -1,13 +1,10 @@
-"""All weights of one batch of 48 pairs, NT-Xent and the triplet loss: who pushes whom, and who is done."""
+"""All weights of one batch of pairs, NT-Xent and the triplet loss: who pushes whom, and who is done."""
 
 from cocos import demo, measures, plots
+from cocos.captions import holds
 
 PUBLISHED = "none; the two losses of Bleeker & de Rijke 2022, Tables 3 and 4, on one batch"
-AGREES = (
-    "As eqs. 1 and 6 have it: under NT-Xent every negative has some weight and every positive is pulled, though only "
-    "173 of 2256 negatives are above eps = 0.01; under the triplet loss 59 have a weight, all the same, and 30 of 48 "
-    "queries are done (squares). Rows differ: one query has 18 of the 59, and no candidate more than 5."
-)
+DIFFERS = "another model and other data, and one batch"
 INPUTS = tuple((demo.checkpoint().path,))
 LOSSES = ("ntxent", "triplet")
 SIZE = (12.4, 6)
@@ -22,6 +19,39 @@ def data(progress):
         name: measures.weight_map(embeddings, frozen.loss(name, {})[0], sample="pairs").assign_attrs(about)
         for name in LOSSES
     }
+
+
+def _weighed(part):
+    """Negatives with a weight, of all negatives, and queries without any."""
+    push = (part["weight"] != 0) & part["negative"]
+    return push, int(part["negative"].sum()), int((push.sum("candidate") == 0).sum())
+
+
+def title(parts):
+    """The claim."""
+    push, every, done = _weighed(parts["triplet"])
+    return (
+        f"Under the triplet loss {int(push.sum())} of {every} negatives have a weight and {done} of "
+        f"{push.sizes['query']} queries are done; under NT-Xent every negative pushes"
+    )
+
+
+def alt(parts):
+    """One sentence."""
+    return f"Matrices of the weights of all queries and candidates of one batch, for {len(parts)} losses."
+
+
+def agrees(parts):
+    """Counts of the two maps."""
+    soft, (push, every, _) = parts["ntxent"], _weighed(parts["triplet"])
+    above = int(((soft["share"] > soft.attrs["eps"]) & soft["negative"]).sum())
+    whole = holds(int(_weighed(soft)[0].sum()) == every, "Under NT-Xent every negative has some weight")
+    return (
+        f"{whole}, though only {above} of {every} have a softmax probability above {soft.attrs['eps']:g}. Under the "
+        f"triplet loss one query has {int(push.sum('candidate').max())} of the {int(push.sum())}, and no candidate "
+        "more "
+        f"than {int(push.sum('query').max())}. n = one batch of {push.sizes['query']} pairs."
+    )
 
 
 def draw(parts, figure):

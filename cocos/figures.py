@@ -17,16 +17,17 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import cocos
+from cocos import captions
 from cocos.drawing import STYLE
 from cocos.errors import InputError, nearest
 from cocos.measures._weighing import Progress
 from cocos.writing import replacing
 
-__all__ = ["Drawn", "names", "run"]
+__all__ = ["Drawn", "index", "names", "run"]
 
 HERE = Path(__file__).parent
 DRAWS = (  # not the data
-    *("plots", "drawing.py", "pictures.py", "runs.py", "figures.py"),
+    *("plots", "drawing.py", "pictures.py", "runs.py", "figures.py", "captions.py"),
     *("summaries.py", "tables.py", "cards.py", "cli.py", "demo.py", "example"),
 )
 SUFFIXES = ("svg", "pdf", "png")
@@ -95,28 +96,59 @@ def _loaded(path: Path) -> tuple[ModuleType, list[Path]]:
     return module, imported
 
 
+def _computing(source: str) -> str:
+    """The part of a script that its data depend on: `data`, `INPUTS`, and every name that they reach.
+
+    Whoever words a caption or moves a label anew does not train networks again.
+    """
+    rest, found = [], {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            continue  # the docstring
+        bound = {each.name for each in [node] if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            bound = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        if not bound:
+            rest.append(node)
+        for name in bound:
+            found.setdefault(name, []).append(node)
+    reached, waiting = list(rest), ["data", "INPUTS", *(each.id for node in rest for each in _names(node))]
+    while waiting:
+        for node in found.pop(waiting.pop(), []):
+            reached.append(node)
+            waiting += [each.id for each in _names(node)]
+    return "\n".join(ast.unparse(node) for node in sorted(dict.fromkeys(reached), key=lambda node: node.lineno))
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
 def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
-    """Of all that the data hang on: the script, those it imports, the files it names, the package, the libraries.
+    """Hash of everything the data depend on: script, its imports, input files, package, versions of the libraries.
 
     Raises:
         InputError: a file that it names is not there.
     """
     digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
+    digest.update(_computing(path.read_text("utf-8")).encode())
     sources = [each for each in sorted(HERE.rglob("*.py")) if each.relative_to(HERE).parts[0] not in DRAWS]
-    for each in (path, *imported, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
+    for each in (*imported, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
         if not each.is_file():
             raise InputError(f"{path.name}: its input {each} is not there")
         digest.update(each.read_bytes())
     return digest.hexdigest()
 
 
-def _kept(path: Path, key: str) -> dict[str, xr.Dataset] | None:
-    """Data of an earlier run with the same inputs."""
+def _kept(path: Path, key: str | None = None) -> dict[str, xr.Dataset] | None:
+    """Data of an earlier run, with the same inputs if a key is given."""
     if not path.is_file():
         return None
     try:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
-            if tree.attrs.get(KEY) != key:
+            if key is not None and tree.attrs.get(KEY) != key:
                 return None
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
     except (OSError, ValueError, KeyError):
@@ -144,14 +176,15 @@ def _said(parts: dict[str, xr.Dataset], name: str) -> str:
 
 def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
     said, files = _said(parts, name), []
+    alt = captions.write(module, parts).alt
     with rc_context(STYLE):
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
         for suffix in SUFFIXES:
             about = {
-                "svg": {"Title": name, "Description": said, "Creator": f"cocos {cocos.__version__}", "Date": None},
-                "pdf": {"Title": name, "Subject": said, "Creator": f"cocos {cocos.__version__}", "CreationDate": None},
-                "png": {"Title": name, "Description": said, "Software": f"cocos {cocos.__version__}"},
+                "svg": {"Title": alt, "Description": said, "Creator": f"cocos {cocos.__version__}", "Date": None},
+                "pdf": {"Title": alt, "Subject": said, "Creator": f"cocos {cocos.__version__}", "CreationDate": None},
+                "png": {"Title": alt, "Description": said, "Software": f"cocos {cocos.__version__}"},
             }[suffix]
             files.append(folder / f"{name}.{suffix}")
             with replacing(files[-1]) as temporary:
@@ -159,25 +192,26 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
     return files
 
 
-def _index(analysis: Path, folder: Path) -> Path:
-    """The index of all pictures that are there, from what their scripts say of themselves."""
+def index(analysis: Path, folder: Path) -> str:
+    """Text of the index: every picture in the folder with its claim and evidence, filled from its data.
+
+    Args:
+        analysis: folder of the scripts.
+        folder: where the pictures and their data are.
+
+    Raises:
+        InputError: data that are missing, or that a caption no longer fits.
+    """
     lines = ["# Figures", "", "Written by `cocos figures`; the data of each picture stand beside it (`.nc`).", ""]
+    lines += ["Every number below is filled from those data, and a test compares it.", ""]
     for name in names(analysis):
         if not (folder / f"{name}.png").is_file():
             continue
-        tree = ast.parse((analysis / f"{name}.py").read_text("utf-8"))
-        text = {
-            node.targets[0].id: ast.literal_eval(node.value)
-            for node in tree.body
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in {"PUBLISHED", "AGREES"}
-        }
-        lines += [f"## {name}", "", f"![{name}]({name}.png)", "", ast.get_docstring(tree), ""]
-        lines += [f"*Published:* {text['PUBLISHED']}", ""] if text.get("PUBLISHED") else []
-        lines += [f"*Ours:* {text['AGREES']}", ""] if text.get("AGREES") else []
-    path = folder / "README.md"
-    with replacing(path) as temporary:
-        temporary.write_text("\n".join(lines).rstrip() + "\n", "utf-8")
-    return path
+        parts = _kept(folder / f"{name}.nc")
+        if parts is None:
+            raise InputError(f"{folder / name}.nc: the data of this figure cannot be read; run cocos figures {name}")
+        lines += captions.write(_loaded(analysis / f"{name}.py")[0], parts).lines(name)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def run(
@@ -220,5 +254,7 @@ def run(
         made.append(Drawn(name, (data, *_draw(module, parts, name, folder)), computed))
         if report:
             report(done + 1, len(chosen))
-    _index(analysis, folder)
+    text = index(analysis, folder)
+    with replacing(folder / "README.md") as temporary:
+        temporary.write_text(text, "utf-8")
     return made

@@ -5,17 +5,23 @@ describe how the push is spread over the negatives (`effective`, `participation`
 on eps, and are 0 for a query whose negatives have no weight at all: from 1 up otherwise, save the last.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from cocos.scores import Pairs
 
 __all__ = [
+    "Difference",
     "contributing",
     "effective",
     "eq7",
     "hardest_share",
+    "holm",
     "n90",
+    "paired",
     "participation",
     "per_query",
     "pull",
@@ -152,3 +158,80 @@ def eq7(pairs: Pairs, temperature: float, eps: float = 0.01, *, ranked: bool = T
         rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
         terms = terms + ((above * (1 - above) / rank.square() > eps) & others & filled).sum(dim=1)
     return terms.to(scores.dtype) / number.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired differences with its confidence interval.
+
+    Args:
+        mean: of the differences.
+        low: lower end of the interval.
+        high: its upper end.
+        p: two-sided p-value of the paired t-test, 1 where all differences are 0.
+        number: of pairs.
+        level: of the interval, 0 to 1.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    number: int
+    level: float
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+    def said(self, unit: str = "", of: str = "seeds", digits: int = 1) -> str:
+        """The difference in words for a caption, which claims none where the interval contains 0.
+
+        Args:
+            unit: of the difference, such as `points`.
+            of: what is paired.
+            digits: behind the point.
+        """
+        unit = f" {unit}" if unit else ""
+        interval = f"[{self.low:+.{digits}f}, {self.high:+.{digits}f}], n = {self.number} paired {of}"
+        if not self.resolved:
+            return f"no difference can be resolved: {self.mean:+.{digits}f}{unit} {interval}"
+        return f"{self.mean:+.{digits}f}{unit} {interval}"
+
+
+def paired(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> Difference:
+    """Compare paired measurements, first minus second, by Student's t.
+
+    Args:
+        first: one number a pair.
+        second: the other numbers, in the same order.
+        level: of the confidence interval.
+
+    Raises:
+        ValueError: different lengths, fewer than two pairs, or a number that is not finite.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, second))
+    if one.ndim != 1 or one.shape != other.shape or len(one) < 2:
+        raise ValueError(f"paired: two lists of the same length from 2 up, got {list(one.shape)}, {list(other.shape)}")
+    away = one - other
+    if not away.isfinite().all():
+        raise ValueError("paired: a number is not finite")
+    mean, error, free = float(away.mean()), float(away.std()) / len(away) ** 0.5, len(away) - 1
+    reach = float(stdtrit(free, (1 + level) / 2)) * error
+    p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
+    return Difference(mean, mean - reach, mean + reach, p, len(away), level)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values of several tests so that the chance of any false finding stays below the level.
+
+    Source: Holm 1979, A simple sequentially rejective multiple test procedure.
+    """
+    adjusted, running = [0.0] * len(p), 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        running = max(running, min(1.0, (len(p) - rank) * p[place]))
+        adjusted[place] = running
+    return adjusted

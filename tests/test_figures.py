@@ -28,7 +28,7 @@ import xarray as xr
 
 FIRST, SECOND = 1, 2
 PUBLISHED = "Nobody 2020, Fig. 1"
-AGREES = "It rises there too."
+DIFFERS = "ours is longer"
 INPUTS = (Path(__file__).with_name("slope.txt"),)
 
 
@@ -37,6 +37,18 @@ def data(progress):
     with INPUTS[0].with_name("calls.txt").open("a") as calls:
         calls.write("x")
     return {"line": xr.Dataset({"y": ("x", slope * np.arange(4.0))}, attrs={"checkpoint_sha256": "abc", "seed": 7})}
+
+
+def title(parts):
+    return f"It rises to {float(parts['line']['y'].max()):g}"
+
+
+def alt(parts):
+    return f"A line through {parts['line'].sizes['x']} points."
+
+
+def agrees(parts):
+    return f"n = {parts['line'].sizes['x']} points"
 
 
 def draw(parts, figure):
@@ -76,8 +88,44 @@ def test_a_script_becomes_data_three_pictures_and_a_line_of_the_index(place):
     assert said in svg and [described(path) for path in made.files[1:]] == [said] * 3
     assert b"/Subject" in made.files[2].read_bytes() and b"/CreationDate" not in made.files[2].read_bytes()
     index = (place["folder"] / "README.md").read_text()
-    for part in ("## line", "![line](line.png)", "A line: it rises.", "Nobody 2020, Fig. 1", "It rises there too."):
-        assert part in index
+    for part in (
+        "## line",
+        "![A line through 4 points. It rises to 6.](line.png)",
+        "A line: it rises.",
+        "- **Claim:** It rises to 6",
+        "- **Evidence:** n = 4 points",
+        "- **Published:** Nobody 2020, Fig. 1",
+        "- **Differs because:** ours is longer",
+    ):
+        assert f"{part}\n" in index
+    with Image.open(made.files[3]) as image:
+        assert image.text["Title"] == "A line through 4 points. It rises to 6."
+
+
+def test_a_caption_worded_anew_computes_nothing_and_is_filled_from_the_data_that_are_there(place):
+    figures.run([], **place)
+    anew = (
+        SCRIPT.replace("A line: it rises.", "A slope.").replace("It rises to", "Up to").replace("subplots()", "gca()")
+    )
+    (place["analysis"] / "line.py").write_text(anew)
+    assert not figures.run([], **place)[0].computed and calls(place) == 1
+    index = (place["folder"] / "README.md").read_text()
+    assert "Claim:** Up to 6\n" in index and "\nA slope.\n" in index and index == figures.index(**place)
+    (place["analysis"] / "line.py").write_text(anew.replace("Path(__file__)", "Path(__file__).absolute()"))
+    assert figures.run([], **place)[0].computed
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (("def title(parts):", "def heading(parts):"), "it has no function title"),
+        (("parts['line'].sizes['x']", "parts['curve'].sizes['x']"), "does not fit its data"),
+    ],
+)
+def test_a_script_whose_words_do_not_fit_is_refused_with_a_sentence(place, change, sentence):
+    (place["analysis"] / "line.py").write_text(SCRIPT.replace(*change))
+    with pytest.raises(InputError, match=f"line.*{sentence}"):
+        figures.run([], **place)
 
 
 def test_two_runs_write_the_same_bytes_and_compute_once(place):

@@ -41,6 +41,7 @@ ORDER = (
     "drawing",
     "pictures",
     "runs",
+    "captions",
     "figures",
     "demo",
     "cli",

@@ -192,3 +192,32 @@ def test_perfect_captions_have_an_eq7_count_but_no_gradient():
     assert statistics.eq7(pairs, 0.01).item() == 4
     assert loss.weight(pairs).abs().max() < 1e-20
     assert statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)["contributing"].item() == 0
+
+
+def test_paired_differences_are_those_of_scipy():
+    from scipy.stats import ttest_rel
+
+    generator = torch.Generator().manual_seed(3)
+    for number in (2, 3, 10, 40):
+        one, other = torch.randn(2, number, generator=generator, dtype=torch.float64).numpy()
+        theirs, ours = ttest_rel(one, other), statistics.paired(one, other)
+        interval = theirs.confidence_interval(0.95)
+        expected = (float((one - other).mean()), interval.low, interval.high, theirs.pvalue)
+        assert (ours.mean, ours.low, ours.high, ours.p) == pytest.approx(expected, rel=1e-12)
+        assert ours.number == number and ours.resolved == (theirs.pvalue < 0.05)
+
+
+def test_a_difference_says_no_more_than_its_interval():
+    first, second = [70.0, 71.0, 69.0], [66.0, 66.0, 66.0]
+    assert statistics.paired(first, second).said("points") == "+4.0 points [+1.5, +6.5], n = 3 paired seeds"
+    wide = statistics.paired([1.0, -1.0, 0.5], [0.0, 0.0, 0.0])
+    assert wide.said() == "no difference can be resolved: +0.2 [-2.4, +2.8], n = 3 paired seeds" and not wide.resolved
+    assert statistics.paired(second, second).p == 1
+    for wrong in (([1.0], [2.0]), ([1.0, 2.0], [1.0]), ([1.0, float("nan")], [0.0, 0.0])):
+        with pytest.raises(ValueError, match="paired: "):
+            statistics.paired(*wrong)
+
+
+def test_holm_multiplies_the_smallest_p_by_the_number_of_tests():
+    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm([0.6, 0.5]) == [1, 1] and statistics.holm([]) == []
