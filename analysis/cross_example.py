@@ -70,7 +70,7 @@ class _Split:
     def embeddings(self, towers):
         """All of them."""
         rows = [torch.arange(len(each)) for each in self.groups]
-        return Embeddings(*self.encoded(towers, *rows), *self.groups)
+        return Embeddings(*self.encoded(towers, *rows), *self.groups, directions=("i2t", "t2i"))
 
 
 def _trained(encoder, split, loss, both, seed):

@@ -64,7 +64,7 @@ class Inputs:
         if self.others:
             candidate = torch.cat([candidate, _unit(self.others, self.width, generator)])
             own = torch.cat([own, torch.arange(rows, rows + self.others)])
-        directions = ("s2p",) if self.kind == "proxies" else ("i2t", "t2i")
+        directions = ("s2p",) if self.kind == "proxies" else ("q2c", "c2q")
         whole = Embeddings(query, candidate, group, own, directions).to(device)
         if self.batches == 1:
             return whole, (None,)

@@ -229,7 +229,7 @@ def count(
     sample: Drawn = None,
     per_group: PerGroup = None,
     same_group: Annotated[
-        SameGroup | None, Option(help="Two captions of one image in a batch. [as the convention]")
+        SameGroup | None, Option(help="Other rows of a query's group in a batch of pairs. [as the convention]")
     ] = None,
     seed: Seed = 0,
     convention: Annotated[
@@ -306,7 +306,9 @@ def decompose(
     batches: Batches = None,
     sample: Drawn = None,
     per_group: PerGroup = None,
-    same_group: Annotated[SameGroup, Option(help="Two captions of one image in a batch.")] = SameGroup.ignore,
+    same_group: Annotated[
+        SameGroup, Option(help="Other rows of a query's group in a batch of pairs.")
+    ] = SameGroup.ignore,
     seed: Seed = 0,
     dtype: Annotated[Dtype, Option(help="Of the computation.")] = Dtype.float64,
     device: Device = "auto",
@@ -564,14 +566,16 @@ def landscape(
 def query(
     file: File,
     row: Annotated[int, Option(help="Of the query, among the embeddings of the side that asks.")],
-    direction: Annotated[str | None, Option(help="Which side asks, like i2t. [the first one]")] = None,
+    direction: Annotated[str | None, Option(help="Which side asks, like q2c. [the first one]")] = None,
     loss: LossName = None,
     param: Param = None,
     eps: Eps = 0.01,
     batch_size: BatchSize = "128",
     sample: Drawn = None,
     per_group: PerGroup = None,
-    same_group: Annotated[SameGroup, Option(help="Two captions of one image in a batch.")] = SameGroup.ignore,
+    same_group: Annotated[
+        SameGroup, Option(help="Other rows of a query's group in a batch of pairs.")
+    ] = SameGroup.ignore,
     seed: Seed = 0,
     top: Annotated[int, Option(help="How many candidates to list.")] = 20,
     dtype: Annotated[Dtype, Option(help="Of the computation.")] = Dtype.float64,
@@ -650,9 +654,9 @@ def plot(
     batches: Batches = None,
     sample: Drawn = None,
     per_group: PerGroup = None,
-    same_group: Annotated[SameGroup | None, Option(help="Two captions of one image in a batch.")] = None,
+    same_group: Annotated[SameGroup | None, Option(help="Other rows of a query's group in a batch of pairs.")] = None,
     queries: Annotated[str | None, Option(help="How many are drawn, all, or their rows, like 3,17,40.")] = None,
-    direction: Annotated[str | None, Option(help="Which side asks, like i2t. [every one, side by side]")] = None,
+    direction: Annotated[str | None, Option(help="Which side asks, like q2c. [every one, side by side]")] = None,
     seed: Annotated[int | None, Option(help="Of the batches, or of the queries drawn. [0]")] = None,
     dtype: Annotated[Dtype | None, Option(help="Of the computation.")] = None,
     more: Annotated[

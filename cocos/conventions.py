@@ -45,7 +45,7 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
 
 
 def same_group(convention: str) -> str:
-    """What a batch of pairs does with two captions of one image: the published batches keep them as negatives."""
+    """What a batch of pairs does with two rows of one group: the published batches keep them as negatives."""
     return "negative" if convention == "ecir2022" else "ignore"
 
 
@@ -53,7 +53,7 @@ def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: b
     """Count of Eq. 7 over the rows that the published counter reads, (Q,).
 
     For query q, in both directions, it takes candidates 5q to 5q+4 for the positives. It divides by five, or by one for
-    caption queries.
+    the second direction.
     """
     start = CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
@@ -72,7 +72,7 @@ def as_published(
         pairs: all pairs of one direction of one batch.
         shares: (Q, C) shares of the weights.
         standard: statistics per query, by name.
-        second: this is the candidate -> query direction (caption queries).
+        second: this is the candidate -> query direction (whose queries are captions where it was published).
         eps: smallest share that contributes.
 
     Returns:
@@ -104,8 +104,8 @@ def footnotes(loss, convention: str, *, directions: int) -> list[str]:
         notes.append("a share of exactly eps is in neither W- nor the share of the other negatives, as published")
     if isinstance(loss, SmoothAP):
         notes.append(
-            "Eq. 7 takes columns 5q to 5q+4 for the positives of query q, as published: right for image queries with "
-            "five captions, wrong for every caption query but the first"
+            "Eq. 7 takes columns 5q to 5q+4 for the positives of query q, as published: right where each query has "
+            "five candidates in a row, wrong for every query of the second direction but the first"
             if published
             else f"Eq. 7 is counted over each query's own positives; the published counter reads wrong rows {other}"
         )

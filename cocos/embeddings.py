@@ -37,7 +37,7 @@ def _groups(name: str, values, side: str, length: int) -> Tensor:
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected whole numbers, one for each row") from None
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {values.dtype}, expected whole numbers (ids of images or classes)")
+        raise InputError(f"{name}: dtype {values.dtype}, expected whole numbers (ids of groups or classes)")
     if values.shape != (length,):
         raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},): one id for each row of {side}")
     return values.to(torch.int64)
@@ -50,10 +50,10 @@ class Embeddings:
     Args:
         query: (Q, D) floating point, as the frozen encoder returned them.
         candidate: (C, D), same width, dtype and device as `query`.
-        query_group: (Q,) whole numbers: the image of a query, or the class of a sample.
+        query_group: (Q,) whole numbers: the id that a query shares with its positives, or the class of a sample.
         candidate_group: (C,) likewise. Both may be left out where Q == C: row i then matches row i.
         directions: names of the directions to analyse. The first is query -> candidate; a second one is
-            candidate -> query. Class proxies and labelled sets have one.
+            candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
         candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
 
@@ -65,7 +65,7 @@ class Embeddings:
     candidate: Tensor
     query_group: Tensor | None = None
     candidate_group: Tensor | None = None
-    directions: tuple[str, ...] = ("i2t", "t2i")
+    directions: tuple[str, ...] = ("q2c", "c2q")
     shared: bool = False
     candidate_variance: Tensor | None = None
 
@@ -97,7 +97,7 @@ class Embeddings:
         directions = tuple(self.directions)
         named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
         if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
-            raise InputError(f"directions: {directions}, expected one name or two different ones, like i2t and t2i")
+            raise InputError(f"directions: {directions}, expected one name or two different ones, like q2c and c2q")
         if self.shared and len(query) != len(candidate):
             raise InputError(
                 f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"

@@ -241,7 +241,7 @@ def count(
 
     Args:
         records: direction -> one entry a batch -> statistic -> (queries of the batch,).
-        same_group_pairs: of every batch, unordered pairs of rows that show the same image.
+        same_group_pairs: of every batch, unordered pairs of rows that are of one group.
         attrs: provenance.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
 
@@ -258,9 +258,7 @@ def count(
         if name in data:
             data[name].attrs.update(long_name=long_name, units=units)
     data["queries"].attrs.update(long_name="queries in the batch", units="queries")
-    data["same_group_pairs"].attrs.update(
-        long_name="pairs of rows in the batch that show the same image", units="pairs"
-    )
+    data["same_group_pairs"].attrs.update(long_name="pairs of rows in the batch that are of one group", units="pairs")
     return data
 
 

@@ -286,8 +286,8 @@ def pairs(
         embeddings: the whole set. Scores have its dtype and device.
         batch: the rows seen together; None is the whole set.
         metric: one of `METRICS`.
-        same_group: in a batch of pairs, a candidate of the query's group that is not its own pair (two captions
-            of one image): `ignore` leaves it out of the gradient, `negative` keeps it as a negative.
+        same_group: in a batch of pairs, a candidate of the query's group that is not its own pair: `ignore` leaves
+            it out of the gradient, `negative` keeps it as a negative.
         block: only these queries of the batch.
 
     Raises:

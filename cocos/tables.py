@@ -1,7 +1,7 @@
 """Counts as tables: aligned text, and the LaTeX columns of the published Tables 3 to 5."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -242,11 +242,15 @@ def count(data: xr.Dataset) -> Table:
             )
     if summary["same_group_pairs"]:
         fate = FATES[summary["same_group"]]
-        notes.append(
-            f"{summary['same_group_pairs']} pairs of rows in the batches show the same image, {fate} (published: kept)"
-        )
+        alike = "show the same image" if _images(directions) else "are of one group"
+        notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
     notes += [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]
     return Table(("", *directions), rows, tuple(head), tuple(notes))
+
+
+def _images(directions: Iterable[str]) -> bool:
+    """Whether one side is images, which only the names of the directions tell."""
+    return bool({"i2t", "t2i"} & set(directions))
 
 
 def _significant(value: dict) -> str:
@@ -659,9 +663,8 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     if attrs["left_out"]:
         notes.append(f"neither positive nor negative, without any part: {attrs['left_out']} in the batch")
     if attrs["repeated"]:
-        notes.append(
-            f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has an image once for each caption drawn"
-        )
+        each = "an image once for each caption" if _images((attrs["direction"],)) else "a row once for each partner"
+        notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has {each} drawn")
     columns = ("candidate", "", "group", "score", "weight", "share", "of", "cumulative", "above eps")
     return Table(columns, tuple(rows), tuple(head), tuple(notes))
 

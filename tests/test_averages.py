@@ -61,8 +61,8 @@ def test_a_batch_weighs_what_it_holds(name, rows, size, full):
 
 def test_the_published_way_is_over_batches():
     data = measures.count(pairs(), "ntxent", convention="ecir2022")
-    entry = results.summary(data)["directions"]["i2t"]
-    batches = data.sel(direction="i2t")
+    entry = results.summary(data)["directions"]["q2c"]
+    batches = data.sel(direction="q2c")
     for key in (*OF_QUERIES, *OF_BATCHES):
         values = batches[key].values
         assert entry[key] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
@@ -72,8 +72,8 @@ def test_the_published_way_is_over_batches():
 
 def test_eq7_follows_the_same_rule():
     data = measures.count(pairs(40), "smoothap", sample="groups", batch_size=16)
-    entry = results.summary(data)["directions"]["t2i"]
-    parts = batchwise(data, "t2i", "eq7_per_query")
+    entry = results.summary(data)["directions"]["c2q"]
+    parts = batchwise(data, "c2q", "eq7_per_query")
     counted = np.concatenate(parts)
     assert entry["eq7_mean"]["mean"] == pytest.approx(counted[counted > 0].mean())
     assert entry["eq7_sum"]["mean"] == pytest.approx(np.mean([part.sum() for part in parts[:2]]))
@@ -129,7 +129,7 @@ def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
     data = measures.count(set_, "ntxent", batches=batches, sample="pairs")
     summary = results.summary(data)
     assert (data.attrs["batch_size"], summary["full_batches"]) == (10, 2)
-    assert summary["directions"]["t2i"]["batch_queries"] == 5
+    assert summary["directions"]["c2q"]["batch_queries"] == 5
 
 
 def test_the_table_and_the_sentence_below_give_the_same_numbers():
@@ -152,12 +152,12 @@ def test_the_table_and_the_sentence_below_give_the_same_numbers():
 def test_a_decomposition_follows_the_same_rule():
     data = measures.decomposition(pairs(), "ntxent")
     document = results.decomposed(data)
-    entry = document["directions"]["i2t"]["cancellation"]
-    assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "i2t", "cancellation")).mean())
+    entry = document["directions"]["q2c"]["cancellation"]
+    assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "q2c", "cancellation")).mean())
     assert (entry["std"], document["full_batches"]) == (None, 1)
     four = measures.decomposition(pairs(), "ntxent", batch_size=32)
-    means = [part.mean() for part in batchwise(four, "i2t", "cancellation")][:4]
-    assert results.decomposed(four)["directions"]["i2t"]["cancellation"]["std"] == pytest.approx(np.std(means))
+    means = [part.mean() for part in batchwise(four, "q2c", "cancellation")][:4]
+    assert results.decomposed(four)["directions"]["q2c"]["cancellation"]["std"] == pytest.approx(np.std(means))
     assert "over the 4 full batches" in tables.plain(tables.decomposition(four))
 
 

@@ -54,7 +54,7 @@ def test_the_gate_refuses_a_wrong_counter(monkeypatch):
     spoiled(monkeypatch, one_too_many)
     found = times(SMOKE, rounds=1)
     assert "seconds" not in found[NTXENT]
-    assert found[NTXENT]["refused"].startswith("ntxent, i2t: contributing of query 17")
+    assert found[NTXENT]["refused"].startswith("ntxent, q2c: contributing of query 17")
     assert found[FLOOR]["seconds"]
     assert [verdict.ok for verdict in figures.verdicts(SMOKE, found)[NTXENT]] == [False]
 
@@ -88,7 +88,7 @@ def test_some_queries_of_the_full_size_are_looked_at():
     found = ways.prepare(row, embeddings, batches, "cosine")()
     assert exact.at_size(row, found, embeddings) == 2 * exact.SPOT
     found[0][0][1]["contributing"][301] += 1
-    with pytest.raises(exact.Wrong, match="t2i"):
+    with pytest.raises(exact.Wrong, match="c2q"):
         exact.at_size(row, found, embeddings)
 
 

@@ -64,14 +64,14 @@ def of(score, kind, *wanted):
     return [s for s, k in zip(score, kind, strict=True) if k in wanted]
 
 
-SETS = [("captions", "i2t"), ("captions", "t2i"), ("classes", "s2s")]
+SETS = [("captions", "q2c"), ("captions", "c2q"), ("classes", "s2s")]
 
 
 @pytest.mark.parametrize(("name", "direction"), SETS)
 @pytest.mark.parametrize("loss", [None, "contrastive"])
 def test_distributions_are_those_of_slow_loops(name, direction, loss, request):
     embeddings = request.getfixturevalue(name)
-    ks = (1, 5, 40) if direction != "t2i" else (1, 5, 29)
+    ks = (1, 5, 40) if direction != "c2q" else (1, 5, 29)
     data = measures.score_distribution(embeddings, loss, bins=20, ks=ks).sel(direction=direction)
     score, kind = slow(embeddings, direction, "cosine" if loss is None else "euclidean")
     data = data.isel(query=slice(len(score)))
@@ -106,7 +106,7 @@ def test_the_spread_by_hand():
     """
     query = torch.tensor([[1.0, 0.0], [0.5, math.sqrt(0.75)]])
     candidate = torch.tensor([[2.0, 0.0], [-3.0, 0.0]])
-    data = measures.score_distribution(Embeddings(query, candidate, directions=("i2t",)), ks=(1, 2, 3))
+    data = measures.score_distribution(Embeddings(query, candidate, directions=("q2c",)), ks=(1, 2, 3))
     np.testing.assert_allclose(data["spread"][0], [1 / 3, 1 / 3, np.nan], atol=1e-6)
     assert data["kth"][0, :, 2].isnull().all() and data["kth"].sel(k=1).notnull().all()
 
@@ -119,12 +119,12 @@ def test_queries_are_drawn_by_the_seed(captions):
 
     first, again, other = rows(3), rows(3), rows(4)
     assert first.identical(again) and not first["query_index"].equals(other["query_index"])
-    index = first["query_index"].sel(direction="t2i").values.astype(int)
+    index = first["query_index"].sel(direction="c2q").values.astype(int)
     assert sorted(set(index)) == index.tolist() and max(index) < 88
     whole = measures.score_distribution(captions, queries=None)
-    assert whole["kth"].sel(direction="i2t").notnull().sum() == 30 * 2  # a query has 88 candidates, fewer than 100
+    assert whole["kth"].sel(direction="q2c").notnull().sum() == 30 * 2  # a query has 88 candidates, fewer than 100
     np.testing.assert_array_equal(
-        first["negatives"].sel(direction="t2i"), whole["negatives"].sel(direction="t2i").isel(query=index)
+        first["negatives"].sel(direction="c2q"), whole["negatives"].sel(direction="c2q").isel(query=index)
     )
 
 
@@ -144,7 +144,7 @@ def test_the_curve_and_the_band_are_those_of_slow_loops(name, direction, request
     embeddings = request.getfixturevalue(name)
     data = measures.precision_recall(embeddings)
     score, kind = slow(embeddings, direction)
-    if direction != "t2i":
+    if direction != "c2q":
         threshold, recall, precision = map(np.array, zip(*slow_curve(score, kind), strict=True))
         tied = np.append(np.diff(threshold) > -1e-12, False)  # a pair asked twice (s2s) may differ in its last digit
         for key, values in (("threshold", threshold), ("recall", recall), ("precision", precision)):
@@ -236,13 +236,13 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
         return torch.tensor([[c, math.sqrt(1 - c * c)] for c in cosines], dtype=torch.float64)
 
     group = torch.tensor([1, 0, 0, 2])
-    embeddings = Embeddings(at(1.0), at(0.9, 0.8, 0.7, 0.0), torch.tensor([0]), group, directions=("i2t",))
+    embeddings = Embeddings(at(1.0), at(0.9, 0.8, 0.7, 0.0), torch.tensor([0]), group, directions=("q2c",))
     data = measures.thresholds(embeddings, precisions=(0.5, 0.6, 0.9))
     np.testing.assert_allclose(data["cutoff"], [0.7])
     assert data["target"].values.tolist() == [0.6] and data.attrs["not_reached"] == "0.9"
     text = tables.plain(tables.thresholds(data))
     assert "no cut-off has a precision of 0.9" in text and "66.7 %" in text and "0.7746" in text  # √(2 - 1.4)
-    assert "3 (3 to 3)" in text and "a query of i2t" in text
+    assert "3 (3 to 3)" in text and "a query of q2c" in text
     band = tables.plain(tables.thresholds(data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])))
     assert "7 (3 to 12)" in band
     nothing = tables.plain(tables.thresholds(measures.thresholds(embeddings, cutoffs=(0.95,))))
@@ -279,7 +279,7 @@ def test_retrievals_are_those_of_slow_loops(name, direction, request):
 def test_a_negative_that_ties_stands_first():
     candidate = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
     group = torch.tensor([0, 1, 2])
-    embeddings = Embeddings(torch.tensor([[3.0, 0.0]]), candidate, torch.tensor([0]), group, directions=("i2t",))
+    embeddings = Embeddings(torch.tensor([[3.0, 0.0]]), candidate, torch.tensor([0]), group, directions=("q2c",))
     data = measures.retrievals(embeddings, k=5)
     assert data["candidate"].values.tolist() == [[2, 0, 1, -1, -1]]
     assert data["positive"].values.tolist() == [[False, True, False, False, False]]
@@ -314,7 +314,7 @@ def test_neighbours_do_not_depend_on_tiles_or_processes(captions, monkeypatch):
 def test_negatives_are_counted_above_any_score(captions):
     level = torch.tensor([0.5, -0.3, 0.2], dtype=torch.float64)
     (curve,) = sweep.run(sweep.view(captions), [PrecisionRecall(level)])
-    score, kind = slow(captions, "i2t")
+    score, kind = slow(captions, "q2c")
     expected = [sum(s >= v for row, kinds in zip(score, kind, strict=True) for s in of(row, kinds, 0))
                 for v in (0.5, 0.2, -0.3)]  # fmt: skip
     assert curve.score.tolist() == [0.5, 0.2, -0.3] and curve.negatives.tolist() == expected
@@ -338,9 +338,9 @@ NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(
         ("thresholds", {"precisions": (0.5, 1.2)}, "precisions: .*, expected different numbers from 0 to 1"),
         ("thresholds", {"cutoffs": (0.5, 0.5)}, "cutoffs: .*, expected different numbers from -1 to 1"),
         ("retrievals", {"k": 0}, "k: 0, expected a whole number from 1 to 1000"),
-        ("retrievals", {"direction": "t2"}, "unknown direction 't2': did you mean 't2i'?"),
+        ("retrievals", {"direction": "t2"}, "unknown direction 't2': there is c2q, q2c"),
         ("retrievals", {"queries": None}, "queries: None, expected a whole number, or rows of queries"),
-        ("retrievals", {"queries": (3, 30)}, "queries: row 30, expected rows from 0 to 29 of i2t"),
+        ("retrievals", {"queries": (3, 30)}, "queries: row 30, expected rows from 0 to 29 of q2c"),
         ("retrievals", {"queries": (3, 3)}, r"queries: \[3, 3\], expected each row once"),
         ("retrievals", {"queries": (0.5,)}, r"queries: \[0.5\], expected a whole number, or rows"),
     ],
@@ -365,8 +365,8 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
     data = measures.score_distribution(captions, queries=12, ks=(1, 10))
     results.save(data, tmp_path / "data.nc")
     data = results.open_dataset(tmp_path / "data.nc")
-    assert plots.score_distribution(data, direction="t2i", ax=ax) is ax
-    one, thin = data.sel(direction="t2i"), ax.collections[0]
+    assert plots.score_distribution(data, direction="c2q", ax=ax) is ax
+    one, thin = data.sel(direction="c2q"), ax.collections[0]
     assert len(thin.get_segments()) == 12 and thin.get_rasterized()
     for mine, theirs in zip(thin.get_segments(), one["negatives"].values, strict=True):
         np.testing.assert_array_equal(mine, np.column_stack([one["bin"], theirs]))
@@ -380,7 +380,7 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
     beside = next(other for other in ax.figure.axes if other is not ax)
     np.testing.assert_array_equal(beside.patches[0].get_data().values, one["positives"])
     heights = [each.transData.transform((0, 0))[1] for each in (ax, beside)]
-    assert heights[0] == pytest.approx(heights[1]) and ax.get_title() == "t2i: 12 queries"
+    assert heights[0] == pytest.approx(heights[1]) and ax.get_title() == "c2q: 12 queries"
     with pytest.raises(InputError, match="unknown direction 'x2y'"):
         plots.score_distribution(data, direction="x2y", ax=ax)
 
@@ -388,7 +388,7 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
 def test_a_distribution_of_one_query_says_no_more_than_it_knows():
     few = Embeddings(drawn(1, 8), drawn(6, 8, seed=1), torch.tensor([0]), torch.tensor([0, 0, 0, 1, 2, 3]))
     data = measures.score_distribution(few)
-    for name, title, spread in (("i2t", "i2t: 1 query", True), ("t2i", "t2i: 6 queries", False)):
+    for name, title, spread in (("q2c", "q2c: 1 query", True), ("c2q", "c2q: 6 queries", False)):
         figure, ax = plt.subplots(layout="constrained")
         plots.score_distribution(data, direction=name, ax=ax)
         figure.canvas.draw()
@@ -402,12 +402,12 @@ def test_a_distribution_of_one_query_says_no_more_than_it_knows():
 
 def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
     data = measures.precision_recall(captions)
-    plots.precision_recall(data, direction="t2i", ax=ax)
+    plots.precision_recall(data, direction="c2q", ax=ax)
     curve = line(ax, "all pairs, one threshold")
     np.testing.assert_array_equal(curve.get_xydata(), np.column_stack([data["recall"], data["precision"]]))
     assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in curve.get_label()
-    one = data.sel(direction="t2i")
-    np.testing.assert_array_equal(line(ax, "queries of t2i: mean").get_ydata(), one["mean"])
+    one = data.sel(direction="c2q")
+    np.testing.assert_array_equal(line(ax, "queries of c2q: mean").get_ydata(), one["mean"])
     edges = [each.get_ydata() for each in ax.lines if each.get_label() == "_edge"]
     np.testing.assert_array_equal(edges, one["band"].sel(percentile=[5, 95]))
     with pytest.raises(InputError, match="unknown direction 'x2y'"):
@@ -417,7 +417,7 @@ def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
 def test_cut_offs_are_drawn_as_they_are(captions, ax):
     data = measures.thresholds(captions, cutoffs=(0.2, 0.9))
     plots.thresholds(data, ax=ax)
-    for name, bars in zip(("i2t", "t2i"), ax.collections, strict=True):
+    for name, bars in zip(("q2c", "c2q"), ax.collections, strict=True):
         band = data["returned_band"].sel(direction=name)
         np.testing.assert_array_equal(line(ax, f"{name}: median").get_ydata(), band.sel(percentile=50))
         ends = [segment[:, 1] for segment in bars.get_segments()]
@@ -426,7 +426,7 @@ def test_cut_offs_are_drawn_as_they_are(captions, ax):
         ["cosine 0.200", "L2 1.265"],
         ["cosine 0.900", "L2 0.447"],
     ]
-    none = float(data["none_returned"].sel(direction="t2i")[1])
+    none = float(data["none_returned"].sel(direction="c2q")[1])
     assert ax.texts[-1].get_text().startswith(f"none {none:.1f}".removesuffix(".0"))
 
 
@@ -478,7 +478,7 @@ def test_the_line_above_a_contact_sheet_has_room(k, captions):
 @pytest.mark.parametrize(("queries", "ranks"), [(61, 1), (1, 41), (30, 21)])
 def test_a_contact_sheet_that_nobody_can_look_at_is_refused(queries, ranks):
     size = sys.modules["cocos.plots.retrievals"].size
-    data = xr.Dataset({"score": (("query", "rank"), np.zeros((queries, ranks)))}, attrs={"direction": "i2t"})
+    data = xr.Dataset({"score": (("query", "rank"), np.zeros((queries, ranks)))}, attrs={"direction": "q2c"})
     with pytest.raises(InputError, match=f"{queries} queries x {ranks} candidates, too many .* --out x.nc"):
         size(data)
     assert size(data.isel(query=slice(20), rank=slice(20)))[1] < 35

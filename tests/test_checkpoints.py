@@ -56,7 +56,7 @@ def test_a_file_of_embeddings_is_recognised_by_its_content(tmp_path, suffix):
     assert opened.format == "embeddings"
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(getattr(found, name), array)
-    assert found.directions == ("i2t", "t2i")
+    assert found.directions == ("q2c", "c2q")
     misnamed = path.rename(tmp_path / "other.xyz")
     assert checkpoints.open(misnamed).sha256 == opened.sha256
 

@@ -75,7 +75,7 @@ def test_json_is_one_document_and_nothing_else(file):
         0.01,
     )
     assert (document["convention"], document["device"]) == ("standard", "cpu")
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         entry = document["directions"][direction]
         assert KEYS <= entry.keys()
         assert all(set(entry[key]) == {"mean", "std"} for key in KEYS)
@@ -104,7 +104,7 @@ def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
     expected = cocos.measures.count(embeddings, loss, 0.02, batch_size=16, seed=4)
     summary = results.summary(expected)
     assert json.loads(done.stdout)["directions"] == summary["directions"]
-    assert set(summary["directions"]["i2t"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
+    assert set(summary["directions"]["q2c"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
     saved = results.open_dataset(out)
     assert saved.attrs["loss_repr"] == "SmoothAP(temperature=0.05)"
     np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
@@ -126,9 +126,9 @@ def test_conventions_samplings_and_formats(file):
     published = json.loads(call("count", file, "--json", "--convention", "ecir2022", "--loss", "triplet").stdout)
     standard = json.loads(call("count", file, "--json", "--loss", "triplet", "--same-group", "negative").stdout)
     assert published["same_group"] == "negative"
-    a, b = (d["directions"]["t2i"]["contributing_sum"] for d in (published, standard))
+    a, b = (d["directions"]["c2q"]["contributing_sum"] for d in (published, standard))
     assert a == b
-    assert published["directions"]["t2i"]["idle"] != standard["directions"]["t2i"]["idle"]
+    assert published["directions"]["c2q"]["idle"] != standard["directions"]["c2q"]["idle"]
     text = call("count", file, "--convention", "ecir2022", "--loss", "triplet").stdout
     assert "summed along the wrong axis, as published" in text
     groups = json.loads(

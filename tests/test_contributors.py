@@ -76,7 +76,7 @@ def slow(embeddings, loss, row, direction, eps, **options):
     return None
 
 
-@pytest.mark.parametrize("direction", ["i2t", "t2i"])
+@pytest.mark.parametrize("direction", ["q2c", "c2q"])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -143,11 +143,11 @@ def test_the_top_leaves_the_totals_alone(embeddings):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"row": 30}, "row: 30, expected one of the queries of i2t, 0 to 29"),
+        ({"row": 30}, "row: 30, expected one of the queries of q2c, 0 to 29"),
         ({"row": -1}, "row: -1, expected one of the queries"),
-        ({"row": 90, "direction": "t2i"}, "row: 90, expected one of the queries of t2i, 0 to 89"),
+        ({"row": 90, "direction": "c2q"}, "row: 90, expected one of the queries of c2q, 0 to 89"),
         ({"row": 1.5}, "row: 1.5, expected a whole number"),
-        ({"direction": "t2t"}, "unknown direction 't2t': did you mean 't2i'"),
+        ({"direction": "q2q"}, "unknown direction 'q2q': did you mean"),
         ({"top": 0}, "top: 0, expected a whole number of at least 1"),
         ({"eps": float("nan")}, "eps: nan, expected a share"),
         ({"batch_size": 1}, "batch size: 1, expected at least 2"),
@@ -161,8 +161,8 @@ def test_what_has_no_contributors(embeddings, options, sentence):
 def test_a_row_that_is_in_no_batch_is_named():
     made = planted(images=4, captions=1)
     lonely = Embeddings(made.query, torch.cat([made.candidate, made.candidate[:1]]), torch.arange(4), torch.arange(5))
-    with pytest.raises(InputError, match="row: 4 of t2i is in none of the 1 batches"):
-        measures.contributors(lonely, "ntxent", row=4, direction="t2i")
+    with pytest.raises(InputError, match="row: 4 of c2q is in none of the 1 batches"):
+        measures.contributors(lonely, "ntxent", row=4, direction="c2q")
 
 
 def test_the_contributors_are_drawn(embeddings):
@@ -179,7 +179,7 @@ def test_the_contributors_are_drawn(embeddings):
     boxes = [artist for artist in ax.get_children() if isinstance(artist, AnnotationBbox)]
     assert [box.offsetbox.get_data()[0, 0] for box in boxes] == data["candidate_index"].values.tolist()
     assert ax.lines[0].get_xdata()[0] == 0.01 and "8 of 29 candidates" in ax.get_xlabel()
-    assert ax.get_title().splitlines()[1] == 'row 4 of i2t: "x"' and ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert ax.get_title().splitlines()[1] == 'row 4 of q2c: "x"' and ax.get_ylim()[0] > ax.get_ylim()[1]
     plt.close(figure)
     figure, ax = plt.subplots()
     plots.contributors(measures.contributors(embeddings, "ntxent", row=4, batch_size="all", top=None), ax=ax)
@@ -205,7 +205,7 @@ def test_the_table_says_what_the_dataset_says(embeddings):
     table = tables.contributors(
         data, "caption {} \x1b[1m\nof a very long kind that has no end in sight".format, "asked"
     )
-    assert len(table.rows) == 5 and table.head[0] == "row 4 of i2t, group 4: asked"
+    assert len(table.rows) == 5 and table.head[0] == "row 4 of q2c, group 4: asked"
     for place, cells in enumerate(table.rows):
         one = {key: data[key].values[place].item() for key in data.data_vars}
         side = "pull" if one["weight"] < 0 else "push"
@@ -221,7 +221,7 @@ def test_the_table_says_what_the_dataset_says(embeddings):
     assert (
         about["left_out"] == 1 and table.notes[2] == "neither positive nor negative, without any part: 1 in the batch"
     )
-    given = {"row": 4, "direction": "t2i", "batch_size": "all", "top": None}
+    given = {"row": 4, "direction": "c2q", "batch_size": "all", "top": None}
     whole = tables.contributors(measures.contributors(embeddings, "triplet", **given))
     assert len(whole.rows) == 88 and not any("are listed" in note for note in whole.notes)
     assert whole.rows[-1][6:8] == ("0", "")
@@ -232,13 +232,13 @@ def test_the_command_lists_one_query(file, tmp_path, embeddings):
     done = call("query", file, "--row", 4, "--loss", "triplet", "-p", "margin=0.4", "--batch-size", 30, "--top", 3)
     data = measures.contributors(embeddings, losses.load("triplet", {"margin": 0.4}), row=4, batch_size=30, top=3)
     assert done.exit_code == 0 and done.stdout.strip() == tables.plain(tables.contributors(data)).strip()
-    found = call("query", file, "--row", 80, "--direction", "t2i", "--json", "-q", "--batch-size", "all", "--eps", 0.1)
+    found = call("query", file, "--row", 80, "--direction", "c2q", "--json", "-q", "--batch-size", "all", "--eps", 0.1)
     document = json.loads(found.stdout)
     assert found.exit_code == 0 and not found.stderr and len(document["candidates"]) == 20
-    data = measures.contributors(embeddings, "ntxent", 0.1, row=80, direction="t2i", batch_size="all", top=20)
+    data = measures.contributors(embeddings, "ntxent", 0.1, row=80, direction="c2q", batch_size="all", top=20)
     ours = results.contributed(data)
     assert document["candidates"] == ours["candidates"] and document["totals"] == ours["totals"]
-    assert document["query"] == {"row": 80, "group": 26, "direction": "t2i"} and document["eps"] == 0.1
+    assert document["query"] == {"row": 80, "group": 26, "direction": "c2q"} and document["eps"] == 0.1
     assert document["candidates"][0]["row"] == data["candidate_index"].values[0]
     out = tmp_path / "one.nc"
     assert call("query", file, "--row", 4, "--out", out).exit_code == 0
@@ -269,14 +269,14 @@ def test_texts_of_precomputed_features_and_of_embeddings(tmp_path):
     image, caption = texts(made, "i2t", split="dev")
     assert (image(1), caption(1)) == ("image of: c", "b")
     assert [each(1) for each in texts(made, "t2i", split="dev")] == ["b", "image of: c"]
-    assert texts(Checkpoint(tmp_path, "", "embeddings", {}, lambda *_: None), "i2t") == (None, None)
+    assert texts(Checkpoint(tmp_path, "", "embeddings", {}, lambda *_: None), "q2c") == (None, None)
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--row", 30), "row: 30, expected one of the queries of i2t, 0 to 29"),
-        (("--row", 1, "--direction", "x2y"), "unknown direction 'x2y': there is i2t, t2i"),
+        (("--row", 30), "row: 30, expected one of the queries of q2c, 0 to 29"),
+        (("--row", 1, "--direction", "xyz"), "unknown direction 'xyz': there is c2q, q2c"),
         (("--row", 1, "--batch-size", 1), "batch size: 1, expected at least 2"),
         (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected a whole number, or all"),
         (("--row", 1, "--top", 0), "top: 0"),

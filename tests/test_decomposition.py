@@ -440,7 +440,7 @@ def test_the_measure_is_what_the_functions_say_of_each_batch():
     batches = plan(embeddings, sample="groups", batch_size=16, seed=5).batches
     assert data.sizes["batch"] == len(batches) == 3
     for b, batch in enumerate(batches):
-        for direction, side, drawn in (("i2t", embeddings, batch), ("t2i", embeddings.flip(), batch.flip())):
+        for direction, side, drawn in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
             pairs = scores.pairs(side, drawn)
             weights = loss.weight(pairs)
             expected = decomposition.per_query(weights, pairs, "cosine")
@@ -488,7 +488,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     eye = torch.eye(8, dtype=torch.float64)
     data = measures.decomposition(Embeddings(eye, eye), "triplet", batch_size=8)
     assert (data["net_norm"] == 0).all() and data["cancellation"].isnull().all()
-    entry = results.decomposed(data)["directions"]["i2t"]
+    entry = results.decomposed(data)["directions"]["q2c"]
     assert entry["net_norm"] == {"mean": 0.0, "std": None}
     for key in (
         "cancellation",
@@ -500,7 +500,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     ):
         assert entry[key] == {"mean": None, "std": None}, key
     text = texts.plain(texts.decomposition(data))
-    assert "i2t: no query has a gradient." in text and "nan" not in text
+    assert "q2c: no query has a gradient." in text and "nan" not in text
     ax = plots.decomposition(data, ax=plt.figure().subplots())
     assert "100.0 % of the queries have no gradient" in ax.texts[0].get_text()
     plt.close("all")
@@ -514,12 +514,12 @@ def test_everything_is_labelled_and_the_plot_draws_it():
     figure, axes = plt.subplots(2)
     ax = plots.decomposition(data, ax=axes[0])
     assert [t.get_text() for t in ax.get_xticklabels()][:3] == ["pull", "push", "pull + push"]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["i2t", "t2i"]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["q2c", "c2q"]
     medians = [
         line.get_ydata()[0] for line in ax.lines if len(set(line.get_ydata())) == 1 and len(line.get_xdata()) == 2
     ]
     for stage in ("pull_norm", "push_norm", "net_norm", "tangential_norm"):
-        assert any(m == pytest.approx(data[stage].sel(direction="i2t").median().item()) for m in medians)
+        assert any(m == pytest.approx(data[stage].sel(direction="q2c").median().item()) for m in medians)
     raw = plots.decomposition(measures.decomposition(planted(), "contrastive", batch_size=16), ax=axes[1])
     assert len(raw.get_xticks()) == 3
     plt.close(figure)
@@ -564,7 +564,7 @@ def test_a_loss_without_a_closed_form_has_its_norm_read_by_autograd():
             return pairs.scores.new_ones(())
 
     embeddings = planted()
-    data = measures.decomposition(embeddings, Own(), batch_size=1000).sel(direction="i2t", batch=0)
+    data = measures.decomposition(embeddings, Own(), batch_size=1000).sel(direction="q2c", batch=0)
     order = plan(embeddings, batch_size=1000).batches[0]
     pairs = scores.pairs(embeddings, order)
     expected, _ = trained(Own(), pairs, pairs.embeddings.query, pairs.embeddings.candidate)
@@ -600,12 +600,12 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     assert document["directions"] == results.decomposed(expected)["directions"]
     assert document["loss"] == {"name": "arcface", "parameters": {"scale": 64.0, "margin": 0.3}}
     assert document["checkpoint"]["path"] == str(file) and document["cocos"] == cocos.__version__
-    assert set(document["directions"]["i2t"]["cancellation"]) == {"mean", "std"}
+    assert set(document["directions"]["q2c"]["cancellation"]) == {"mean", "std"}
     np.testing.assert_array_equal(results.open_dataset(out)["net_norm"], expected["net_norm"])
     text = call(file, *options).stdout
     for key, label in texts.PARTS:
         assert (label in text) == (key in expected), key
-    assert "i2t: " in text and " of pull and push cancels; the normalisation takes " in text
+    assert "q2c: " in text and " of pull and push cancels; the normalisation takes " in text
     assert call(file, "--loss", "n_pair", "--batch-size", 16).stdout.count("normalisation") == 0
 
 

@@ -22,13 +22,13 @@ def sides(queries=4, captions=2, width=3, dtype=torch.float64):
 @given(st.integers(1, 6), st.integers(1, 4), st.booleans())
 @settings(max_examples=20)
 def test_flip_twice_is_the_identity(queries, captions, proxies):
-    embeddings = Embeddings(*sides(queries, captions), directions=("s2p",) if proxies else ("i2t", "t2i"))
+    embeddings = Embeddings(*sides(queries, captions), directions=("s2p",) if proxies else ("q2c", "c2q"))
     twice = embeddings.flip().flip()
     assert twice.directions == embeddings.directions
     for name in ("query", "candidate", "query_group", "candidate_group"):
         assert torch.equal(getattr(twice, name), getattr(embeddings, name))
     assert torch.equal(embeddings.flip().query, embeddings.candidate)
-    assert embeddings.flip().directions == (("p2s",) if proxies else ("t2i", "i2t"))
+    assert embeddings.flip().directions == (("p2s",) if proxies else ("c2q", "q2c"))
 
 
 def test_rows_match_one_to_one_without_groups():

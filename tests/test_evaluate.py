@@ -151,7 +151,7 @@ def test_metrics_are_those_of_sorted_candidates(seed, levels):
 def test_collapsed_embeddings_find_nothing():
     same = torch.ones(20, 4)
     data = measures.evaluate(Embeddings(same, same), ks=(1, 19, 20))
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         found = values(data, direction)
         assert (found["R@1"], found["R@19"], found["R@20"], found["median_rank"], found["tied"]) == (0, 0, 100, 20, 100)
     assert data["PR-AUC"].item() == pytest.approx(100 * 20 / 400)  # one threshold lets all pairs in
@@ -166,11 +166,11 @@ def test_both_directions_of_images_with_several_captions(captions):
     data = measures.evaluate(captions, ks=(1, 3, 10))
     score = cosines(captions.query, captions.candidate)
     positive = captions.query_group[:, None] == captions.candidate_group
-    for direction, s, p in (("i2t", score, positive), ("t2i", score.T, positive.T)):
+    for direction, s, p in (("q2c", score, positive), ("c2q", score.T, positive.T)):
         found = values(data, direction)
         assert (found.pop("queries"), found.pop("candidates")) == tuple(s.shape)
         assert found == pytest.approx(loop(s, p, ks=(1, 3, 10)))
-    both = [values(data, name)["average_recall"] for name in ("i2t", "t2i")]
+    both = [values(data, name)["average_recall"] for name in ("q2c", "c2q")]
     assert data["rsum"].item() == pytest.approx(3 * sum(both))
     assert_area(data, "without", slow_precision_recall(score, positive, ~positive))
     assert data["left_out"].values.tolist() == data["unmatched"].values.tolist() == [0, 0]
@@ -181,12 +181,12 @@ def published(images, texts):
     """R@1, R@5, R@10, median and mean rank as VSE++ defines them: five captions an image, in rows, ranks from 0."""
     score = (images @ texts.T).numpy()
     order = np.argsort(-score, axis=1)
-    i2t = np.array([min(int(np.flatnonzero(row == 5 * i + j)[0]) for j in range(5)) for i, row in enumerate(order)])
+    q2c = np.array([min(int(np.flatnonzero(row == 5 * i + j)[0]) for j in range(5)) for i, row in enumerate(order)])
     order = np.argsort(-score.T, axis=1)
-    t2i = np.array([int(np.flatnonzero(row == t // 5)[0]) for t, row in enumerate(order)])
+    c2q = np.array([int(np.flatnonzero(row == t // 5)[0]) for t, row in enumerate(order)])
     return [
         (*(100 * (ranks < k).mean() for k in (1, 5, 10)), math.floor(np.median(ranks)) + 1, ranks.mean() + 1)
-        for ranks in (i2t, t2i)
+        for ranks in (q2c, c2q)
     ]
 
 
@@ -198,7 +198,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
     embeddings = Embeddings(images, texts, group, group.repeat_interleave(5))
     names = ("R@1", "R@5", "R@10", "median_rank", "mean_rank")
     whole = measures.evaluate(embeddings)
-    for direction, expected in zip(("i2t", "t2i"), published(images, texts), strict=True):
+    for direction, expected in zip(("q2c", "c2q"), published(images, texts), strict=True):
         found = values(whole, direction)
         assert [found[name] if "median" not in name else math.floor(found[name]) for name in names] == pytest.approx(
             list(expected)
@@ -206,7 +206,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
     folds = measures.evaluate(embeddings, folds=5)
     parts = [published(images[20 * i : 20 * i + 20], texts[100 * i : 100 * i + 100]) for i in range(5)]
     summary = results.evaluated(folds)
-    for d, direction in enumerate(("i2t", "t2i")):
+    for d, direction in enumerate(("q2c", "c2q")):
         entry = summary["directions"][direction]
         assert entry["candidates"] == {"mean": (100, 20)[d], "std": 0}
         for n, name in enumerate(names):
@@ -223,13 +223,13 @@ def test_folds_are_cut_in_order_of_first_appearance_and_cover_everything(caption
     group = captions.query_group.flip(0)
     backwards = Embeddings(captions.query.flip(0), captions.candidate, group, captions.candidate_group)
     data = measures.evaluate(backwards, folds=7)
-    assert data["queries"].sel(direction="i2t").values.ravel().tolist() == [6, 6, 6, 6, 6, 5, 5]
-    assert data["queries"].sel(direction="t2i").sum() == len(captions.candidate)
+    assert data["queries"].sel(direction="q2c").values.ravel().tolist() == [6, 6, 6, 6, 6, 5, 5]
+    assert data["queries"].sel(direction="c2q").sum() == len(captions.candidate)
     first = torch.isin(captions.candidate_group, group[:6])
     alone = measures.evaluate(
         Embeddings(backwards.query[:6], captions.candidate[first], group[:6], captions.candidate_group[first])
     )
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         one = data.sel(distractors="without", direction=direction, fold=0)
         assert {name: one[name].item() for name in values(alone, direction)} == pytest.approx(values(alone, direction))
 
@@ -295,20 +295,20 @@ def test_rows_that_match_nothing_are_left_out_as_queries_and_distract_as_candida
     positive = captions.query_group[:, None] == group
     there = positive.any(dim=0)
     assert data["left_out"].values.tolist() == data["unmatched"].values.tolist()[::-1] == [5, int((~there).sum())]
-    for direction, s, p in (("i2t", score, positive), ("t2i", score.T, positive.T)):
+    for direction, s, p in (("q2c", score, positive), ("c2q", score.T, positive.T)):
         asking, known = p.any(dim=1), p.any(dim=0)
         for condition, columns in (("without", known), ("with", torch.ones_like(known))):
             found = values(data, direction, condition)
             assert (found.pop("queries"), found.pop("candidates")) == (int(asking.sum()), int(columns.sum()))
             assert found == pytest.approx(loop(s[asking][:, columns], p[asking][:, columns]))
-            if direction == "i2t":
+            if direction == "q2c":
                 area = slow_precision_recall(*(m[asking][:, columns] for m in (s, p, ~p)))
                 assert_area(data, condition, area)
     text = tables.plain(tables.evaluate(data))
-    assert "i2t + distractors" in text and "t2i + distractors" in text
+    assert "q2c + distractors" in text and "c2q + distractors" in text
     folds = measures.evaluate(lonely, folds=3)
-    assert folds["candidates"].sel(direction="i2t", distractors="with").values.tolist() == [
-        n + int((~there).sum()) for n in folds["candidates"].sel(direction="i2t", distractors="without").values
+    assert folds["candidates"].sel(direction="q2c", distractors="with").values.tolist() == [
+        n + int((~there).sum()) for n in folds["candidates"].sel(direction="q2c", distractors="without").values
     ]
 
 
@@ -316,15 +316,15 @@ def test_distractors_of_another_file(captions):
     more = torch.randn(25, 12, generator=torch.Generator().manual_seed(6))
     plain = measures.evaluate(captions)
     data = measures.evaluate(captions, distractors=Embeddings(more, more))
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         assert values(data, direction) == values(plain, direction)
-    assert values(data, "t2i", "with") == values(plain, "t2i")
+    assert values(data, "c2q", "with") == values(plain, "c2q")
     score = cosines(captions.query, torch.cat([captions.candidate, more]))
     positive = torch.cat([captions.query_group[:, None] == captions.candidate_group, torch.zeros(40, 25) > 0], dim=1)
-    found = values(data, "i2t", "with")
+    found = values(data, "q2c", "with")
     assert (found.pop("queries"), found.pop("candidates")) == (40, 155)
     assert found == pytest.approx(loop(score, positive))
-    assert found["mean_rank"] > values(plain, "i2t")["mean_rank"]
+    assert found["mean_rank"] > values(plain, "q2c")["mean_rank"]
     assert (data["rsum"].sel(distractors="with") <= data["rsum"].sel(distractors="without")).all()
 
 
@@ -514,11 +514,11 @@ def test_the_command_prints_one_document(files, captions):
     saved = results.open_dataset(files / "a.nc")
     assert results.evaluated(saved) == document
     expected = measures.evaluate(captions, ks=(1, 20))
-    assert document["directions"]["t2i"]["R@20"]["mean"] == values(expected, "t2i")["R@20"]
-    assert document["directions"]["i2t"]["unmatched"] == document["directions"]["t2i"]["left_out"] == 40
-    with_distractors = document["with_distractors"]["directions"]["i2t"]
-    assert with_distractors["mean_rank"]["mean"] > document["directions"]["i2t"]["mean_rank"]["mean"]
-    assert "note: i2t: 40 candidates match no query (distractors)" in done.stderr
+    assert document["directions"]["c2q"]["R@20"]["mean"] == values(expected, "c2q")["R@20"]
+    assert document["directions"]["q2c"]["unmatched"] == document["directions"]["c2q"]["left_out"] == 40
+    with_distractors = document["with_distractors"]["directions"]["q2c"]
+    assert with_distractors["mean_rank"]["mean"] > document["directions"]["q2c"]["mean_rank"]["mean"]
+    assert "note: q2c: 40 candidates match no query (distractors)" in done.stderr
     quiet = call("evaluate", files / "a.npz", "--quiet")
     assert quiet.exit_code == 0 and quiet.stderr == ""
     assert "R@1 " in quiet.stdout and "A negative that ties with a positive stands above it." in quiet.stdout

@@ -31,7 +31,7 @@ def embeddings():
 def weighed(embeddings, loss, direction, **options):
     """Every query of a run as (weights of its negatives, unit, negatives): plain numbers, by autograd."""
     for batch in plan(embeddings, **options).batches:
-        side, seen = (embeddings, batch) if direction == "i2t" else (embeddings.flip(), batch.flip())
+        side, seen = (embeddings, batch) if direction == "q2c" else (embeddings.flip(), batch.flip())
         pairs = scores.pairs(side, seen)
         unit = loss.unit(pairs).expand_as(pairs.scores)
         for q, row in enumerate(weights.autograd(loss, pairs).tolist()):
@@ -42,7 +42,7 @@ def weighed(embeddings, loss, direction, **options):
 def test_a_lorenz_curve_is_what_a_loop_over_sorted_weights_finds(embeddings, name):
     data = measures.lorenz(embeddings, name, points=13, batch_size=24, seed=2)
     sizes = set()
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         curves, ginis, idle = [], [], 0
         for row in weighed(embeddings, losses.load(name), direction, batch_size=24, seed=2):
             x = sorted(w for w, _ in row)
@@ -71,7 +71,7 @@ def test_a_push_that_all_share_is_the_diagonal_and_that_of_one_has_the_largest_c
     data = measures.lorenz(Embeddings(rows, rows), "ntxent", batch_size="all", points=8)
     np.testing.assert_allclose(data["push"], np.stack([data["part"]] * 2), atol=1e-12)
     np.testing.assert_allclose(data["gini"], 0, atol=1e-12)
-    with pytest.raises(InputError, match="Triplet.*no query of i2t has any push"):
+    with pytest.raises(InputError, match="Triplet.*no query of q2c has any push"):
         measures.lorenz(Embeddings(rows, rows), "triplet", batch_size="all")
     data = measures.lorenz(planted(captions=1, noise=3), "triplet_sh", batch_size=30)
     assert data.attrs["batches"] == 1
@@ -86,7 +86,7 @@ def test_a_long_label_is_cut(embeddings):
     figure.canvas.draw()
     assert ax.get_legend().get_window_extent().x1 < figure.bbox.x1
     said = [text.get_text().replace("\n", "").partition(",")[0] for text in ax.get_legend().get_texts()]
-    assert said == ["all alike", *(f"{'x' * 39}… {name}" for name in ("i2t", "t2i"))]
+    assert said == ["all alike", *(f"{'x' * 39}… {name}" for name in ("q2c", "c2q"))]
     plt.close(figure)
 
 
@@ -96,20 +96,20 @@ def test_lorenz_curves_are_drawn_over_each_other(embeddings):
     assert plots.lorenz(first, label="one", ax=ax) is ax
     plots.lorenz(second, label="two", band=False, ax=ax)
     lines = {line.get_label(): line for line in ax.lines}
-    gini = {name: float(first["gini"].sel(direction=name)) for name in ("i2t", "t2i")}
-    assert len(ax.lines) == 5 and {"all alike", f"one i2t, Gini {gini['i2t']:.3f}"} <= set(lines)
-    line = lines[f"one t2i, Gini {gini['t2i']:.3f}"]
-    np.testing.assert_allclose(line.get_xydata()[:, 1], first["push"].sel(direction="t2i"))
+    gini = {name: float(first["gini"].sel(direction=name)) for name in ("q2c", "c2q")}
+    assert len(ax.lines) == 5 and {"all alike", f"one q2c, Gini {gini['q2c']:.3f}"} <= set(lines)
+    line = lines[f"one c2q, Gini {gini['c2q']:.3f}"]
+    np.testing.assert_allclose(line.get_xydata()[:, 1], first["push"].sel(direction="c2q"))
     assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 5
     assert len(ax.collections) == 2
     edge = ax.collections[0].get_paths()[0].vertices
     for name in ("low", "high"):
-        for point in zip(first["part"].values, first[name].sel(direction="i2t").values, strict=True):
+        for point in zip(first["part"].values, first[name].sel(direction="q2c").values, strict=True):
             assert np.abs(edge - point).sum(axis=1).min() < 1e-12
     plt.close(figure)
     figure, ax = plt.subplots()
     plots.lorenz(first, ax=ax)
-    assert ax.get_title() == "NTXent(temperature=0.1)" and ax.lines[1].get_label().startswith("i2t, Gini 0.")
+    assert ax.get_title() == "NTXent(temperature=0.1)" and ax.lines[1].get_label().startswith("q2c, Gini 0.")
     plt.close(figure)
 
 
@@ -122,7 +122,7 @@ def test_another_temperature_is_another_loss_on_the_same_batches(embeddings, nam
         embeddings, name, values, eps=0.03, sample="pairs", batch_size=24, batches=2, seed=4
     )
     assert data.attrs["parameter"] == parameter and data.attrs["own"] == losses.parameters(losses.load(name))[parameter]
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         for value in values:
             loss, effective, counts = losses.load(name, {parameter: value}), [], []
             for row in weighed(embeddings, loss, direction, batch_size=24, batches=2, seed=4):
@@ -143,7 +143,7 @@ def test_the_own_value_is_in_the_middle_and_gives_the_count(embeddings):
     assert data.sizes["value"] == 33 and data["value"].values[16] == data.attrs["own"] == 0.2
     np.testing.assert_allclose(data["value"].values[[0, -1]], [0.2 / 30, 6])
     counted = measures.count(embeddings, loss, batch_size=24)
-    for direction in ("i2t", "t2i"):
+    for direction in ("q2c", "c2q"):
         middle, whole = data.sel(direction=direction).isel(value=16), counted.sel(direction=direction)
         assert float(middle["contributing_all"]) == pytest.approx(float(whole["contributing"].mean()))
         assert float(middle["effective"]) == pytest.approx(float(whole["effective_per_query"].mean()))
@@ -174,18 +174,18 @@ def test_the_temperatures_are_drawn(embeddings):
     assert plots.temperature_curve(data, ax=left) is left
     lines = {line.get_label(): line.get_xydata() for line in left.lines}
     for said, name in (("effective number", "effective"), ("share above 0.01", "contributing_all")):
-        for direction in ("i2t", "t2i"):
+        for direction in ("q2c", "c2q"):
             drawn = lines[f"{direction}, {said}"]
             np.testing.assert_allclose(drawn, np.stack([data["value"], data[name].sel(direction=direction)], axis=1))
     assert left.lines[-1].get_xdata()[0] == 0.1 and left.texts[0].get_text() == "temperature = 0.1"
     plots.temperature_curve(data, show="idle", ax=right)
-    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle"].sel(direction="t2i"))
+    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle"].sel(direction="c2q"))
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
     plt.close(figure)
 
 
-@pytest.mark.parametrize("direction", [None, "t2i"])
+@pytest.mark.parametrize("direction", [None, "c2q"])
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "ce_softmax"])
 def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
     loss = losses.load(name)
@@ -200,7 +200,7 @@ def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
     np.testing.assert_array_equal(data["negative"], pairs.negative)
     np.testing.assert_array_equal(data["query_index"], batch.query_index)
     np.testing.assert_array_equal(data["candidate_group"], side.candidate_group[batch.candidate_index])
-    assert data.attrs["direction"] == (direction or "i2t")
+    assert data.attrs["direction"] == (direction or "q2c")
     ordered = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7, order="group")
     down, across = (
         sorted(range(20), key=data[f"{s}_group"].values.tolist().__getitem__) for s in ("query", "candidate")
@@ -213,7 +213,7 @@ def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
 
 def test_what_no_map_is_drawn_of(embeddings, monkeypatch):
     for options, sentence in (
-        ({"direction": "i2x"}, "unknown direction 'i2x': did you mean 'i2t'"),
+        ({"direction": "q2x"}, "unknown direction 'q2x': did you mean 'q2c'"),
         ({"order": "groups"}, "unknown order 'groups': did you mean 'group'"),
         ({"eps": -1}, "eps: -1, expected a share"),
     ):
@@ -240,7 +240,7 @@ def test_a_map_is_drawn_with_its_positives(embeddings):
     assert {(y, x) for x, y in marks["positive that is not pulled"]} == set(
         zip(*(positive & ~pulled).nonzero(), strict=True)
     )
-    assert ax.get_title() == "Triplet(margin=0.2), i2t" and ax.yaxis_inverted()
+    assert ax.get_title() == "Triplet(margin=0.2), q2c" and ax.yaxis_inverted()
     plt.close(figure)
 
 

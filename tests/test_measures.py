@@ -36,7 +36,7 @@ def test_a_count_is_what_a_loop_over_queries_finds(embeddings):
     data = measures.count(embeddings, "ntxent", batch_size=16, seed=5)
     loss = losses.load("ntxent")
     for b, batch in enumerate(plan(embeddings, batch_size=16, seed=5).batches):
-        for direction, side, drawn in (("i2t", embeddings, batch), ("t2i", embeddings.flip(), batch.flip())):
+        for direction, side, drawn in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
             pairs = scores.pairs(side, drawn)
             share = cocos.weights.autograd(loss, pairs).abs() * loss.temperature
             for q in range(len(pairs.scores)):
@@ -68,8 +68,8 @@ def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
     pairs = scores.pairs(embeddings)
     loss = losses.load("smoothap")
     expected = cocos.statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)["contributing"]
-    order = data["query_index"].sel(direction="i2t", batch=0).values[:40].astype(int)
-    np.testing.assert_array_equal(data["contributing"].sel(direction="i2t", batch=0).values[:40], expected[order])
+    order = data["query_index"].sel(direction="q2c", batch=0).values[:40].astype(int)
+    np.testing.assert_array_equal(data["contributing"].sel(direction="q2c", batch=0).values[:40], expected[order])
 
 
 @pytest.mark.parametrize("name", losses.names())
@@ -126,7 +126,7 @@ def test_metrics_beside_counts_are_those_of_evaluate(embeddings, monkeypatch, la
     assert data["rsum"].item() == pytest.approx(right["rsum"].item())
     assert data["PR-AUC"].item() == pytest.approx(right["PR-AUC"].item())
     summary = results.summary(data)["metrics"]
-    assert summary["directions"]["t2i"]["R@1"] == data["R@1"].sel(direction="t2i").item()
+    assert summary["directions"]["c2q"]["R@1"] == data["R@1"].sel(direction="c2q").item()
     assert "metrics" not in results.summary(measures.count(embeddings, "ntxent", **options))
 
 
@@ -140,8 +140,8 @@ def test_the_flipped_set_has_the_same_counts(embeddings):
     batches = plan(embeddings, batch_size=16).batches
     straight = measures.count(embeddings, "ntxent", batches=batches)
     flipped = measures.count(embeddings.flip(), "ntxent", batches=[b.flip() for b in batches])
-    assert flipped["direction"].values.tolist() == ["t2i", "i2t"]
-    for direction in ("i2t", "t2i"):
+    assert flipped["direction"].values.tolist() == ["c2q", "q2c"]
+    for direction in ("q2c", "c2q"):
         np.testing.assert_array_equal(
             flipped["contributing"].sel(direction=direction),
             straight["contributing"].sel(direction=direction),
@@ -153,7 +153,7 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     tight = Embeddings(torch.cat([eye, eye[:4]]), torch.cat([eye, eye[[1, 0, 3, 2]]]))
     batches = [Batch(rows, rows, paired=True) for rows in (torch.arange(8), torch.arange(8, 12))]
     data = measures.count(tight, "triplet", batches=batches)
-    entry = results.summary(data)["directions"]["i2t"]
+    entry = results.summary(data)["directions"]["q2c"]
     assert entry["batches_without_active_queries"] == 1
     # the first batch is perfect; in the second every positive scores 0, so all three negatives are within the margin
     assert entry["contributing_mean"] == {"mean": 3.0, "std": None}
@@ -161,20 +161,20 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     idle = measures.count(tight, "triplet", batches=batches[:1])
     summary = results.summary(idle)
     assert summary["batches_without_active_queries"] == 1
-    assert summary["directions"]["t2i"]["contributing_mean"] == {"mean": None, "std": None}
+    assert summary["directions"]["c2q"]["contributing_mean"] == {"mean": None, "std": None}
     assert "NaN" not in json.dumps(summary, allow_nan=False)
-    assert "batches without any contributing negative: 1 (i2t)" in tables.plain(tables.count(idle))
+    assert "batches without any contributing negative: 1 (q2c)" in tables.plain(tables.count(idle))
 
 
 def test_conventions_differ_where_they_are_said_to(embeddings):
     options = {"batch_size": 16, "same_group": "ignore"}
     with pytest.raises(InputError, match=r"batches of groups \(--sample groups\) only"):
         measures.count(embeddings, "smoothap", sample="pairs", convention="ecir2022")
-    for name, changed in (("triplet", {"t2i"}), ("triplet_sh", set()), ("ntxent", set())):
+    for name, changed in (("triplet", {"c2q"}), ("triplet_sh", set()), ("ntxent", set())):
         standard, published = (
             measures.count(embeddings, name, convention=c, **options) for c in ("standard", "ecir2022")
         )
-        for direction in ("i2t", "t2i"):
+        for direction in ("q2c", "c2q"):
             same = (
                 standard["contributing"]
                 .sel(direction=direction)
@@ -204,7 +204,7 @@ def test_a_curve_is_the_count_at_every_eps(embeddings, name, grid):
     curve = measures.eps_curve(embeddings, name, grid, sample="groups", batch_size=16)
     for eps in grid:
         data = measures.count(embeddings, name, eps, sample="groups", batch_size=16)
-        for direction in ("i2t", "t2i"):
+        for direction in ("q2c", "c2q"):
             point, counted = curve.sel(eps=eps, direction=direction), data["contributing"].sel(direction=direction)
             assert point["contributing_all"].item() == pytest.approx(counted.mean().item())
             assert point["idle"].item() == pytest.approx((counted == 0).sum().item() / counted.count().item())
@@ -278,7 +278,7 @@ def test_plots_draw_the_dataset(embeddings):
     data = measures.count(embeddings, "ntxent", batch_size=16)
     figure, axes = plt.subplots(2)
     ax = plots.count(data, ax=axes[0])
-    for place, direction in enumerate(("i2t", "t2i")):
+    for place, direction in enumerate(("q2c", "c2q")):
         counted = data["contributing"].sel(direction=direction).values
         counted = counted[np.isfinite(counted)]
         drawn = ax.patches[place].get_data()
@@ -288,7 +288,7 @@ def test_plots_draw_the_dataset(embeddings):
     assert ax.get_xlabel() == "contributing negatives per query"
     curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
     ax = plots.eps_curve(curve, ax=axes[1])
-    np.testing.assert_array_equal(ax.lines[0].get_ydata(), curve["contributing_all"].sel(direction="i2t"))
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), curve["contributing_all"].sel(direction="q2c"))
     plt.close(figure)
 
 

@@ -27,12 +27,12 @@ OF_A_LOSS = {"weight_curve", "score_landscape"}
 FAST = {
     **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
     "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
-    "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "i2t"],
-    "weight_map": ["--batch-size", 8, "--direction", "t2i"],
-    "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "t2i"],
+    "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],
+    "weight_map": ["--batch-size", 8, "--direction", "c2q"],
+    "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "c2q"],
     "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],
-    "precision_recall": ["--queries", 10, "--direction", "i2t"],
-    "score_distribution": ["--queries", 10, "--set", "bins=8", "--set", "ks=1,3", "--direction", "i2t"],
+    "precision_recall": ["--queries", 10, "--direction", "q2c"],
+    "score_distribution": ["--queries", 10, "--set", "bins=8", "--set", "ks=1,3", "--direction", "q2c"],
     "weight_curve": ["--loss", "triplet", "--set", "points=31"],
     "score_landscape": ["--loss", "triplet", "--set", "points=9"],
 }
@@ -124,7 +124,7 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
     card = call("plot", "brand-new").stdout
     assert re.search(r"--set window= +3 +how wide\.", card) and re.search(r"--set tall= +False +or not\.", card)
     found = told("brand_new", file, "--set", "window=4", "--set", "tall=true", "--out", "new.png")
-    assert found["directions"] == {"i2t": {"width": 4.0}, "t2i": {"width": 10.0}}
+    assert found["directions"] == {"q2c": {"width": 4.0}, "c2q": {"width": 10.0}}
     ((panels, _),) = undrawn
     assert [panel.keywords for panel in panels] == [{"tall": True}]
     assert re.search(r"width of the window +4 +10", call("plot", "brand_new", file, "--set", "window=4").stdout)
@@ -133,7 +133,7 @@ def test_a_new_twin_is_found_with_its_options_and_its_numbers(file, monkeypatch,
 def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     spread = measures.score_distribution(embeddings, queries=9, seed=2)
     found = told("score_distribution", file, "--queries", 9, "--seed", 2)["directions"]
-    for name in ("i2t", "t2i"):
+    for name in ("q2c", "c2q"):
         one = spread.sel(direction=name)
         assert found[name]["spread"]["10"] == float(one["spread"].sel(k=10))
         assert found[name]["spread"]["100"] is None  # there are fewer candidates
@@ -144,42 +144,42 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     curve = measures.precision_recall(embeddings)
     document = told("precision_recall", file)
     assert document["values"]["pr_auc"] == curve.attrs["pr_auc"] and document["seed"] == 0
-    assert document["directions"]["t2i"]["mAP"] == float(curve["mAP"][1])
-    assert document["directions"]["t2i"]["mean"]["0.4"] == float(curve["mean"].sel(direction="t2i", level=0.4))
+    assert document["directions"]["c2q"]["mAP"] == float(curve["mAP"][1])
+    assert document["directions"]["c2q"]["mean"]["0.4"] == float(curve["mean"].sel(direction="c2q", level=0.4))
     given = {"batch_size": 12, "same_group": "negative"}
     uneven = measures.lorenz(embeddings, losses.load("triplet", {"margin": 0.4}), **given)
     options = ["--batch-size", 12, "--same-group", "negative", "--loss", "triplet", "-p", "margin=0.4"]
     document = told("lorenz", file, *options)
     assert document["loss"] == {"name": "triplet", "parameters": {"margin": 0.4}}
-    assert document["directions"]["i2t"]["gini"] == float(uneven["gini"][0])
+    assert document["directions"]["q2c"]["gini"] == float(uneven["gini"][0])
     warm = measures.temperature_curve(embeddings, "ntxent", (0.1, 0.5), batch_size=12, eps=0.03)
     document = told("temperature_curve", file, "--batch-size", 12, "--eps", 0.03, "--set", "values=0.1,0.5")
-    assert document["directions"]["i2t"]["effective"]["0.5"] == float(warm["effective"][0, 1])
+    assert document["directions"]["q2c"]["effective"]["0.5"] == float(warm["effective"][0, 1])
     cut = measures.thresholds(embeddings, precisions=(0.2, 0.5))
     document = told("thresholds", file, "--set", "precisions=0.2,0.5")
     assert list(document["values"]["distance"].values()) == cut["distance"].values.tolist()
     weighed = measures.weight_map(embeddings, "ntxent", 0.1, batch_size=12)
     document = told("weight_map", file, "--batch-size", 12, "--eps", 0.1)
     above = ((weighed["share"] > 0.1) & weighed["negative"]).sum("candidate")
-    assert document["directions"]["i2t"]["contributing"]["mean"] == pytest.approx(float(above.mean()))
+    assert document["directions"]["q2c"]["contributing"]["mean"] == pytest.approx(float(above.mean()))
     counted = measures.count(embeddings, "ntxent", batch_size=12)
     assert told("count", file, "--batch-size", 12)["directions"] == results.summary(counted)["directions"]
-    assert told("decomposition", file, "--batch-size", 12)["directions"]["i2t"]["pull_norm"]["mean"] > 0
+    assert told("decomposition", file, "--batch-size", 12)["directions"]["q2c"]["pull_norm"]["mean"] > 0
     listed = told("contributors", file, "--batch-size", 12, "--set", "row=3")["directions"]
-    assert [entry["query"]["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["i2t", "t2i"]
+    assert [entry["query"]["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["q2c", "c2q"]
 
 
 def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
-    sheet = measures.retrievals(embeddings, queries=(5, 2), k=3, direction="t2i")
-    (asked,) = told("retrievals", file, "--queries", "5,2", "--set", "k=3", "--direction", "t2i")["directions"].values()
+    sheet = measures.retrievals(embeddings, queries=(5, 2), k=3, direction="c2q")
+    (asked,) = told("retrievals", file, "--queries", "5,2", "--set", "k=3", "--direction", "c2q")["directions"].values()
     assert [query["row"] for query in asked["queries"]] == [5, 2]
     near = [[each["row"] for each in query["nearest"]] for query in asked["queries"]]
     assert near == sheet["candidate"].values.tolist()
-    (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "t2i")["directions"].values()
+    (one,) = told("retrievals", file, "--queries", "5,", "--set", "k=3", "--direction", "c2q")["directions"].values()
     assert one["queries"] == asked["queries"][:1]
     text = call("plot", "retrievals", file, "--queries", "5,2", "--set", "k=3").stdout
-    assert "some queries, i2t" in text and "some queries, t2i" in text
-    one = told("score_distribution", file, "--queries", "all")["directions"]["t2i"]["deviation"]
+    assert "some queries, q2c" in text and "some queries, c2q" in text
+    one = told("score_distribution", file, "--queries", "all")["directions"]["c2q"]["deviation"]
     assert one["p50"] == pytest.approx(
         float(measures.score_distribution(embeddings, queries=None)["deviation"][1].median())
     )
@@ -188,10 +188,10 @@ def test_rows_may_be_named_and_the_sheet_is_told(file, embeddings, undrawn):
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [
-        (["score_distribution"], ["i2t", "t2i"]),
-        (["score_distribution", "--direction", "t2i"], ["t2i"]),
+        (["score_distribution"], ["q2c", "c2q"]),
+        (["score_distribution", "--direction", "c2q"], ["c2q"]),
         (["retrievals"], [None, None]),
-        (["retrievals", "--direction", "t2i"], [None]),
+        (["retrievals", "--direction", "c2q"], [None]),
         (["lorenz"], [None]),
     ],
 )
@@ -213,7 +213,7 @@ def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
 
 def test_weights_side_by_side_have_one_scale(embeddings, file, undrawn):
     assert call("plot", "weight_map", file, "--batch-size", "12").exit_code == 0
-    maps = [measures.weight_map(embeddings, batch_size=12, direction=name) for name in ("i2t", "t2i")]
+    maps = [measures.weight_map(embeddings, batch_size=12, direction=name) for name in ("q2c", "c2q")]
     largest = [float(one["share"].where(one["negative"]).max()) for one in maps]
     assert largest[0] != largest[1]
     assert [panel.keywords["most"] for panel in undrawn[0][0]] == [max(largest)] * 2
@@ -227,7 +227,7 @@ def test_weights_side_by_side_have_one_scale(embeddings, file, undrawn):
 
 def test_all_of_the_contributors_are_listed_where_that_is_asked_for(file, undrawn):
     def listed(*more):
-        return len(told("contributors", file, "--direction", "t2i", *more)["directions"]["t2i"]["candidates"])
+        return len(told("contributors", file, "--direction", "c2q", *more)["directions"]["c2q"]["candidates"])
 
     assert (listed(), listed("--set", "top=all"), listed("--set", "top=3")) == (
         20,
@@ -264,8 +264,8 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
     saved, expected = results.open_dataset(tmp_path / "l.nc"), measures.lorenz(embeddings, "ntxent", batch_size=12)
     xr.testing.assert_equal(saved, expected)
     assert saved.attrs["checkpoint_path"] == "rows.npz"
-    done = call("plot", "weight_map", file, "--batch-size", 12, "--direction", "t2i", "--out", "w.nc")
-    assert done.exit_code == 0 and results.open_dataset(tmp_path / "w.nc").attrs["direction"] == "t2i"
+    done = call("plot", "weight_map", file, "--batch-size", 12, "--direction", "c2q", "--out", "w.nc")
+    assert done.exit_code == 0 and results.open_dataset(tmp_path / "w.nc").attrs["direction"] == "c2q"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         ),
         (["thresholds", "rows.npz", "--loss", "triplet"], "thresholds does not take --loss: it takes --set precisions"),
         (["thresholds", "rows.npz", "-p", "margin=1"], "thresholds does not take -p: it reads no loss"),
-        (["lorenz", "rows.npz", "--direction", "i2t"], "lorenz does not take --direction"),
+        (["lorenz", "rows.npz", "--direction", "q2c"], "lorenz does not take --direction"),
         (["lorenz", "rows.npz", "--set", "wide=3"], "lorenz does not take --set wide="),
         (["lorenz", "rows.npz", "--set", "points"], "option 'points': write it as NAME=VALUE, like bins=50"),
         (["lorenz", "rows.npz", "--set", "points=many"], "--set points 'many': expected a whole number"),
@@ -294,8 +294,8 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         (["retrievals", "rows.npz", "--queries", ","], "--queries ',': expected a whole number or whole numbers"),
         (["retrievals", "rows.npz", "--queries", "2", "--set", "k=41"], "2 queries x 41 candidates, too many"),
         (["precision_recall", "rows.npz", "-p", "margin=1"], "parameters, but no --loss; without one it reads cosines"),
-        (["precision_recall", "rows.npz", "--direction", "t2t"], "unknown direction 't2t': did you mean 't2i'?"),
-        (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions i2t, t2i; name it with --dir"),
+        (["precision_recall", "rows.npz", "--direction", "cq2"], "unknown direction 'cq2': did you mean 'q2c'?"),
+        (["retrievals", "rows.npz", "--out", "r.nc"], "it holds one of the directions q2c, c2q; name it with --dir"),
         (["temperature_curve", "rows.npz", "--set", "show=all"], "unknown show 'all'"),
         (["lorenz", "rows.npz", "--out", "r.txt"], "suffix '.txt', expected one of .png, .pdf, .svg, .nc"),
         (["lorenz", "rows.npz", "--out", "r" * 300 + ".png"], "r.png: the name is too long for a file"),

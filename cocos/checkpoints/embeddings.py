@@ -101,7 +101,7 @@ def _names(file: File, value) -> tuple[str, ...]:
         except ValueError:
             value = None
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise InputError(f"{file.path}: directions are no list of names, like i2t and t2i")
+        raise InputError(f"{file.path}: directions are no list of names, like q2c and c2q")
     return tuple(value)
 
 

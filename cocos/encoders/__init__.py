@@ -111,4 +111,4 @@ def embed(
             if progress:
                 progress(done, total)
         sides.append(torch.cat(parts))
-    return Embeddings(*sides, items.image_group, items.caption_group)
+    return Embeddings(*sides, items.image_group, items.caption_group, directions=("i2t", "t2i"))

@@ -130,7 +130,7 @@ class Run:
         return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
 
     def same_group_pairs(self, batch: Batch) -> int:
-        """Unordered pairs of rows in a batch of pairs that show the same image."""
+        """Unordered pairs of rows in a batch of pairs that are of one group."""
         if not batch.paired:
             return 0
         _, sizes = self.embeddings.query_group[batch.query_index].unique(return_counts=True)

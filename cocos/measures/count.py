@@ -131,7 +131,7 @@ def count(
         batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
         sample: `pairs` or `groups`; None: as the loss is trained.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`: two captions of one image in a batch of pairs. None: as the convention.
+        same_group: `ignore` or `negative`: other rows of a query's group in a batch of pairs. None: as the convention.
         seed: of the batches.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         dtype: of the scores: `float64` decides every threshold as exactly as the embeddings allow; in `float32` a

@@ -1,0 +1,68 @@
+"""Names of the directions: neutral unless a file or an image encoder says that images ask for texts."""
+
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cocos
+from cocos import demo, tables
+from cocos.cli import app
+
+WORDS = re.compile(r"\b(image|caption)s?\b|i2t|t2i", re.IGNORECASE)
+
+
+def call(*arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def arrays():
+    draw, group = np.random.default_rng(0), np.arange(12).repeat(3)
+    query = draw.normal(size=(12, 8)).astype(np.float32)
+    candidate = query[group] + draw.normal(size=(36, 8)).astype(np.float32)
+    return {"query": query, "candidate": candidate, "query_group": np.arange(12), "candidate_group": group}
+
+
+def test_two_sides_are_queries_and_candidates_unless_a_name_is_given(arrays):
+    embeddings = cocos.Embeddings(*arrays.values())
+    assert embeddings.directions == ("q2c", "c2q") and embeddings.flip().directions == ("c2q", "q2c")
+    assert cocos.Embeddings.labelled(arrays["candidate"], arrays["candidate_group"]).directions == ("s2s",)
+
+
+def test_an_image_encoder_says_that_images_ask():
+    example = demo.checkpoint()
+    assert example.embed("test", "cpu").directions == ("i2t", "t2i")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("count", "--batch-size", 18, "--loss", "triplet"),
+        ("count", "--batch-size", 18, "--loss", "smoothap", "--convention", "ecir2022"),
+        ("query", "--row", 3, "--direction", "c2q", "--batch-size", "all"),
+        ("query", "--row", 3, "--batch-size", 18),
+        ("evaluate",),
+        ("decompose", "--batch-size", 18),
+        ("inspect",),
+    ],
+    ids=lambda each: "-".join(map(str, each)),
+)
+def test_no_word_of_images_is_written_where_there_are_none(tmp_path, arrays, command):
+    np.savez(tmp_path / "rows.npz", **arrays)
+    done = call(command[0], tmp_path / "rows.npz", *command[1:])
+    assert done.exit_code == 0, done.output
+    assert not WORDS.search(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("command", ["count", "query", "evaluate", "decompose"])
+def test_no_help_speaks_of_images(command):
+    assert not WORDS.search(call(command, "--help").stdout)
+
+
+def test_rows_of_one_group_are_named_as_what_they_are(arrays):
+    for names, words in ((("q2c", "c2q"), "are of one group"), (("i2t", "t2i"), "show the same image")):
+        embeddings = cocos.Embeddings(*arrays.values(), directions=names)
+        text = tables.plain(tables.count(cocos.measures.count(embeddings, "ntxent", batch_size=18)))
+        assert f"pairs of rows in the batches {words}, left out of the gradient" in text
