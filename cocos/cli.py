@@ -1,5 +1,6 @@
 """The command `cocos`: parse, call a measure, save, show. Heavy imports wait until a command runs."""
 
+import _thread
 import errno
 import functools
 import json
@@ -18,7 +19,7 @@ import typer
 from typer import Argument, Option
 
 import cocos
-from cocos import shards
+from cocos import shards, writing
 from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["app", "main"]
@@ -28,11 +29,16 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted, "
+    "143 terminated.",
 )
 PATIENCE = 2.0  # seconds before progress is shown
 UsageError = typer.BadParameter.__base__  # of click, wherever typer keeps it
 GRACE = 3.0  # seconds that an interrupted run has to clean up
+SURROUNDINGS = {  # errors of the machine, not of this program
+    *(errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+}
+AGAIN = 0.02  # seconds until a signal that was swallowed is sent again
 EVERY = 5.0  # seconds between lines of progress where stderr is not a terminal
 
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
@@ -80,6 +86,23 @@ def _print(text: str) -> None:
         raise InputError(f"the output cannot be written ({error.strerror})") from None
 
 
+def _starved(error: BaseException | None) -> bool:
+    """Whether a process without file descriptors is behind an error: what imports or opens says so in many ways."""
+    seen = []
+    while error is not None and error not in seen:
+        if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE} or os.strerror(errno.EMFILE) in str(error):
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _closed() -> int:
+    """Say that no descriptor is left, and give the exit code."""
+    _say(f"cocos: {shards.turn()}no file can be opened any more: raise the limit of open files (ulimit -n)")
+    return 2
+
+
 @contextmanager
 def _sentences(*, shared: bool = False) -> Generator[None]:
     """What the user can put right is one sentence on stderr, never a traceback.
@@ -98,14 +121,16 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
     except InputError as error:
         _say(f"cocos: {shards.turn()}{error}")
         raise typer.Exit(3 if isinstance(error, UnsafeFile) else 2) from None
-    except KeyboardInterrupt:
-        _say("cocos: interrupted", quiet=shards.launched().rank > 0)
-        raise typer.Exit(130) from None
+    except (KeyboardInterrupt, _Signalled) as signalled:
+        raise typer.Exit(_ended(signalled)) from None
     except typer.Exit:
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            _say(f"cocos: {shards.turn()}{error.filename}: {unreachable(error)}")
+        if _starved(error):
+            raise typer.Exit(_closed()) from None
+        if isinstance(error, OSError) and error.errno in SURROUNDINGS:
+            where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            _say(f"cocos: {shards.turn()}{where}{unreachable(error)}")
             raise typer.Exit(2) from None
         shards.turn()
         raise
@@ -174,12 +199,13 @@ def _opened(
         losses.load(loss, parameters)
     if out is not None:
         results.writable(out)
+    writing.apart(out, file, data)
     frozen = checkpoints.open(file, data=data, model=model, trust=trust)
     return frozen, *frozen.loss(loss, parameters)
 
 
-def _picture(out: Path) -> bool:
-    """Whether a picture is to be written, and not the Dataset; what can be neither is refused.
+def _picture(out: Path, *inputs: Path | str | None) -> bool:
+    """Whether a picture is to be written, and not the Dataset; what can be neither, or is an input, is refused.
 
     Raises:
         InputError: it cannot be written.
@@ -188,6 +214,7 @@ def _picture(out: Path) -> bool:
 
     picture = out.suffix != ".nc"
     drawing.drawable(out, ".nc") if picture else results.writable(out)
+    writing.apart(out, *inputs)
     return picture
 
 
@@ -396,6 +423,7 @@ def evaluate(
 
         if out is not None:
             results.writable(out)
+        writing.apart(out, file, data, distractors)
         frozen = checkpoints.open(file, data=data, model=model, trust=trust)
         more = None if distractors is None else checkpoints.open(distractors)
         with _progress(quiet) as progress:
@@ -542,7 +570,7 @@ def landscape(
         from cocos import checkpoints, drawing, measures, plots, results, tables
         from cocos import losses as shelf
 
-        picture = _picture(out)
+        picture = _picture(out, file, data)
         chosen = None if loss is None else shelf.load(loss, parameters)
         embeddings = None
         if file is not None:
@@ -597,7 +625,7 @@ def query(
         from cocos.checkpoints._texts import texts
         from cocos.plots.contributors import size as sized
 
-        picture = out is not None and _picture(out)
+        picture = out is not None and _picture(out, file, data)
         frozen, chosen, origin = _opened(file, loss, parameters, None if picture else out, data, model, trust)
         with _progress(quiet) as progress:
             found = measures.contributors(
@@ -727,7 +755,7 @@ def plot(
         if parameters and loss is None and default is None:
             raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
         target = out or (None if as_json else Path(f"{chosen.name}.png"))
-        picture = target is not None and _picture(target)
+        picture = target is not None and _picture(target, file, data)
         frozen = None
         if reads:
             frozen, weighed, origin = _opened(file, loss, parameters, None, data, model, trust)
@@ -814,8 +842,8 @@ def dtp(
         given = None if steps is None else _numbers(steps, "--steps", "1,5,10")
         from cocos import checkpoints, drawing, measures, plots, results, runs, tables
 
-        picture = _picture(out)
         found = runs.files(run)
+        picture = _picture(out, data, *(each for files in found.values() for each in files))
         bounds = _boundaries(alpha or [], list(found))
         at = runs.steps(found) if given is None else given
         opener = functools.partial(checkpoints.open, data=data, model=model, trust=trust)
@@ -894,6 +922,7 @@ def verify(
             raise InputError("parameters or --against, but no loss: name it with --loss")
         if out is not None:
             results.writable(out)
+        writing.apart(out, target, data)
         frozen = None
         if target is not None:
             frozen = checkpoints.open(Path(target), data=data, model=model, trust=trust)
@@ -979,30 +1008,67 @@ def _version(
         raise typer.Exit
 
 
-def _interrupt(number, frame) -> None:
-    """Ctrl-C unwinds and cleans up. A library that is being imported may swallow that: then a timer ends the run.
+class _Signalled(BaseException):
+    """A signal asked the run to end, which unwinds and cleans up. Its argument is the signal."""
+
+
+def _ended(signalled: BaseException) -> int:
+    """Say that the run was ended, and give the exit code: 130 after Ctrl-C, 143 after SIGTERM."""
+    number = signalled.args[0] if isinstance(signalled, _Signalled) else signal.SIGINT
+    word = "interrupted" if number == signal.SIGINT else "terminated"
+    _say(f"cocos: {word}", quiet=shards.launched().rank > 0)
+    return 128 + number
+
+
+def _signalled(number: int, frame) -> None:
+    """Unwind and clean up. A library that is being imported may swallow that: then a timer ends the run.
+
+    A second SIGTERM ends it at once.
 
     Raises:
-        KeyboardInterrupt: always.
+        _Signalled: always.
     """
-    timer = threading.Timer(GRACE, os._exit, [130])
+    timer = threading.Timer(GRACE, os._exit, [128 + number])
     timer.daemon = True
     timer.start()
-    raise KeyboardInterrupt
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise _Signalled(number)
+
+
+def _unraisable(problem) -> None:
+    """A signal that met a finaliser, which may not raise: it is sent again, in place of a traceback."""
+    if isinstance(problem.exc_value, _Signalled):
+        number = problem.exc_value.args[0]
+        signal.signal(number, _signalled)
+        again = threading.Timer(AGAIN, _thread.interrupt_main, [number])
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(problem)
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it with exit code 130."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _interrupt)
+    """Run the command; Ctrl-C ends it with exit code 130, SIGTERM with 143."""
+    heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, _signalled)
+    sys.unraisablehook = _unraisable
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
     try:
-        sys.exit(app(standalone_mode=shards.launched().rank == 0))  # the other ranks leave bad options to the first
+        try:
+            sys.exit(app(standalone_mode=shards.launched().rank == 0))  # other ranks leave bad options to the first
+        finally:
+            for number in heard:  # all is written: a signal ends what is left, the end of the interpreter, at once
+                signal.signal(number, signal.SIG_DFL)
     except UsageError as error:
         _say(f"cocos: {shards.turn()}{error.format_message()}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _say("cocos: interrupted", quiet=shards.launched().rank > 0)
-        sys.exit(130)
+    except (KeyboardInterrupt, _Signalled) as signalled:
+        sys.exit(_ended(signalled))
+    except Exception as error:
+        if not _starved(error):
+            raise
+        sys.exit(_closed())

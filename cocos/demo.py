@@ -3,17 +3,14 @@
 from importlib import resources
 from pathlib import Path
 
-import matplotlib
-import seaborn as sns
 import xarray as xr
 from matplotlib.figure import Figure
 
 import cocos
-from cocos import checkpoints, measures, plots, results
+from cocos import checkpoints, drawing, measures, plots, results
 from cocos.checkpoints import Checkpoint
-from cocos.errors import InputError
+from cocos.errors import InputError, unreachable
 from cocos.measures._weighing import Progress
-from cocos.writing import replacing
 
 __all__ = ["LOSSES", "checkpoint", "draw", "run"]
 
@@ -27,15 +24,13 @@ def checkpoint() -> Checkpoint:
 
 def draw(datasets: list[xr.Dataset], path: Path) -> Path:
     """Draw one panel for each loss, and move the figure into place when it is whole."""
-    with matplotlib.rc_context(sns.axes_style("ticks") | {"font.family": "DejaVu Sans"}):
+    about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
+    with drawing.styled():
         figure = Figure(figsize=(9, 6.4), layout="constrained")
         for data, ax in zip(datasets, figure.subplots(2, 2).flat, strict=True):
             plots.count(data, ax=ax)
         figure.suptitle("Contributing negatives per query: one frozen model, four losses")
-    about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=160, metadata=about)
-    return path
+        return drawing.save(figure, path, about)
 
 
 def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list[xr.Dataset], list[Path]]:
@@ -77,5 +72,5 @@ def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"output folder {folder} cannot be made ({error.strerror})") from None
+        raise InputError(f"output folder {folder} cannot be made ({unreachable(error)})") from None
     return datasets, [results.save(together, folder / "count.nc"), draw(datasets, folder / "count.png")]

@@ -1,19 +1,23 @@
 """A figure on its own, drawn by a plot of the shelf and written whole or not at all."""
 
+import io
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import matplotlib
 import seaborn as sns
 import xarray as xr
+from matplotlib.figure import Figure
 
 import cocos
+from cocos import writing
 from cocos.errors import InputError, unreachable
-from cocos.writing import replacing
 
-__all__ = ["STYLE", "draw", "drawable", "panels"]
+__all__ = ["STYLE", "draw", "drawable", "panels", "save", "styled"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
 LONGEST = 255  # bytes of a name
@@ -31,7 +35,8 @@ def drawable(path: Path, *more: str) -> Path:
         more: suffixes that would be right too, though of no picture.
 
     Raises:
-        InputError: a suffix that no picture has, a name that is too long, or a folder that is missing.
+        InputError: a suffix that no picture has, a name that is too long, or a folder that is missing or cannot be
+            written.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -44,7 +49,33 @@ def drawable(path: Path, *more: str) -> Path:
         raise InputError(f"picture {path}: {unreachable(error)}") from None
     if not there:
         raise InputError(f"picture {path}: it must be a file in a folder that is there")
+    writing.writable(path.parent, f"picture {path}")
     return path
+
+
+@contextmanager
+def styled() -> Generator[None]:
+    """The same look wherever cocos draws: the defaults of matplotlib and `STYLE`, and no `matplotlibrc` of anyone's."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def save(figure: Figure, path: Path, about: dict) -> Path:
+    """Write a figure at 160 dots per inch, made in memory and then written whole or not at all.
+
+    Args:
+        figure: drawn within `styled`.
+        path: .png, .pdf or .svg.
+        about: metadata of the file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=160, format=path.suffix[1:].lower(), metadata=about)
+    return writing.write(path, stream.getvalue(), "picture")
 
 
 def draw(
@@ -82,23 +113,15 @@ def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], 
     Raises:
         InputError: the file cannot be written.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     path = drawable(path)
     suffix = path.suffix.lower()
     about = {"Creator" if suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
     undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
-    with rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
             ax = plot(ax=figure.add_subplot(1, len(plots), place, projection=projection))
             lines = ax.get_title().splitlines()
             fill = partial(textwrap.fill, width=int(PER_INCH * size[0] / len(plots)), break_on_hyphens=False)
             ax.title.set_text("\n".join(map(fill, lines)))
-        try:
-            with replacing(path) as temporary:
-                figure.savefig(temporary, dpi=160, format=suffix[1:], metadata=about | undated)
-        except OSError as error:
-            raise InputError(f"picture {path}: cannot be written ({error.strerror or error})") from None
-    return path
+        return save(figure, path, about | undated)

@@ -13,15 +13,13 @@ from types import ModuleType
 import numpy as np
 import torch
 import xarray as xr
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import cocos
-from cocos import captions
-from cocos.drawing import STYLE
+from cocos import captions, writing
+from cocos.drawing import save, styled
 from cocos.errors import InputError, nearest
 from cocos.measures._weighing import Progress
-from cocos.writing import replacing
 
 __all__ = ["Drawn", "index", "names", "run"]
 
@@ -32,7 +30,7 @@ DRAWS = (  # not the data
 )
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
-PACKED = {"zlib": True, "complevel": 6, "shuffle": True}
+PACKED = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
 
 
 @dataclass(frozen=True)
@@ -158,11 +156,10 @@ def _kept(path: Path, key: str | None = None) -> dict[str, xr.Dataset] | None:
 def _save(parts: dict[str, xr.Dataset], key: str, path: Path) -> None:
     tree = xr.DataTree.from_dict({f"/{name}": part for name, part in parts.items()})
     tree.attrs = {"cocos": cocos.__version__, KEY: key}
-    with replacing(path) as temporary:
-        packed = {
-            f"/{name}": {each: PACKED for each in part.data_vars if part[each].ndim > 1} for name, part in parts.items()
-        }
-        tree.to_netcdf(temporary, engine="h5netcdf", encoding=packed)
+    packed = {
+        f"/{name}": {each: PACKED for each in part.data_vars if part[each].ndim > 1} for name, part in parts.items()
+    }
+    writing.write(path, tree.to_netcdf(engine="h5netcdf", encoding=packed), "data of a figure")
 
 
 def _said(parts: dict[str, xr.Dataset], name: str) -> str:
@@ -177,7 +174,7 @@ def _said(parts: dict[str, xr.Dataset], name: str) -> str:
 def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
     said, files = _said(parts, name), []
     alt = captions.write(module, parts).alt
-    with rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
         for suffix in SUFFIXES:
@@ -187,8 +184,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
                 "png": {"Title": alt, "Description": said, "Software": f"cocos {cocos.__version__}"},
             }[suffix]
             files.append(folder / f"{name}.{suffix}")
-            with replacing(files[-1]) as temporary:
-                figure.savefig(temporary, dpi=160, format=suffix, metadata=about)
+            save(figure, files[-1], about)
     return files
 
 
@@ -232,7 +228,8 @@ def run(
         progress: called with what is done; gives a function of (done, in all).
 
     Raises:
-        InputError: a script that is not there, a folder that is missing, or an input that a script needs.
+        InputError: a script that is not there, a folder that is missing or cannot be written, or an input that a
+            script needs.
     """
     there = names(analysis)
     for name in wanted:
@@ -240,12 +237,15 @@ def run(
             raise InputError(nearest("figure", name, there))
     if not folder.is_dir():
         raise InputError(f"figures: there is no folder {folder}")
+    writing.writable(folder, "figures")
     made, chosen = [], [name for name in there if name in wanted] if wanted else there
     report = progress("figures") if progress else None
     for done, name in enumerate(chosen):
         path = analysis / f"{name}.py"
         (module, imported), data = _loaded(path), folder / f"{name}.nc"
         key = _key(path, module, imported)
+        for each in (data, *(data.with_suffix(f".{suffix}") for suffix in SUFFIXES)):
+            writing.apart(each, path, *imported, *getattr(module, "INPUTS", ()))
         parts = None if fresh else _kept(data, key)
         computed = parts is None
         if computed:
@@ -255,6 +255,5 @@ def run(
         if report:
             report(done + 1, len(chosen))
     text = index(analysis, folder)
-    with replacing(folder / "README.md") as temporary:
-        temporary.write_text(text, "utf-8")
+    writing.write(folder / "README.md", text.encode(), "index of the figures")
     return made

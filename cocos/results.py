@@ -3,19 +3,18 @@
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from numbers import Integral, Real
 from pathlib import Path
 
+import h5py
 import numpy as np
 import torch
 import xarray as xr
 
 import cocos
-from cocos import losses
+from cocos import losses, writing
 from cocos.errors import InputError, unreachable
-from cocos.writing import replacing
 
 __all__ = [
     "BATCH",
@@ -141,6 +140,8 @@ WEIGHTS = {
     "autograd": "by autograd: no closed form",
     "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
 }
+# Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
+PACKED = {"zlib": True, "complevel": 4, "fletcher32": True}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
 
@@ -397,11 +398,8 @@ def writable(path: Path) -> Path:
         raise InputError(f"output {path} is a folder; name a file in it, like {path / 'count.nc'}")
     if not there:
         raise InputError(f"output {path}: there is no folder {path.parent}; create it first")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        raise InputError(f"output {path}: the folder {path.parent} cannot be written ({error.strerror})") from None
+    writing.writable(path.parent, f"output {path}")
+    return path
 
 
 def save(data: xr.Dataset, path: Path) -> Path:
@@ -411,19 +409,26 @@ def save(data: xr.Dataset, path: Path) -> Path:
         InputError: the file cannot be written.
     """
     path = writable(path)
-    encoding = {name: {"zlib": True, "complevel": 4} for name, v in data.data_vars.items() if v.ndim}
-    try:
-        with replacing(path) as temporary:
-            data.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-    except OSError as error:
-        raise InputError(f"output {path}: cannot be written ({error.strerror or error})") from None
-    return path
+    encoding = {name: PACKED for name, v in data.data_vars.items() if v.ndim}
+    return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
 
 
 def open_dataset(path: Path) -> xr.Dataset:
-    """Read a Dataset that `save` wrote, into memory."""
-    with xr.open_dataset(path, engine="h5netcdf") as data:
-        return data.load()
+    """Read a Dataset that `save` wrote, into memory.
+
+    Raises:
+        InputError: there is no such file, or it is damaged.
+    """
+    try:
+        with h5py.File(path):  # h5netcdf prints a traceback at the end of the run over a file that is none
+            pass
+        with xr.open_dataset(path, engine="h5netcdf") as data:
+            return data.load()
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, ValueError, KeyError, RuntimeError) as error:  # h5py has one for each kind of damage
+        reason = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from None
 
 
 def eps_curve(directions: list[str], eps, contributing, idle, attrs: dict) -> xr.Dataset:

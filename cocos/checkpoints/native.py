@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 from cocos import data as shelf
-from cocos import encoders, losses
+from cocos import encoders, losses, writing
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._content import File
 from cocos.errors import InputError
-from cocos.writing import replacing
 
 __all__ = ["read", "recognises", "write"]
 
@@ -98,6 +97,9 @@ def write(
         loss: name and parameters of the loss that it was trained with.
         data: name and arguments of its training data.
         training: epoch, seed and whatever else is worth keeping; plain data.
+
+    Raises:
+        InputError: the file cannot be written.
     """
     path = Path(path)
     record = {
@@ -110,6 +112,4 @@ def write(
     state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     stream = io.BytesIO()  # given a path, torch.save writes its name into the archive: equal weights, other bytes
     torch.save({"cocos": record, "state": state}, stream)
-    with replacing(path) as temporary:
-        temporary.write_bytes(stream.getvalue())
-    return path
+    return writing.write(path, stream.getvalue(), "checkpoint")
