@@ -6,16 +6,38 @@
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cocos import losses
 from cocos.checkpoints._content import File, describe
+from cocos.checkpoints._plain import plain
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 
 __all__ = ["Checkpoint", "names", "open"]
+
+
+@contextmanager
+def _one_sentence(path: Path, what: str) -> Generator[None]:
+    """A file can be wrong in more ways than anyone has thought of: all that reading it raises becomes a sentence on it.
+
+    Raises:
+        InputError: from what was raised.
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise InputError(f"{path} {what}: it takes more memory than there is") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); write or copy it again") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +79,10 @@ class Checkpoint:
         """
         if self.splits and split not in self.splits:
             raise InputError(nearest(f"split of {self.path}", split, self.splits))
-        return self.embedder(split, device, progress)
+        if self.format == "own":  # code of the user's
+            return self.embedder(split, device, progress)
+        with _one_sentence(self.path, "or its data cannot be encoded"):
+            return self.embedder(split, device, progress)
 
     def loss(self, name: str | None = None, parameters: dict | None = None):
         """A loss with the parameters that the checkpoint recorded for it, and a sentence on where they come from.
@@ -121,6 +146,14 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
     file = File(Path(path), placeholders=trust)
     if model is not None:
         return importlib.import_module(f"{__name__}._own").read(file, data, model)
+    with _one_sentence(file.path, "is a damaged file"):
+        found = _read(file, data)
+        found = replace(found, contents=plain(found.contents))
+        file.refuse_change()
+        return found
+
+
+def _read(file: File, data) -> Checkpoint:
     for name in names():
         form = importlib.import_module(f"{__name__}.{name}")
         if form.recognises(file):

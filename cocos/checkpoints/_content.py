@@ -2,14 +2,17 @@
 
 import argparse
 import hashlib
+import io
+import json
 import pathlib
 import pickle
 import re
 import types
 import warnings
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO
@@ -19,17 +22,29 @@ import safetensors.torch
 import torch
 
 from cocos.checkpoints._imports import RUNS_CODE, UNREADABLE, VALUES, names
-from cocos.checkpoints._values import NUMPY, Array
+from cocos.checkpoints._opcodes import TooMuch, budget
+from cocos.checkpoints._plain import bare
+from cocos.checkpoints._rehearsal import RATIO, SPARE, Protocol, rehearse
+from cocos.checkpoints._stream import Directory, Stream, state, written
+from cocos.checkpoints._values import NUMPY
 from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["File", "Placeholder", "describe"]
 
+HEADER = 2**24  # bytes of the header of a safetensors file
+PICKLE = 2**26  # bytes of a pickle within a file, apart from the numbers of its tensors
+HELD = 2**26  # bytes of a file that is read once and kept: what is hashed is what is read
 LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle of torch files before 1.6
 SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=..., query_group=..., candidate_group=...), then `cocos count FILE`"
 )
+
+
+def _inert(name: str) -> bool:
+    """Whether a name is of a class that cocos stands in for, or refuses, so that it is never given anything."""
+    return name in ALLOWED or name.startswith("torch.nn.modules.") or not VALUES.match(name)
 
 
 class Placeholder:
@@ -54,18 +69,19 @@ ALLOWED = {
 
 @dataclass(frozen=True)
 class File:
-    """A file on disk, by content.
+    """A file on disk, by content; a small one is read once, and a change of a large one is noticed.
 
     Args:
         path: of the file.
         placeholders: put inert placeholders where the file has objects of unknown classes.
 
     Raises:
-        InputError: there is no such file, or it cannot be read.
+        InputError: there is no such file, it cannot be read, or hardly any of it was ever written.
     """
 
     path: Path
     placeholders: bool = False
+    _state: tuple = field(default=(), init=False, repr=False)
 
     def __post_init__(self):
         try:
@@ -80,29 +96,92 @@ class File:
             raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")
         try:
             with open(self.path, "rb") as stream:
+                object.__setattr__(self, "_state", state(stream))
                 stream.read(1)
+                there = written(stream, SPARE)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
+        if self.size > max(SPARE, RATIO * there):
+            raise InputError(
+                f"{self.path} is {self.size} bytes long, of which {there} were ever written (an unfinished "
+                "download?); copy it again"
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._state[2]
+
+    @cached_property
+    def held(self) -> bytes | None:
+        """The bytes of a small file, None of a large one.
+
+        Raises:
+            InputError: it changes.
+        """
+        if self.size > HELD:
+            return None
+        with open(self.path, "rb") as stream:
+            found = stream.read(self.size + 1)
+        if len(found) != self.size:
+            raise InputError(self._changed())
+        return found
+
+    def _changed(self) -> str:
+        return f"{self.path} changed while it was read; wait until it is written, and try again"
+
+    def stream(self) -> IO[bytes]:
+        """The bytes, from the beginning.
+
+        Raises:
+            InputError: the file is no longer the one that was opened.
+        """
+        if self.held is not None:
+            return io.BytesIO(self.held)
+        stream = Stream(io.FileIO(self.path))
+        if state(stream.raw) != self._state:
+            stream.close()
+            raise InputError(self._changed())
+        return stream
+
+    def refuse_change(self) -> None:
+        """Refuse a large file that is no longer the one that was opened.
+
+        Raises:
+            InputError: it was written to, or replaced.
+        """
+        self.stream().close()
 
     @cached_property
     def sha256(self) -> str:
         """Of the file's bytes, in hexadecimal."""
-        with open(self.path, "rb") as stream:
+        with self.stream() as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
+    @contextmanager
+    def archive(self) -> Generator[zipfile.ZipFile]:
+        """The file as a zip archive.
+
+        Raises:
+            BadZipFile: it is none, or its directory is too large.
+        """
+        with closing(Directory(self.stream())) as stream, zipfile.ZipFile(stream) as archive:
+            stream.most = 0
+            yield archive
+
     @cached_property
-    def members(self) -> list[str] | None:
-        """Names in a zip archive; None for anything else, or a damaged one."""
+    def members(self) -> dict[str, zipfile.ZipInfo] | None:
+        """Members of a zip archive, by name; None for anything else, or a damaged one."""
         try:
-            with zipfile.ZipFile(self.path) as archive:
-                return archive.namelist()
+            with self.archive() as archive:
+                return {info.filename: info for info in archive.infolist()}
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
             return None
 
     @cached_property
     def kind(self) -> str:
         """One word for what the file is."""
-        with open(self.path, "rb") as stream:
+        with self.stream() as stream:
             head = stream.read(512)
         inner = {name.split("/", 1)[-1] for name in self.members or ()}
         header = int.from_bytes(head[:8], "little")
@@ -141,33 +220,90 @@ class File:
         if head[:1] not in {b"c", b"(", b"]", b"}"}:
             return False
         try:
-            with open(self.path, "rb") as stream:
+            with self.stream() as stream:
                 return any(True for _ in names(stream))
-        except Exception:
+        except ValueError:
             return False
 
     def _pickles(self) -> Iterator[IO[bytes]]:
         """Streams that each stand at the start of a pickle."""
         if self.kind in {"torch legacy", "pickle"}:
-            with open(self.path, "rb") as stream:
+            with self.stream() as stream:
                 for _ in range(5 if self.kind == "torch legacy" else 1):  # magic, version, machine, object, keys
                     yield stream
         elif self.members:
             endings = (".pkl", ".pt", ".pth") if self.kind == "pt2" else (".pkl",)
-            with zipfile.ZipFile(self.path) as archive:
-                for name in self.members:
-                    if name.endswith(endings):
-                        with archive.open(name) as stream:
-                            yield stream
+            yield from (self._pickle(name) for name in self.members if name.endswith(endings))
+
+    def _pickle(self, name: str) -> IO[bytes]:
+        """A pickle in an archive.
+
+        Raises:
+            TooMuch: it is too large.
+        """
+        about = self.members[name]
+        if about.file_size > min(PICKLE, max(SPARE, RATIO * self.size)):
+            raise TooMuch(f"a pickle of {about.file_size} bytes")
+        with self.archive() as archive:
+            return io.BytesIO(archive.read(name))
+
+    @cached_property
+    def _rehearsed(self) -> tuple[set[str], Exception | None]:
+        """Names that a file of torch imports, and what speaks against loading it."""
+        found = set()
+        try:
+            self._rehearse(found)
+        except Exception as error:  # a damaged or hostile file may fail anywhere
+            return found, error
+        return found, None
+
+    def _rehearse(self, found: set[str]) -> None:
+        legacy, asked, left = self.kind == "torch legacy", {}, budget()
+        top = None if legacy else self._top()
+
+        def fits(key: str, number: int) -> None:
+            if legacy:
+                room = self.size - sum(asked.values())
+            else:
+                about = self.members.get(f"{top}/data/{key}")
+                room = about.file_size if about else 0
+            if number > room:
+                raise ValueError(f"storage {key[:40]} of {number} bytes, of which the file has {room}")
+            asked[key] = number
+
+        for stream in self._pickles() if legacy else [self._pickle(f"{top}/data.pkl")]:
+            rehearse(stream, fits, _inert, found, left)
+
+    def _top(self) -> str:
+        """Folder in the archive that torch reads: the one of the first member.
+
+        Raises:
+            TooMuch: its members have more bytes than a file of this size explains.
+            ValueError: torch might read another pickle than cocos.
+        """
+        with self.archive() as archive:
+            every = archive.infolist()
+        if len({info.filename.casefold() for info in every}) < len(every):
+            raise ValueError("two members of its archive have one name")
+        if (total := sum(info.file_size for info in every)) > max(SPARE, RATIO * self.size):
+            raise TooMuch(f"{total} bytes are packed into {self.size}")
+        with self.stream() as stream:
+            stream.seek(-22, io.SEEK_END)
+            if not re.fullmatch(rb"PK\x05\x06.{16}\0\0", stream.read(22), re.DOTALL):
+                raise ValueError("something follows its directory")
+        return every[0].filename.partition("/")[0]
 
     @cached_property
     def imports(self) -> set[str]:
         """Names that the pickles in the file would import if they were loaded the unsafe way."""
-        found = set()
+        if self.kind in {"torch", "torch legacy"}:
+            found, problem = self._rehearsed
+            if problem is None:
+                return found
+        found, left = set(), budget()
         try:
             for stream in self._pickles():
-                for name in names(stream):
-                    found.add(name)
+                found.update(names(stream, left))
         except Exception:
             # a damaged or hostile pickle may fail anywhere; what was read so far counts
             found.add(UNREADABLE)
@@ -195,44 +331,66 @@ class File:
             UnsafeFile: it asks for code to be run.
         """
         if self.kind == "safetensors":
-            try:
-                return safetensors.torch.load_file(self.path)
-            except (safetensors.SafetensorError, ValueError, KeyError) as error:
-                raise InputError(f"{self.path} is a damaged safetensors file: {error}") from None
+            return self._safetensors()
         if self.kind not in {"torch", "torch legacy"}:
             return None
         self.refuse_code()
+        problem = self._rehearsed[1]
+        if problem is not None or self.strange and not self.placeholders:
+            raise InputError(self._why(problem)) from problem
         allowed = dict(ALLOWED)
         if self.placeholders:
             allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
         try:
             with (
+                self.stream() as stream,
                 warnings.catch_warnings(action="ignore"),
                 torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]),
             ):
-                content = torch.load(self.path, map_location="cpu", weights_only=True)
+                content = torch.load(stream, map_location="cpu", weights_only=True)
+            return bare(content, placeholders=self.placeholders)
         except Exception as error:  # torch raises almost anything for a damaged file
-            raise InputError(self._why(str(error))) from None
-        if isinstance(content, dict):
-            content = {name: item.value if isinstance(item, Array) else item for name, item in content.items()}
-        return content
+            raise InputError(self._why(error)) from error
+
+    def _safetensors(self) -> dict[str, torch.Tensor]:
+        """Tensors of a safetensors file, copied: a mapped file that shrinks ends the process.
+
+        Raises:
+            InputError: it is damaged, or changes.
+        """
+        if (header := self._header()) > HEADER:
+            raise InputError(f"{self.path} is a damaged safetensors file: a header of {header} bytes")
+        try:
+            if self.held is not None:
+                return safetensors.torch.load(self.held)
+            found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(self.path).items()}
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise InputError(f"{self.path} is a damaged safetensors file: {error}") from error
+        self.refuse_change()
+        return found
+
+    def _header(self) -> int:
+        """Bytes of the header of a safetensors file."""
+        with self.stream() as stream:
+            return int.from_bytes(stream.read(8), "little")
 
     @property
     def strange(self) -> list[str]:
         """Names that the file would import and that neither cocos nor torch knows as plain values."""
-        unknown = sorted(self.imports - ALLOWED.keys() - {UNREADABLE})
-        return [name for name in unknown if name.startswith("torch.nn.modules.") or not VALUES.match(name)]
+        return [name for name in sorted(self.imports - ALLOWED.keys() - {UNREADABLE}) if _inert(name)]
 
-    def _why(self, text: str) -> str:
-        """Torch's complaint as one sentence that says what to do."""
+    def _why(self, problem: Exception | None) -> str:
+        """Torch's complaint, or that of the rehearsal, as one sentence that says what to do."""
         modules = [name for name in self.strange if name.startswith("torch.nn.modules.")]
-        reason = re.sub(r"\x1b\[[0-9;]*m", "", text).strip().rpartition("WeightsUnpickler error:")[2].strip()
+        reason = (
+            re.sub(r"\x1b\[[0-9;]*m", "", str(problem or "")).strip().rpartition("WeightsUnpickler error:")[2].strip()
+        )
         reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
         if modules:
             return (
                 f"{self.path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
             )
-        if "Unsupported operand" in reason or "pickle protocol" in reason:
+        if isinstance(problem, Protocol) or "Unsupported operand" in reason or "pickle protocol" in reason:
             return (
                 f"{self.path} has a pickle protocol that torch cannot read safely; save it again with torch.save(...)"
             )
@@ -242,6 +400,10 @@ class File:
             return (
                 f"{self.path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
                 f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
+            )
+        if isinstance(problem, TooMuch):
+            return (
+                f"{self.path} asks for more than a file of {self.size} bytes holds ({reason}); cocos does not load it"
             )
         return f"{self.path} is a damaged torch file ({reason}); copy it again"
 
@@ -254,11 +416,10 @@ class File:
         """
         if self.kind != "safetensors":
             return {}
-        try:
-            with safetensors.safe_open(self.path, framework="pt") as stream:
-                return dict(stream.metadata() or {})
-        except (safetensors.SafetensorError, ValueError) as error:
-            raise InputError(f"{self.path} is a damaged safetensors file: {error}") from None
+        _ = self.content  # it checks the header
+        with self.stream() as stream:
+            stream.seek(8)
+            return json.loads(stream.read(self._header())).get("__metadata__") or {}
 
 
 WHAT = {
@@ -291,12 +452,12 @@ def describe(file: File) -> str:
         return f"{file.path} holds a {type(content).__name__}, not named tensors; {EMBED_INSTEAD}"
     tensors = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
     if tensors and len(tensors) == len(content):
-        heads = list(dict.fromkeys(str(k).split(".")[0] for k in tensors))
+        heads = list(dict.fromkeys(str(k)[:40].split(".")[0] for k in tensors))
         return (
             f"{file.path} is a bare state dict of {len(tensors)} tensors ({', '.join(heads[:6])}), which does not say "
             f"which model or data it belongs to; {EMBED_INSTEAD}, or name your own --model function"
         )
-    keys = ", ".join(str(k) for k in list(content)[:8])
+    keys = ", ".join(str(k)[:40] for k in list(content)[:8])
     return (
         f"{file.path} is a training checkpoint of an architecture that cocos does not know (keys {keys}); "
         f"{EMBED_INSTEAD}, or name your own --model function"

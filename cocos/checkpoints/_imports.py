@@ -3,13 +3,16 @@
 The guard is `torch.load(weights_only=True)`, which refuses all that is not allowed; this only names it beforehand.
 """
 
-import pickletools
+import codecs
 import re
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-__all__ = ["RUNS_CODE", "UNREADABLE", "VALUES", "names"]
+from cocos.checkpoints._opcodes import budget, operations
+
+__all__ = ["RUNS_CODE", "UNREADABLE", "VALUES", "lines", "names", "of_today", "place"]
 
 UNREADABLE = "an unreadable name"
 
@@ -27,26 +30,58 @@ RUNS_CODE = re.compile(
 VALUES = re.compile(r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$")
 
 
-def _of_today(module: str, name: str) -> str:
+# Operations that push text, by how it is written; that keep the top of the stack in the memo; and that push it again.
+PLAIN, QUOTED, ESCAPED = {b"U", b"T", b"C", b"B", b"\x8e", b"X", b"\x8c", b"\x8d"}, b"S", b"V"
+PUT, MEMOIZE, GET = {b"p", b"q", b"r"}, b"\x94", {b"g", b"h", b"j"}
+NOTED = {b"c", b"i", b"\x93", QUOTED, ESCAPED, MEMOIZE} | PLAIN | PUT | GET
+
+
+def of_today(module: str, name: str) -> str:
     """Protocols up to 2 give the names of Python 2: `commands.Popen`, `__builtin__.eval`."""
     module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     return f"{module}.{name}"
 
 
-def names(stream: IO[bytes]) -> Iterator[str]:
-    """Names that the pickle at the start of a stream would import, as far as it can be read."""
-    strings, memo, last = [], {}, None
-    for operation, argument, _ in pickletools.genops(stream):
-        name = operation.name
-        if name in {"GLOBAL", "INST"}:
-            yield _of_today(*argument.split(" ", 1))
-        elif name == "STACK_GLOBAL":
-            yield _of_today(*strings[-2:]) if len(strings) > 1 else UNREADABLE
-        if name in {"PUT", "BINPUT", "LONG_BINPUT"}:
-            memo[argument] = last
-        elif name == "MEMOIZE":
+def lines(argument: bytes) -> tuple[str, str]:
+    """Module and name that an operation gives as two lines."""
+    module, name = argument.decode("utf-8", "replace").split("\n")[:2]
+    return module, name
+
+
+def place(code: bytes, argument: bytes) -> int:
+    """Number of a place in the memo, written as a line (protocol 0) or in bytes."""
+    return int(argument) if code in {b"p", b"g"} else int.from_bytes(argument, "little")
+
+
+def _text(code: bytes, argument: bytes) -> str:
+    """Text that an operation pushes."""
+    if code == QUOTED:
+        argument = codecs.escape_decode(argument.strip()[1:-1])[0]
+    return argument[:-1].decode("raw-unicode-escape") if code == ESCAPED else argument.decode("utf-8", "replace")
+
+
+def names(stream: IO[bytes], left: Iterator[int] | None = None) -> Iterator[str]:
+    """Names that the pickle at the start of a stream would import, as far as it can be read.
+
+    Args:
+        stream: that can seek.
+        left: what is left of the operations of its file.
+    """
+    strings, memo, last = deque(maxlen=2), {}, None
+    for code, argument in operations(stream, left or budget()):
+        if code not in NOTED:
+            last = None
+        elif code in {b"c", b"i"}:
+            last = None
+            yield of_today(*lines(argument))
+        elif code == b"\x93":
+            last = None
+            yield of_today(*(_text(*each) for each in strings)) if len(strings) > 1 else UNREADABLE
+        elif code in PUT:
+            memo[place(code, argument)] = last
+        elif code == MEMOIZE:
             memo[len(memo)] = last
         else:
-            last = memo.get(argument) if name in {"GET", "BINGET", "LONG_BINGET"} else argument
-            if isinstance(last, str):
+            last = memo.get(place(code, argument)) if code in GET else (code, argument)
+            if last is not None:
                 strings.append(last)

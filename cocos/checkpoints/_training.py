@@ -1,13 +1,12 @@
 """What a checkpoint of VSE++ or VSRN says of its training, as plain data."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-from torch import Tensor
-
 from cocos.checkpoints._content import EMBED_INSTEAD
+from cocos.checkpoints._plain import plain
 
 __all__ = ["Training", "read"]
 
@@ -16,10 +15,9 @@ TRIPLETS = ("triplet", "triplet_sh")
 
 
 def _plain(value):
-    """Numpy scalars and tensors of one element as Python numbers; what else is no plain value as text."""
-    if isinstance(value, np.generic) or isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    """Numbers, text, booleans and None as they are, a tensor of one element as its number; all else as text."""
+    value = plain(value)
+    return str(value) if isinstance(value, dict | list) else value
 
 
 def _switch(value) -> bool | None:
@@ -29,9 +27,10 @@ def _switch(value) -> bool | None:
 
 def _number(value) -> float | None:
     try:
-        return None if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,5 @@
 """What the checkpoints of VSE++ and VSRN share: two state dicts, and the data and vocabulary beside them."""
 
-import argparse
-import types
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -12,6 +10,7 @@ from torch import Tensor
 from cocos import encoders
 from cocos.checkpoints import Checkpoint, _training
 from cocos.checkpoints._content import File
+from cocos.checkpoints._plain import NAMESPACES
 from cocos.checkpoints._training import Training
 from cocos.data import precomp
 from cocos.encoders import _gru_text, _vocabulary
@@ -19,7 +18,6 @@ from cocos.errors import InputError
 
 __all__ = ["arguments", "checkpoint", "towers"]
 
-NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 LOOKED_AT = 1000  # captions whose unknown words are counted when a checkpoint is opened
 
 

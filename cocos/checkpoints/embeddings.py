@@ -2,18 +2,22 @@
 
 import difflib
 import json
+import math
+import zipfile
 
 import numpy as np
 import torch
 
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._content import File
+from cocos.checkpoints._rehearsal import RATIO, SPARE
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
+PIECE = 2**20  # bytes that are unpacked at once
 TWO_SIDED = ("query", "candidate")
 SIDES = (*TWO_SIDED, "query_group", "candidate_group", "directions")
 LABELLED = ("embeddings", "labels", "proxies", "proxy_labels", "proxy_variance")
@@ -29,27 +33,72 @@ def recognises(file: File) -> bool:
     return isinstance(content, dict) and bool({"query", "candidate", "embeddings"} & content.keys())
 
 
-def _npz(file: File) -> dict:
+def _names_in(file: File) -> list[str]:
+    """Names of the arrays of a file."""
+    if file.kind == "npz":
+        return [name.removesuffix(".npy") for name in file.members]
+    return list(file.content)
+
+
+def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
+    """Arrays of an npz file, of which the others are not read.
+
+    Raises:
+        InputError: they are damaged, or larger than a file of this size explains.
+    """
+    inside = {name: file.members.get(f"{name}.npy") or file.members[name] for name in wanted}
+    total = sum(info.file_size for info in inside.values())
+    if total > max(SPARE, RATIO * file.size):
+        raise InputError(
+            f"{file.path} asks for more than a file of {file.size} bytes holds (arrays of {total} bytes); cocos does "
+            "not unpack it: save it with numpy.savez, which does not compress"
+        )
     try:
-        with np.load(file.path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        with file.archive() as archive:
+            return {name: _array(archive, info) for name, info in inside.items()}
+    except InputError as error:
+        raise InputError(f"{file.path} {error}") from None
     except Exception as error:  # numpy, zipfile and zlib each have their own for a damaged or hostile archive
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
-            raise InputError(
-                f"{file.path} holds an array of Python objects, which only a pickle can load; save numbers: "
-                "numpy.savez(FILE, query=numpy.asarray(..., dtype='float32'), ...)"
-            ) from None
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{file.path} is a damaged npz file ({reason}); write it again") from None
+        raise InputError(f"{file.path} is a damaged npz file ({reason}); write it again") from error
 
 
-def _sort_out(file: File, arrays: dict) -> list[str]:
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """One array; nothing is made before its header agrees with the bytes that there are.
+
+    Raises:
+        InputError: it holds Python objects.
+        ValueError: it is damaged.
+    """
+    if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError(f"compression {info.compress_type}, expected none or deflate")
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+        if dtype.hasobject:
+            raise InputError(
+                "holds an array of Python objects, which only a pickle can load; save numbers: "
+                "numpy.savez(FILE, query=numpy.asarray(..., dtype='float32'), ...)"
+            )
+        if (size := math.prod(shape) * dtype.itemsize) > info.file_size:
+            raise ValueError(f"an array of shape {shape} in {info.file_size} bytes")
+        raw, at = bytearray(size), 0
+        while part := stream.read(PIECE):
+            raw[at : at + len(part)] = part
+            at += len(part)
+        if at != size:
+            raise ValueError(f"an array of shape {shape} and {at} bytes")
+    return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _sort_out(file: File, arrays: list[str]) -> list[str]:
     """Refuse arrays that are missing or misspelt, and those of two kinds of file at once; name those not used.
 
     Raises:
         InputError: naming the array.
     """
-    held = ", ".join(map(str, list(arrays)[:8])) or "nothing"
+    held = ", ".join(str(name)[:40] for name in arrays[:8]) or "nothing"
     if "embeddings" in arrays and any(name in arrays for name in TWO_SIDED):
         raise InputError(f"{file.path} holds both a labelled set and two sides ({held}); save each in its own file")
     labelled = "embeddings" in arrays
@@ -61,8 +110,8 @@ def _sort_out(file: File, arrays: dict) -> list[str]:
         )
     known = LABELLED if labelled else SIDES
     unused = [str(name) for name in arrays if name not in known]
-    for name in unused:
-        close = difflib.get_close_matches(name, set(known) - arrays.keys(), n=1, cutoff=0.8)
+    for name in unused[:100]:
+        close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
         if close:
             raise InputError(f"{file.path}: unknown array {name!r}: did you mean {close[0]!r}?")
     return unused
@@ -125,11 +174,12 @@ def read(file: File, data=None) -> Checkpoint:
     """
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
-    arrays = _npz(file) if file.kind == "npz" else dict(file.content)
+    names = _names_in(file)
+    unused, labelled = _sort_out(file, names), "embeddings" in names
+    wanted = [name for name in (LABELLED if labelled else SIDES) if name in names]
+    arrays = _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
     if "directions" in file.metadata and "directions" not in arrays:
         arrays["directions"] = file.metadata["directions"]
-    unused = _sort_out(file, arrays)
-    labelled = "embeddings" in arrays
     _ids(file, arrays, ("labels", "proxy_labels") if labelled else ("query_group", "candidate_group"))
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {

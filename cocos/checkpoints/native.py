@@ -8,12 +8,13 @@ import io
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cocos import data as shelf
 from cocos import encoders, losses, writing
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._content import File
+from cocos.checkpoints._plain import plain
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises", "write"]
@@ -27,7 +28,7 @@ def recognises(file: File) -> bool:
 
 
 def _record(file: File) -> dict:
-    record = file.content["cocos"]
+    record = plain(file.content["cocos"])
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         found = record.get("schema") if isinstance(record, dict) else type(record).__name__
         raise InputError(f"{file.path}: cocos record of schema {found!r}, this version reads schema {SCHEMA}")
@@ -36,8 +37,10 @@ def _record(file: File) -> dict:
         part = record.get(name)
         if not isinstance(part, dict) or not isinstance(part.get("name"), str) or not isinstance(part.get(inner), dict):
             raise InputError(f"{file.path}: the cocos record has no {name} with a name and {inner}")
-    if not isinstance(file.content.get("state"), dict):
-        raise InputError(f"{file.path}: no state dict under 'state'")
+    state = file.content.get("state")
+    named = isinstance(state, dict) and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items())
+    if not named:
+        raise InputError(f"{file.path}: no state dict under 'state', which names tensors")
     return record
 
 
@@ -51,11 +54,11 @@ def read(file: File, data=None) -> Checkpoint:
     Raises:
         InputError: a record that is incomplete, or names an encoder, a loss or data that is not on the shelves.
     """
-    record = _record(file)
+    record, state, path = _record(file), file.content["state"], file.path
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
     with torch.device("meta"):  # sizes are the file's word: nothing is allocated before they fit its weights
-        model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"])
-    model = encoders.freeze(model, file.content["state"])
+        model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"], state)
+    model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
 
@@ -63,7 +66,7 @@ def read(file: File, data=None) -> Checkpoint:
         try:
             items = shelf.load(record["data"]["name"], split, **recipe)
         except TypeError as error:
-            raise InputError(f"{file.path}: data {record['data']['name']}: {error}") from None
+            raise InputError(f"{path}: data {record['data']['name']}: {error}") from None
         return encoders.embed(model, items, device=device, progress=progress)
 
     return Checkpoint(

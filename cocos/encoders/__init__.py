@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cocos.data import ImageCaptions
 from cocos.embeddings import Embeddings
@@ -25,20 +25,42 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def build(name: str, arguments: dict) -> nn.Module:
+def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) -> nn.Module:
     """Build an architecture from the arguments that a checkpoint recorded.
+
+    Args:
+        name: of the architecture.
+        arguments: of its `build`.
+        state: weights that it is built for: there are no more layers (`num_...`) than tensors, and no size is larger
+            than all numbers together.
 
     Raises:
         InputError: no such architecture, or arguments that it does not have.
     """
     if name not in names():
         raise InputError(nearest("encoder", name, names()))
+    if state is not None:
+        _bound(name, arguments, len(state), sum(map(torch.numel, state.values())))
     try:
         return importlib.import_module(f"{__name__}.{name}").build(**arguments)
     except InputError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"encoder {name} cannot be built from {arguments}: {error}") from None
+        reason = str(error).partition("\n")[0][:200]
+        raise InputError(f"encoder {name} cannot be built from {str(arguments)[:200]}: {reason}") from None
+
+
+def _bound(name: str, arguments: dict, tensors: int, numbers: int) -> None:
+    """Refuse sizes that the weights of a file do not explain, before anything is built from them.
+
+    Raises:
+        InputError: naming the argument.
+    """
+    for key, value in arguments.items():
+        most, of = (tensors, "tensors") if key.startswith("num_") else (numbers, "numbers")
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(item, int) and not isinstance(item, bool) and not 0 < item <= most:
+                raise InputError(f"encoder {name}: {key} {item}, expected 1 to {most}: the weights have {most} {of}")
 
 
 def freeze(model: nn.Module, state: dict) -> nn.Module:
@@ -48,7 +70,7 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
         InputError: keys or shapes that do not fit (the first few are named).
     """
     own = model.state_dict()
-    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    missing, unexpected = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys(), key=str)
     reshaped = [k for k in own.keys() & state.keys() if own[k].shape != state[k].shape]
     for what, keys in (
         ("missing", missing),

@@ -1,0 +1,146 @@
+"""Content of a file as values of known types, so that nothing that a file put somewhere is ever called."""
+
+import argparse
+import math
+import pathlib
+import types
+from collections import Counter, OrderedDict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.checkpoints._values import Array, Dtype
+
+__all__ = ["NAMESPACES", "bare", "plain"]
+
+NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
+DEEPEST = 60  # containers within containers
+MOST = 200_000  # plain values that a record may hold
+LONGEST = 10_000  # characters of a text
+ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.device, torch.layout)
+
+
+def _bare_tensor(value: Tensor) -> Tensor:
+    """The same numbers without attributes: a file can give a parameter an `item` or `numel` of its own.
+
+    Raises:
+        ValueError: a tensor of a class of its own.
+    """
+    found = torch.Tensor.detach(value)
+    if type(found) is not Tensor:
+        raise ValueError(f"a tensor of class {type(found).__name__}")
+    return found
+
+
+def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None = None):
+    """Rebuild what was loaded from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
+
+    Args:
+        value: as torch loaded it.
+        placeholders: leave objects of other classes as they are, for a function of the user's.
+        deep: containers that it is in.
+        memo: what was rebuilt, by the id of the original: what was shared stays shared.
+
+    Raises:
+        ValueError: containers nested too deep, or an object of another class.
+    """
+    memo = {} if memo is None else memo
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if id(value) in memo:
+        return memo[id(value)][1]
+    if deep > DEEPEST:
+        raise ValueError(f"containers nested more than {DEEPEST} deep")
+
+    def inner(item):
+        return bare(item, placeholders=placeholders, deep=deep + 1, memo=memo)
+
+    if isinstance(value, Tensor):
+        made = _bare_tensor(value)
+    elif kind in {dict, OrderedDict, Counter}:
+        made = {} if kind is dict else OrderedDict()
+        memo[id(value)] = value, made  # it may hold itself
+        for key, item in dict.items(value):
+            made[inner(key)] = inner(item)
+        if type(versions := vars(value).get("_metadata") if kind is OrderedDict else None) in {dict, OrderedDict}:
+            made._metadata = inner(versions)  # versions of the modules in a state dict
+    elif kind is list:
+        made = []
+        memo[id(value)] = value, made
+        made += map(inner, value)
+    elif kind is set:
+        made = set(map(inner, value))
+    elif kind in {tuple, torch.Size}:
+        made = tuple(map(inner, value)) if kind is tuple else value
+    elif kind in NAMESPACES:
+        made = kind()
+        memo[id(value)] = value, made
+        vars(made).update((str(key), inner(item)) for key, item in vars(value).items())
+    elif kind in {pathlib.PurePosixPath, pathlib.PureWindowsPath}:
+        made = kind(str(value))
+    elif kind is Array:
+        made = value.value
+    elif kind is Dtype:
+        made = value.dtype
+    elif placeholders:
+        made = value
+    else:
+        raise ValueError(f"an object of class {kind.__name__}")
+    memo[id(value)] = value, made
+    return made
+
+
+def _number(value: float):
+    return value if math.isfinite(value) else str(value)
+
+
+def plain(value, *, budget: list[int] | None = None, deep: int = 0):
+    """Data that JSON can hold: dicts with keys of text, lists, text, numbers, booleans and None.
+
+    Args:
+        value: as `bare` made it. A tensor or array of one number is that number, of several their shape; what is not
+            finite or of another type is text.
+        budget: one number, the values that may still come.
+        deep: containers that it is in.
+
+    Raises:
+        ValueError: more values than a record has, or nested too deep (as one that holds itself is).
+    """
+    budget = [MOST] if budget is None else budget
+    budget[0] -= 1
+    if budget[0] < 0 or deep > DEEPEST:
+        raise ValueError(f"a record of more than {MOST} values, or more than {DEEPEST} deep")
+    if isinstance(value, Tensor):
+        if torch.Tensor.numel(value) != 1 or value.layout != torch.strided or value.is_quantized or value.is_meta:
+            return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+        value = torch.Tensor.item(value)
+    elif isinstance(value, np.ndarray | np.generic):
+        if value.size != 1 or value.dtype.kind not in "biufU":
+            return f"{value.shape} {value.dtype}"
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else f"{value:.3e}" if abs(value) < 10**300 else "a huge number"
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+    if isinstance(value, NAMESPACES):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {
+            str(plain(key, budget=budget, deep=deep + 1)): plain(item, budget=budget, deep=deep + 1)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item, budget=budget, deep=deep + 1) for item in value]
+    if isinstance(value, bytes | bytearray):
+        return f"{len(value)} bytes" if len(value) > 100 else repr(bytes(value))
+    return (
+        str(value)[:LONGEST]
+        if isinstance(value, pathlib.PurePath | complex | torch.dtype | torch.device)
+        else type(value).__name__
+    )

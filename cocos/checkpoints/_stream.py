@@ -1,0 +1,68 @@
+"""Bytes of a file: read in pieces, never mapped, and which state of the file they are of."""
+
+import errno
+import io
+import os
+import zipfile
+from typing import IO
+
+__all__ = ["Directory", "Stream", "state", "written"]
+
+DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
+
+
+def state(stream: IO[bytes]) -> tuple:
+    """Which file it is, its bytes, and when it was changed."""
+    about = os.fstat(stream.fileno())
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def written(stream: IO[bytes], enough: int) -> int:
+    """Bytes of a file that are on disk; the rest are holes that were never written, and read as zeros.
+
+    Args:
+        stream: of the file.
+        enough: bytes; where there are more, the whole file counts.
+    """
+    size = os.fstat(stream.fileno()).st_size
+    if size <= enough or not hasattr(os, "SEEK_DATA"):
+        return size
+    found = end = 0
+    try:
+        while found <= enough:
+            start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
+            found += end - start
+    except OSError as error:
+        return found if error.errno == errno.ENXIO else size  # no more data; or a file system that does not say
+    return size
+
+
+class Stream(io.BufferedReader):
+    """A file without a number: torch then neither maps it nor takes it for a tar archive."""
+
+    def fileno(self) -> int:
+        """Refuse.
+
+        Raises:
+            UnsupportedOperation: always.
+        """
+        raise io.UnsupportedOperation("fileno")
+
+
+class Directory:
+    """A stream for zipfile, which reads a whole directory at once: refused where that is too large."""
+
+    def __init__(self, stream: IO[bytes]):
+        self.stream, self.most = stream, DIRECTORY
+        self.seek, self.tell, self.seekable, self.close = stream.seek, stream.tell, stream.seekable, stream.close
+
+    def read(self, number: int = -1) -> bytes:
+        """Some bytes.
+
+        Raises:
+            BadZipFile: more than a directory has.
+        """
+        if self.most and number > self.most:
+            raise zipfile.BadZipFile(f"a directory of {number} bytes")
+        return self.stream.read(number)

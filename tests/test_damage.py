@@ -1,0 +1,373 @@
+"""Odd, damaged and greedy files: one sentence each, before anything is built, and nothing in them is called."""
+
+import argparse
+import io
+import json
+import pickle
+import struct
+import sys
+import warnings
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import InputError, checkpoints, cli
+from cocos.checkpoints import _plain, _rehearsal
+
+EXAMPLE = Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt"
+QUERY = torch.eye(4)
+NATIVE = {
+    "schema": 1,
+    "encoder": {"name": "vsepp", "arguments": {"vocabulary": {}, "img_dim": 3, "num_layers": 1}},
+    "loss": {"name": "ntxent", "parameters": {"temperature": 0.1}},
+    "data": {"name": "precomp", "arguments": {}},
+    "training": {},
+}
+MAGIC = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+
+
+def native(**parts):
+    """A native record with parts of its own."""
+    return {"cocos": NATIVE | parts.pop("cocos", {}), "state": {"w": torch.ones(2)}} | parts
+
+
+def holding(path, payload):
+    """A torch file whose pickle is any bytes, beside a storage 0 of 16 numbers."""
+    torch.save({"a": torch.ones(16)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, payload if name.endswith("data.pkl") else content)
+
+
+def legacy(path, payload):
+    path.write_bytes(
+        b"".join(pickle.dumps(part, protocol=2) for part in MAGIC) + payload + pickle.dumps([], protocol=2)
+    )
+
+
+def npz(path, compressed=False, **arrays):
+    stream = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(stream, **arrays)
+    path.write_bytes(stream.getvalue())
+
+
+def tensor(path, **more):
+    torch.save({"query": QUERY, "candidate": QUERY} | more, path)
+
+
+def two_towers(**options):
+    image = {"fc.weight": torch.ones(2, 3), "fc.bias": torch.ones(2)}
+    text = {"embed.weight": torch.ones(5, 2), "rnn.weight_ih_l0": torch.ones(6, 2)}
+    return {"opt": argparse.Namespace(**options), "model": [image, text]}
+
+
+def gadget():
+    """A parameter whose `item` and `numel` are what the file says."""
+    made = torch.nn.Parameter(torch.ones(1))
+    made.item = made.numel = torch.device
+    return made
+
+
+class WithItems:
+    """Is loaded as an OrderedDict whose `items` and `get` are what the file says."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def __reduce__(self):
+        return OrderedDict, (), {"items": 5, "get": 5}, None, iter(self.content.items())
+
+
+def quantised():
+    with warnings.catch_warnings(action="ignore"):
+        return torch.quantize_per_tensor(QUERY, 0.1, 0, torch.qint8)
+
+
+def itself():
+    made = {}
+    made["self"] = made
+    return made
+
+
+def nested(depth, kind=list):
+    made = kind()
+    for _ in range(depth):
+        made = [made] if kind is list else {"a": made}
+    return made
+
+
+ODD = {
+    "ragged labels": lambda p: torch.save({"embeddings": QUERY, "labels": [[1], [1, 2], 3, 4]}, p),
+    "deep labels": lambda p: torch.save({"embeddings": QUERY, "labels": nested(40)}, p),
+    "sparse labels": lambda p: torch.save({"embeddings": QUERY, "labels": [torch.ones(2).to_sparse()] * 4}, p),
+    "learned labels": lambda p: torch.save({"embeddings": QUERY, "labels": [torch.ones(1, requires_grad=True)] * 4}, p),
+    "bfloat16 labels": lambda p: torch.save({"embeddings": QUERY, "labels": [torch.ones(1).bfloat16()] * 4}, p),
+    "complex labels": lambda p: torch.save({"embeddings": QUERY, "labels": [1j] * 4}, p),
+    "quantised": lambda p: tensor(p, query=quantised()),
+    "meta": lambda p: torch.save({"embeddings": QUERY, "labels": torch.empty(4, device="meta", dtype=torch.int64)}, p),
+    "deep directions": lambda p: tensor(p, directions="[" * 3000),
+    "deep metadata": lambda p: safetensors.torch.save_file(
+        {"query": QUERY, "candidate": QUERY.clone()}, p, {"directions": "[" * 3000}
+    ),
+    "directions in latin-1": lambda p: npz(
+        p, query=np.eye(2), candidate=np.eye(2), directions=np.array([b"\xe9", b"a"])
+    ),
+    "groups in two codes": lambda p: npz(
+        p, query=np.eye(1), candidate=np.eye(1), query_group=np.array(["é"]), candidate_group=np.array([b"\xe9"])
+    ),
+    "a weight is a number": lambda p: torch.save(native(state={"w": 5}), p),
+    "a weight is text": lambda p: torch.save(native(state={"w": "x"}), p),
+    "keys are no text": lambda p: torch.save(native(state={5: torch.ones(1), (1,): torch.ones(1)}), p),
+    "schema is a tensor": lambda p: torch.save(native(cocos={"schema": torch.ones(2)}), p),
+    "record calls": lambda p: torch.save({"cocos": WithItems(NATIVE), "state": {}}, p),
+    "state calls": lambda p: torch.save(native(state=WithItems({"w": torch.ones(1)})), p),
+    "a loss parameter is 5": lambda p: torch.save(native(cocos={"loss": {"name": "ntxent", "parameters": {5: 1}}}), p),
+    "itself": lambda p: torch.save(native(cocos={"training": itself()}), p),
+    "deep": lambda p: torch.save(native(cocos={"training": nested(200, dict)}), p),
+    "keys of two kinds": lambda p: torch.save({(1, 2): torch.ones(1), "a": 1}, p),
+    "deep pickle": lambda p: holding(p, b"\x80\x02" + b"]" * 1500 + b"a" * 1499 + b"."),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_an_odd_file_of_any_kind_is_one_sentence(tmp_path, name, options):
+    path = tmp_path / "odd.pt"
+    ODD[name](path)
+    done = CliRunner().invoke(cli.app, ["inspect", str(path), *options])
+    assert done.exit_code == 2 and type(done.exception) is SystemExit
+    assert done.stdout == "" and done.stderr.count("\n") == 1 and str(path) in done.stderr
+
+
+def test_records_that_json_cannot_hold_are_plain_data(tmp_path):
+    example = torch.load(EXAMPLE, weights_only=True)
+    example["cocos"]["training"] |= {
+        "loss": float("nan"), b"key": b"bytes", (1, 2): torch.ones(3), "rate": torch.tensor(0.5), "big": 10**400,
+        "place": np.float64(3), "many": list(range(5)),
+    }  # fmt: skip
+    torch.save(example, tmp_path / "a.pt")
+    done = CliRunner().invoke(cli.app, ["inspect", str(tmp_path / "a.pt"), "--json"])
+    told = json.loads(done.stdout)["contents"]["training"]
+    assert told["loss"] == "nan" and told["b'key'"] == "b'bytes'" and told["rate"] == 0.5 and told["place"] == 3
+    assert told["[1, 2]"] == "(3,) float32" and told["big"] == "a huge number" and told["many"] == [0, 1, 2, 3, 4]
+
+
+def test_nothing_that_a_file_put_somewhere_is_called(tmp_path):
+    content = two_towers(learned=gadget(), rate=torch.nn.Parameter(torch.ones(1)))
+    torch.save(content | {"epoch": gadget()}, tmp_path / "a.pt")
+    found = checkpoints.open(tmp_path / "a.pt")
+    assert found.contents["opt"]["learned"] == found.contents["epoch"] == 1.0
+    loaded = checkpoints._content.File(tmp_path / "a.pt").content
+    assert type(loaded["epoch"]) is torch.Tensor and not vars(loaded["epoch"])
+
+
+def test_versions_and_shared_tensors_of_a_state_dict_are_kept():
+    state = torch.nn.BatchNorm1d(2).state_dict()
+    found = _plain.bare({"a": state, "b": state, "c": [state["weight"]]})
+    assert found["a"] is found["b"] and found["a"]._metadata[""] == {"version": 2}
+    assert found["c"][0].data_ptr() == state["weight"].data_ptr()
+    with pytest.raises(ValueError, match="an object of class Random"):
+        _plain.bare([__import__("random").Random()])
+
+
+SAVED = (
+    b"\x80\x02}X\x05\x00\x00\x00queryctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+    b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpu%stQK\x00%s\x89ccollections\nOrderedDict\n)RtRs."
+)
+NUMBER = b"J" + struct.pack("<i", 2**30)
+BOMBS = {
+    "bytearray": b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R.",
+    "bytearray made": b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85\x81.",
+    "bytearray within": b"ctorch._tensor\n_rebuild_from_type_v2\n(cbuiltins\nbytearray\nctorch\nTensor\n"
+    b"J\xff\xff\xff\x7f\x85}tR.",
+    "tensor": b"ctorch\nFloatTensor\nJ\xff\xff\xff\x7f\x85R.",
+    "storage": b"ctorch.storage\nUntypedStorage\nJ\xff\xff\xff\x7f\x85R.",
+    "nothings": b"](" + b"N" * 1_000_000 + b"e.",
+    "deep key": b"})" + b"\x85" * 1_000_000 + b"K\x01s.",
+    "doubled key": b"}K\x01" + b"q\x00h\x00\x86" * 60 + b"K\x01s.",
+    "colliding keys": b"}(" + b"".join(
+        b"(" + b"".join(b"J\xff\xff\xff\xff" if i >> k & 1 else b"J\xfe\xff\xff\xff" for k in range(14)) + b"tN"
+        for i in range(11_000)
+    ) + b"u.",
+    "code": b"c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00idna\x00\x86R.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("container", [holding, legacy])
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_pickle_that_asks_for_more_than_the_file_has_is_refused(tmp_path, name, container, monkeypatch):
+    monkeypatch.setattr("cocos.checkpoints._opcodes.MOST", 200_000)
+    path = tmp_path / "a.pt"
+    container(path, b"\x80\x02" + BOMBS[name])
+    with pytest.raises(InputError, match=r"asks for more than a file of \d+ bytes holds"):
+        checkpoints.open(path)
+
+
+@pytest.mark.parametrize(
+    ("numel", "view", "sentence"),
+    [
+        (NUMBER, b"K\x10\x85K\x01\x85", "storage 0 of 4294967296 bytes, of which the file has 64"),
+        (b"K\x10", NUMBER + b"\x85K\x01\x85", r"a tensor of shape \(1073741824,\) in a storage of 64 bytes"),
+        (b"K\x10", NUMBER + b"\x85K\x00\x85", "a tensor that repeats 64 bytes until they are 4294967296"),
+        (b"K\x10", b"K\x10\x85J\xff\xff\xff\xff\x85", r"a tensor of shape \(16,\) and stride \(-1,\)"),
+    ],
+)
+def test_the_sizes_of_a_tensor_are_those_of_its_file(tmp_path, numel, view, sentence):
+    holding(tmp_path / "a.pt", SAVED % (numel, view))
+    with pytest.raises(InputError, match=sentence):
+        checkpoints.open(tmp_path / "a.pt")
+
+
+def test_an_expanded_tensor_is_refused_and_a_small_one_is_read(tmp_path):
+    torch.save({"query": torch.ones(1).expand(40_000_000, 64), "candidate": QUERY}, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="a tensor that repeats 4 bytes until they are 10240000000"):
+        checkpoints.open(tmp_path / "a.pt")
+    torch.save({"query": torch.ones(1).expand(4, 4), "candidate": QUERY}, tmp_path / "b.pt")
+    assert checkpoints.open(tmp_path / "b.pt").embed(device="cpu").query.shape == (4, 4)
+
+
+def test_layers_and_sizes_are_bounded_by_the_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.nn, "GRU", lambda *sizes, **more: pytest.fail("it was built"))
+    for key, number in (("num_layers", 10**9), ("embed_size", 10**17), ("img_dim", 0)):
+        arguments = {"vocabulary": {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3}, "img_dim": 2, key: number}
+        torch.save(native(cocos={"encoder": {"name": "vsepp", "arguments": arguments}}), tmp_path / "a.pt")
+        with pytest.raises(InputError, match=rf"encoder vsepp: {key} \S+, expected "):
+            checkpoints.open(tmp_path / "a.pt")
+
+
+def test_a_deflated_array_that_is_not_used_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints.embeddings, "SPARE", 2**19)
+    zeros = np.zeros(2**20, dtype=np.uint8)
+    npz(tmp_path / "a.npz", compressed=True, query=np.eye(4), candidate=np.eye(4), other=zeros)
+    assert checkpoints.open(tmp_path / "a.npz").notes[0].endswith("not used: other")
+    npz(tmp_path / "b.npz", compressed=True, query=zeros, candidate=np.eye(4))
+    with pytest.raises(InputError, match=r"arrays of 104\d+ bytes\); cocos does not unpack it"):
+        checkpoints.open(tmp_path / "b.npz")
+
+
+def test_a_header_that_claims_more_than_its_bytes_makes_nothing(tmp_path):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 64)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("query", "candidate"):
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00" + stream.getvalue()[8:] + bytes(256))
+    with pytest.raises(InputError, match=r"an array of shape \(1000000000, 64\) in \d+ bytes"):
+        checkpoints.open(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("head", [b"c", b"(S'", b"\x80\x02c", b"X" * 9, struct.pack("<Q", 3 * 2**30 - 8) + b"{"])
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files with holes")
+def test_a_huge_file_is_not_read_to_its_end(tmp_path, head):
+    path = tmp_path / "a.bin"
+    path.write_bytes(head)
+    with open(path, "r+b") as stream:
+        stream.truncate(3 * 2**30)
+    with pytest.raises(InputError, match=r"is 3221225472 bytes long, of which \d+ were ever written"):
+        checkpoints.open(path)
+
+
+@pytest.mark.parametrize("head", [b"c", b"(S'", b"\x80\x02c", b"\x80\x02X\xff\xff\xff\x7f"])
+def test_a_line_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path, head, monkeypatch):
+    monkeypatch.setattr("cocos.checkpoints._content.HELD", 2**16)
+    path = tmp_path / "a.bin"
+    path.write_bytes(head + b"x" * 2**22)
+    most = []
+    read = checkpoints._content.Stream.readline
+    monkeypatch.setattr(checkpoints._content.Stream, "readline", lambda self, n=-1: most.append(n) or read(self, n))
+    with pytest.raises(InputError):
+        checkpoints.open(path)
+    assert all(0 < n <= 2**20 for n in most)
+
+
+def test_a_file_that_shrinks_or_changes_after_it_was_opened_changes_nothing(tmp_path, monkeypatch):
+    for held in (2**26, 16):
+        monkeypatch.setattr("cocos.checkpoints._content.HELD", held)
+        path = tmp_path / "a.safetensors"
+        safetensors.torch.save_file({"query": torch.ones(2000, 8), "candidate": torch.ones(2000, 8)}, path)
+        opened = checkpoints.open(path)
+        with open(path, "r+b") as stream:
+            stream.truncate(500)
+        assert opened.embed(device="cpu").query.sum() == 16000
+
+
+@pytest.mark.parametrize("held", [2**26, 16])
+@pytest.mark.parametrize("suffix", ["pt", "npz", "safetensors"])
+def test_the_checksum_is_of_the_bytes_that_were_read_or_the_change_is_noticed(tmp_path, monkeypatch, held, suffix):
+    monkeypatch.setattr("cocos.checkpoints._content.HELD", held)
+    path, read = tmp_path / f"a.{suffix}", checkpoints.embeddings.Embeddings
+
+    def written(number):
+        sides = {"query": torch.full((3, 2), float(number)), "candidate": torch.ones(3, 2)}
+        if suffix == "npz":
+            npz(path, **{k: v.numpy() for k, v in sides.items()})
+        elif suffix == "pt":
+            torch.save(sides, path)
+        else:
+            safetensors.torch.save_file(sides, path)
+
+    def changed(*sides, **more):
+        written(2)
+        return read(*sides, **more)
+
+    written(1)
+    before = checkpoints.open(path).sha256
+    monkeypatch.setattr(checkpoints.embeddings, "Embeddings", changed)
+    if held == 16:
+        with pytest.raises(InputError, match="changed while it was read"):
+            checkpoints.open(path)
+    else:
+        opened = checkpoints.open(path)
+        assert opened.sha256 == before and opened.embed(device="cpu").query[0, 0] == 1
+
+
+def test_real_sizes_are_read(tmp_path, monkeypatch):
+    """Deflated embeddings of an ordinary ratio, and a file above the bytes that are held."""
+    monkeypatch.setattr("cocos.checkpoints._content.HELD", 2**10)
+    rows = np.maximum(np.random.default_rng(0).normal(size=(3000, 64)), 0).astype(np.float32)
+    labels = np.repeat(np.arange(300), 10)
+    npz(tmp_path / "a.npz", compressed=True, embeddings=rows, labels=labels)
+    torch.save({"embeddings": torch.from_numpy(rows), "labels": labels.tolist()}, tmp_path / "b.pt")
+    torch.save(torch.load(tmp_path / "b.pt"), tmp_path / "c.pt", _use_new_zipfile_serialization=False)
+    safetensors.torch.save_file(
+        {"embeddings": torch.from_numpy(rows), "labels": torch.from_numpy(labels)}, tmp_path / "d"
+    )
+    for name in ("a.npz", "b.pt", "c.pt", "d"):
+        found = checkpoints.open(tmp_path / name).embed(device="cpu")
+        np.testing.assert_array_equal(found.query, rows)
+        np.testing.assert_array_equal(found.query_group, labels)
+
+
+def test_what_a_reader_raises_is_kept_as_the_cause(tmp_path, monkeypatch):
+    tensor(tmp_path / "a.pt")
+    monkeypatch.setattr(checkpoints.embeddings, "_ids", lambda *arguments: 1 / 0)
+    with pytest.raises(InputError, match=r"is a damaged file \(ZeroDivisionError: division by zero\)") as caught:
+        checkpoints.open(tmp_path / "a.pt")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_the_rehearsal_knows_every_operation_that_torch_reads():
+    """Whatever torch would carry out must have been rehearsed."""
+    from pickletools import opcodes
+
+    from torch._weights_only_unpickler import Unpickler
+
+    for each in opcodes:
+        code = each.code.encode("latin-1")
+        payload = b"\x80\x02" + code + bytes(20) + b"."
+        try:
+            Unpickler(io.BytesIO(payload)).load()
+        except Exception as error:
+            if "Unsupported operand" in str(error):
+                continue
+        with pytest.raises(Exception) as ours:  # noqa: B017, PT011
+            _rehearsal.rehearse(io.BytesIO(payload), None, lambda name: False, set(), iter(range(1)))
+        assert not isinstance(ours.value, _rehearsal.Protocol), each.name
