@@ -6,7 +6,7 @@ from cocos.captions import holds
 PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"
 DIFFERS = "another model and other data; only which losses leave queries idle can be compared"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (9, 6.4)
+SIZE = demo.SIZE
 
 
 def data(progress):
@@ -17,7 +17,7 @@ def data(progress):
     parts = {}
     for name in demo.LOSSES:
         counted = measures.count(embeddings, frozen.loss(name)[0]).assign_attrs(about)
-        parts[name] = counted[["contributing"]]
+        parts[name] = counted[["contributing", "negatives"]]
     return parts
 
 
@@ -65,7 +65,5 @@ def hero(parts):
 
 
 def draw(parts, figure):
-    """One panel a loss."""
-    for part, ax in zip(parts.values(), figure.subplots(2, 2).flat, strict=True):
-        plots.count(part, ax=ax)
-    figure.suptitle("Contributing negatives per query: one frozen model, four losses")
+    """A row for each loss, on one axis."""
+    plots.count(list(parts.values()), ax=figure.subplots())

@@ -64,6 +64,9 @@ Seed = Annotated[int, Option(help="Of the batches.")]
 Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
 AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
 Out = Annotated[Path | None, Option(help="Write the Dataset here (.nc).")]
+Width = Annotated[
+    str | None, Option(help="Of the picture: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches.")
+]
 
 
 def _say(text: str, *, quiet: bool = False) -> None:
@@ -544,6 +547,7 @@ def landscape(
     model: Model = None,
     trust: Trust = False,
     out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("landscape.png"),
+    width: Width = None,
     quiet: Quiet = False,
 ):
     """Draw the loss around its proxies: where it wants an embedding to be, as predicted and as found."""  # noqa: DOC501
@@ -579,7 +583,8 @@ def landscape(
                 embeddings = frozen.embed(split=split or "train", progress=progress("encoding"))
         found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)
         if picture:
-            drawing.draw(plots.landscape, found, out, size=(6.6, 5.2), projection="3d" if surface else None)
+            flat = None if not surface else "3d"
+            drawing.draw(plots.landscape, found, out, size=(6.6, 5.2), width=width, projection=flat)
         else:
             results.save(found, out)
         if file is not None:
@@ -616,6 +621,7 @@ def query(
     out: Annotated[
         Path | None, Option(help="Draw the shares here (.png, .pdf, .svg), or write the Dataset (.nc).")
     ] = None,
+    width: Width = None,
     quiet: Quiet = False,
 ):
     """List the candidates that make up the gradient of one query, in the first batch that has it."""
@@ -649,7 +655,7 @@ def query(
         said = asked and asked(row)
         if picture:
             draw = functools.partial(plots.contributors, labels=labels, query=said)
-            drawing.draw(draw, found, out, size=sized(found))
+            drawing.draw(draw, found, out, size=sized(found), width=width)
         elif out is not None:
             results.save(found, out)
         _say(f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}", quiet=quiet)
@@ -672,10 +678,18 @@ def _shelf() -> str:
 @app.command()
 def plot(
     kind: Annotated[str | None, Argument(help=f"What to draw: {_shelf()}. [list them]", show_default=False)] = None,
-    file: Annotated[
-        Path | None, Argument(help="Frozen checkpoint, or a file of embeddings. [the card of KIND]", show_default=False)
+    files: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="[FILE]...",
+            help="Frozen checkpoint or file of embeddings; several where KIND takes them. [the card of KIND]",
+            show_default=False,
+        ),
     ] = None,
-    loss: LossName = None,
+    loss: Annotated[
+        list[str] | None,
+        Option(help="Whose gradient; repeatable where KIND takes several. [the checkpoint's own, or ntxent]"),
+    ] = None,
     param: Param = None,
     eps: Annotated[str | None, Option(help="Smallest share that contributes; for a curve several.")] = None,
     batch_size: Annotated[str | None, Option(help="Pairs or queries in a batch; all: of the whole set.")] = None,
@@ -700,12 +714,13 @@ def plot(
         Path | None,
         Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc). [KIND.png; nothing with --json]"),
     ] = None,
+    width: Width = None,
     quiet: Quiet = False,
 ):
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list what can be drawn."""  # noqa: DOC501
     with _sentences():
         given = {
-            "loss": loss,
+            "loss": loss or None,
             "eps": eps,
             "batch_size": batch_size,
             "batches": batches,
@@ -723,8 +738,8 @@ def plot(
         given = {name: value for name, value in given.items() if value is not None}
         extra, parameters = _parameters(more or [], "option", "bins=50"), _parameters(param or [])
         extra = {name.replace("-", "_"): value for name, value in extra.items()}
+        from cocos import drawing, pictures, results, summaries, tables
         from cocos import losses as shelf
-        from cocos import pictures, results, summaries, tables
         from cocos.checkpoints import _texts
 
         def spelled(name: str) -> str:
@@ -741,53 +756,75 @@ def plot(
         options = chosen.chosen(given | extra, spelled)
         if parameters and "loss" not in chosen.takes:
             raise InputError(f"{chosen.name} does not take -p: it reads no loss")
-        if file is None and not (given or extra or parameters or out or as_json):
+        if not files and not (given or extra or parameters or out or as_json):
             _show(tables.kind(chosen.name, chosen.sentence, chosen.command, chosen.card(spelled)))
             return
         reads = chosen.reads == "embeddings"
-        if reads == (file is None):
-            what = "name a FILE" if reads else f"it is of a loss, not of a file like {file}"
+        if reads != bool(files):
+            what = "name a FILE" if reads else f"it is of a loss, not of a file like {files[0]}"
             raise InputError(f"{chosen.name}: {what}: {chosen.command}")
-        loss, default = (
-            (given | extra).get("loss"),
-            chosen.options["loss"].default if "loss" in chosen.options else None,
-        )
-        if parameters and loss is None and default is None:
+        default = chosen.options["loss"].default if "loss" in chosen.options else None
+        wanted = loss or [extra.get("loss")]
+        if parameters and wanted == [None] and default is None:
             raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
+        drawing.inches(width)
+        runs = [(file, name) for file in files or [None] for name in wanted]
+        if len(set(runs)) < len(runs):
+            raise InputError(f"{chosen.name}: a file or a loss is named twice")
+        if len(runs) > 1 and not chosen.combines:
+            several = ", ".join(each.name for each in pictures.kinds() if each.combines)
+            raise InputError(f"{chosen.name}: it draws one loss of one file; these draw several: {several}")
+        given_to = dict(zip(wanted, pictures.parted(parameters, wanted), strict=True))
         target = out or (None if as_json else Path(f"{chosen.name}.png"))
-        picture = target is not None and _picture(target, file, data)
-        frozen = None
-        if reads:
-            frozen, weighed, origin = _opened(file, loss, parameters, None, data, model, trust)
-        else:
-            weighed = shelf.load(loss or default, parameters)
-        if loss is None and default is None:
-            weighed = None
+        picture = target is not None and _picture(target, *(files or ()), data)
+        for name in wanted if len(runs) > 1 else ():
+            shelf.load(name or default, given_to[name])
+        opened, found, said, notes = {}, [], {}, {}
         with _progress(quiet) as progress:
-            found = chosen.measured(frozen, weighed, options, progress)
+            for file, name in runs:
+                frozen, weighed, origin = None, None, ""
+                if reads and file in opened:
+                    frozen = opened[file]
+                    weighed, origin = frozen.loss(name, given_to[name])
+                elif reads:
+                    frozen, weighed, origin = _opened(file, name, given_to[name], None, data, model, trust)
+                    frozen = opened[file] = pictures.once(frozen)
+                else:
+                    weighed = shelf.load(name or default, given_to[name])
+                if name is None and default is None:
+                    weighed = None
+                found += chosen.measured(frozen, weighed, options, progress)
+                if reads:
+                    metric = found[-1].attrs["metric"].replace("_", " ")
+                    about = f"loss {found[-1].attrs['loss']}, {origin}" if default else f"{metric} scores"
+                    said[f"{file} ({frozen.format}): {about}"] = None
+                    notes |= dict.fromkeys(frozen.notes)
+        notes |= dict.fromkeys(line for each in found for line in each.attrs.get("notes", "").splitlines() if line)
         items = _texts.items(frozen, split or "train", data) if reads and chosen.shows else None
         words = [chosen.words(each, items) for each in found]
+        names = pictures.called(runs) if len(runs) > 1 else None
         if picture:
-            chosen.draw(found, options, target, words)
+            chosen.draw(found, options, target, words, names=names, width=width)
+        elif target is not None and names:
+            raise InputError(f"--out {target}: it holds one loss of one file, not {len(runs)}")
         elif target is not None and len(found) > 1:
-            names = ", ".join(each.attrs["direction"] for each in found)
-            raise InputError(f"--out {target}: it holds one of the directions {names}; name it with --direction")
+            sides = ", ".join(each.attrs["direction"] for each in found)
+            raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
         elif target is not None:
             results.save(found[0], target)
-        if reads:
-            metric = found[0].attrs["metric"].replace("_", " ")
-            said = f"loss {found[0].attrs['loss']}, {origin}" if default else f"{metric} scores"
-            _say(f"{file} ({frozen.format}): {said}", quiet=quiet)
-            notes = dict.fromkeys(line for each in found for line in each.attrs.get("notes", "").splitlines() if line)
-            for note in (*frozen.notes, *notes):
-                _say(f"note: {note}", quiet=quiet)
+        for line in said:
+            _say(line, quiet=quiet)
+        for note in notes:
+            _say(f"note: {note}", quiet=quiet)
         if as_json:
-            _print(json.dumps(summaries.document(chosen.name, found), allow_nan=False))
+            _print(json.dumps(summaries.document(chosen.name, found, names), allow_nan=False))
         else:
-            for place, (each, said) in enumerate(zip(found, words, strict=True)):
+            for place, (each, told) in enumerate(zip(found, words, strict=True)):
                 if place:
                     _print("")
-                _show(chosen.table(each, said))
+                if names:
+                    _print(f"{names[place]}:")
+                _show(chosen.table(each, told))
         if target is not None:
             _say(f"wrote {target}", quiet=quiet)
 
@@ -835,6 +872,7 @@ def dtp(
     trust: Trust = False,
     as_json: AsJson = False,
     out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("dtp.png"),
+    width: Width = None,
     quiet: Quiet = False,
 ):
     """Distance to proxy over the checkpoints of runs: how far the samples of a class come to rest from its proxy."""
@@ -872,7 +910,7 @@ def dtp(
             checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
         )
         if picture:
-            drawing.draw(plots.dtp, measured, out, size=(7.2, 4.6))
+            drawing.draw(plots.dtp, measured, out, size=(7.2, 4.6), width=width)
         else:
             results.save(measured, out)
         for note in (*notes, *filter(None, measured.attrs["notes"].splitlines())):

@@ -4,17 +4,16 @@ from importlib import resources
 from pathlib import Path
 
 import xarray as xr
-from matplotlib.figure import Figure
 
-import cocos
 from cocos import checkpoints, drawing, measures, plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.errors import InputError, unreachable
 from cocos.measures._weighing import Progress
 
-__all__ = ["LOSSES", "checkpoint", "draw", "run"]
+__all__ = ["LOSSES", "SIZE", "checkpoint", "draw", "run"]
 
 LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
+SIZE = (8.0, 6.2)  # inches of the figure
 
 
 def checkpoint() -> Checkpoint:
@@ -23,14 +22,8 @@ def checkpoint() -> Checkpoint:
 
 
 def draw(datasets: list[xr.Dataset], path: Path) -> Path:
-    """Draw one panel for each loss, and move the figure into place when it is whole."""
-    about = {"Software": f"cocos {cocos.__version__}", "Description": datasets[0].attrs["checkpoint_sha256"]}
-    with drawing.styled():
-        figure = Figure(figsize=(9, 6.4), layout="constrained")
-        for data, ax in zip(datasets, figure.subplots(2, 2).flat, strict=True):
-            plots.count(data, ax=ax)
-        figure.suptitle("Contributing negatives per query: one frozen model, four losses")
-        return drawing.save(figure, path, about)
+    """Draw a row for each loss on one axis, and move the figure into place when it is whole."""
+    return drawing.draw(plots.count, datasets, path, size=SIZE)
 
 
 def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list[xr.Dataset], list[Path]]:

@@ -12,16 +12,29 @@ import matplotlib
 import seaborn as sns
 import xarray as xr
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 
 import cocos
 from cocos import writing
 from cocos.errors import InputError, unreachable
+from cocos.plots._labels import BELOW
 
-__all__ = ["STYLE", "draw", "drawable", "panels", "save", "styled"]
+__all__ = ["STYLE", "draw", "drawable", "fit", "inches", "panels", "save", "share_legend", "stated", "styled"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
 LONGEST = 255  # bytes of a name
-PER_INCH = 9  # characters of a title
+PER_INCH = 108  # characters of a title in an inch, times the size of its font
+WIDTHS = {"one": 3.3, "two": 6.9}  # inches of one and of two columns of a paper
+NARROW, WIDE = 2.0, 40.0  # inches that a picture may be wide
+TITLE = 12.0  # points of the title of a figure, at most
+COLUMN = 3.0  # inches that a panel needs beside another
+# Text of 8 points in a picture of a given width, and lines that go with it.
+PRINTED = {
+    **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), 8.0),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7.0),
+    **{"axes.linewidth": 0.7, "lines.linewidth": 1.2, "xtick.major.size": 3.0, "ytick.major.size": 3.0},
+}
 # Text stays text: fonts are embedded whole in a PDF (publishers refuse Type 3), and are named in an SVG.
 FONTS = {"font.family": "DejaVu Sans", "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cocos"}
 STYLE = sns.axes_style("ticks") | FONTS
@@ -54,11 +67,15 @@ def drawable(path: Path, *more: str) -> Path:
 
 
 @contextmanager
-def styled() -> Generator[None]:
-    """The same look wherever cocos draws: the defaults of matplotlib and `STYLE`, and no `matplotlibrc` of anyone's."""
+def styled(*, printed: bool = False) -> Generator[None]:
+    """The same look wherever cocos draws: the defaults of matplotlib and `STYLE`, and no `matplotlibrc` of anyone's.
+
+    Args:
+        printed: with text of 8 points.
+    """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams.update(STYLE | (PRINTED if printed else {}))
         yield
 
 
@@ -68,22 +85,47 @@ def save(figure: Figure, path: Path, about: dict) -> Path:
     Args:
         figure: drawn within `styled`.
         path: .png, .pdf or .svg.
-        about: metadata of the file.
+        about: `Title` and `Description` of the file.
 
     Raises:
         InputError: the file cannot be written.
     """
+    suffix = path.suffix.lower()
+    if suffix == ".pdf":
+        about = {{"Description": "Subject"}.get(key, key): value for key, value in about.items()}
+    about |= {"Creator" if suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
+    about |= {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
     stream = io.BytesIO()
-    figure.savefig(stream, dpi=160, format=path.suffix[1:].lower(), metadata=about)
+    figure.savefig(stream, dpi=160, format=suffix[1:], metadata=about)
     return writing.write(path, stream.getvalue(), "picture")
+
+
+def inches(text: str | float | None) -> float | None:
+    """The width of a picture: `one` or `two` columns of a paper, or a number of inches; None: as wide as it likes.
+
+    Raises:
+        InputError: anything else.
+    """
+    if text is None:
+        return None
+    try:
+        found = WIDTHS[text] if isinstance(text, str) and text in WIDTHS else float(text)
+    except ValueError:
+        found = 0.0
+    if not NARROW <= found <= WIDE:
+        raise InputError(
+            f"width {text!r}: expected one (3.3 inches, one column), two (6.9), or inches from {NARROW:g} to {WIDE:g}"
+        )
+    return found
 
 
 def draw(
     plot: Callable,
-    data: xr.Dataset,
+    data: xr.Dataset | Sequence[xr.Dataset],
     path: Path,
     *,
     size: tuple[float, float] = (6.4, 4.4),
+    width: str | float | None = None,
     projection: str | None = None,
 ) -> Path:
     """Write the picture of a Dataset.
@@ -93,35 +135,94 @@ def draw(
         data: what it draws.
         path: .png, .pdf or .svg.
         size: inches.
+        width: `one` or `two` columns of a paper, or inches, with text of 8 points; None: `size`.
         projection: of the Axes, `3d` for a surface.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or no picture has the width.
     """
-    return panels([partial(plot, data)], path, size=size, projection=projection)
+    return panels([partial(plot, data)], path, size=size, width=width, projection=projection)
 
 
-def panels(plots: Sequence[Callable], path: Path, *, size: tuple[float, float], projection: str | None = None) -> Path:
-    """Write a picture of several panels, side by side.
+def panels(
+    plots: Sequence[Callable],
+    path: Path,
+    *,
+    size: tuple[float, float],
+    width: str | float | None = None,
+    projection: str | None = None,
+) -> Path:
+    """Write a picture of several panels, side by side, or below each other where the width asks for it.
+
+    What the panels state as their titles is kept in the file as its description.
 
     Args:
         plots: functions of (ax=), one a panel.
         path: .png, .pdf or .svg.
-        size: of the whole, inches.
+        size: of the whole with all panels side by side, inches.
+        width: as for `draw`.
         projection: of the Axes, `3d` for a surface.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or no picture has the width.
     """
-    path = drawable(path)
-    suffix = path.suffix.lower()
-    about = {"Creator" if suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
-    undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
-    with styled():
+    path, wide = drawable(path), inches(width)
+    columns = len(plots)
+    if wide is not None:
+        columns = min(columns, max(1, int(wide // COLUMN)))
+        rows = -(-len(plots) // columns)
+        narrowed = wide / columns / (0.8 * size[0] / len(plots))  # of what a panel likes with text of 8 points
+        size = (wide, rows * 0.8 * size[1] * min(1.0, narrowed) ** 0.3)
+    with styled(printed=wide is not None):
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
-            ax = plot(ax=figure.add_subplot(1, len(plots), place, projection=projection))
-            lines = ax.get_title().splitlines()
-            fill = partial(textwrap.fill, width=int(PER_INCH * size[0] / len(plots)), break_on_hyphens=False)
-            ax.title.set_text("\n".join(map(fill, lines)))
-        return save(figure, path, about | undated)
+            plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
+        fit(figure)
+        share_legend(figure)
+        return save(figure, path, {"Description": stated(figure)})
+
+
+def fit(figure: Figure) -> None:
+    """Wrap the titles and labels of a figure so that each stays beside its own axes."""
+    width, height = figure.get_size_inches()
+    for ax in figure.axes:
+        spec = ax.get_subplotspec()
+        if spec is None:
+            continue
+        columns, rows = spec.get_gridspec().ncols, spec.get_gridspec().nrows
+        _wrap(ax.title, width * len(spec.colspan) / columns)
+        _wrap(ax.xaxis.label, 0.85 * width * len(spec.colspan) / columns)
+        _wrap(ax.yaxis.label, 0.85 * height * len(spec.rowspan) / rows)
+    if above := figure.get_suptitle():
+        most = int(PER_INCH * width / TITLE)
+        figure.suptitle(textwrap.fill(above, most, break_on_hyphens=False))
+
+
+def _wrap(text: Text, inches: float) -> None:
+    """Break the lines of a text between words, where they are longer than so many inches."""
+    most = max(8, int(PER_INCH * inches / text.get_fontsize()))
+    lines = text.get_text().splitlines()
+    text.set_text("\n".join(textwrap.fill(line, most, break_on_hyphens=False) for line in lines))
+
+
+def share_legend(figure: Figure) -> None:
+    """One legend below the figure in the place of those below its axes, where all of them say the same."""
+    legends = [ax.get_legend() for ax in figure.axes if ax.get_legend() is not None]
+    legends = [legend for legend in legends if legend.get_gid() == BELOW]
+    said = {tuple(text.get_text() for text in legend.get_texts()) for legend in legends}
+    if len(said) != 1:
+        return
+    handles, texts = legends[0].legend_handles, [text.get_text() for text in legends[0].get_texts()]
+    room = PER_INCH * figure.get_size_inches()[0] / FontProperties(size="small").get_size_in_points()
+    columns = max(1, min(len(texts), int(room / (max(map(len, texts)) + 8))))
+    for legend in legends:
+        legend.remove()
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize="small",
+                  handler_map=legends[0].get_legend_handler_map())  # fmt: skip
+
+
+def stated(figure: Figure) -> str:
+    """The titles of a figure on one line: what it states."""
+    titles = [figure.get_suptitle(), *(ax.get_title() for ax in figure.axes)]
+    said = [" ".join(title.split()) for title in titles if title.strip()]
+    return ". ".join(each.rstrip(".") for each in said).replace(r"\$", "$")

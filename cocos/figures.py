@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import cocos
 from cocos import captions, writing
-from cocos.drawing import save, styled
+from cocos.drawing import fit, save, share_legend, styled
 from cocos.errors import InputError, nearest
 from cocos.measures._weighing import Progress
 
@@ -26,7 +26,7 @@ __all__ = ["Drawn", "index", "names", "run"]
 HERE = Path(__file__).parent
 DRAWS = (  # not the data
     *("plots", "drawing.py", "pictures.py", "runs.py", "figures.py", "captions.py"),
-    *("summaries.py", "tables.py", "cards.py", "cli.py", "demo.py", "example"),
+    *("summaries.py", "findings.py", "tables.py", "cards.py", "cli.py", "demo.py", "example"),
 )
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
@@ -177,14 +177,11 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
     with styled():
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
+        fit(figure)
+        share_legend(figure)
         for suffix in SUFFIXES:
-            about = {
-                "svg": {"Title": alt, "Description": said, "Creator": f"cocos {cocos.__version__}", "Date": None},
-                "pdf": {"Title": alt, "Subject": said, "Creator": f"cocos {cocos.__version__}", "CreationDate": None},
-                "png": {"Title": alt, "Description": said, "Software": f"cocos {cocos.__version__}"},
-            }[suffix]
             files.append(folder / f"{name}.{suffix}")
-            save(figure, files[-1], about)
+            save(figure, files[-1], {"Title": alt, "Description": said})
     return files
 
 

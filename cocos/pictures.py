@@ -24,10 +24,21 @@ from cocos.errors import InputError, nearest
 from cocos.losses import _about
 from cocos.measures._weighing import Progress
 
-__all__ = ["Kind", "find", "kinds"]
+__all__ = ["Kind", "called", "find", "kinds", "once", "parted"]
 
 SIZE = (6.4, 4.8)
-GIVEN = {"embeddings", "loss", "progress", "dataset", "labels", "pictures", "query", "ax"}  # by no option
+GIVEN = {
+    "embeddings",
+    "loss",
+    "progress",
+    "dataset",
+    "names",
+    "labels",
+    "pictures",
+    "query",
+    "last",
+    "ax",
+}  # by no option
 NUMBERS = {int: "whole number", float: "number"}
 
 
@@ -145,20 +156,32 @@ class Kind:
             found += [measure(direction=name) for name in held[0].directions[1:]]
         return found
 
+    @property
+    def combines(self) -> bool:
+        """Several losses and files go into one picture, on the same axes."""
+        return "names" in self.looks
+
     def draw(
         self,
         found: Sequence[xr.Dataset],
         options: Mapping[str, object],
         path: Path,
         words: Sequence[Mapping[str, object]],
+        *,
+        names: Sequence[str] | None = None,
+        width: str | float | None = None,
     ) -> Path:
         """Write the picture: a panel for each Dataset, and for each direction where the plot draws one at a time.
+
+        A kind that combines draws all Datasets in each panel.
 
         Args:
             found: of `measured`.
             options: of `chosen`.
             path: of the picture.
             words: of each of them, what `words` gives.
+            names: of the Datasets, where several go into one panel; None: their losses.
+            width: as for `cocos.drawing.draw`.
 
         Raises:
             InputError: the file cannot be written, or an option that the plot refuses.
@@ -166,15 +189,22 @@ class Kind:
         about = vars(sys.modules[self.plot.__module__])
         given = about.get("together", lambda found: {})(found)
         given |= {name: value for name, value in options.items() if name in self.looks}
+        size = about.get("size", lambda data: SIZE)
+        if self.combines:
+            drawn, sized = [(list(found), {"names": names})], [size(list(found))]
+        else:
+            drawn, sized = zip(found, words, strict=True), map(size, found)
         panels = []
-        for data, told in zip(found, words, strict=True):
-            names = data["direction"].values if "direction" in self.looks and "direction" not in given else [None]
-            for name in names:
+        for data, told in drawn:
+            first = data if isinstance(data, xr.Dataset) else data[0]
+            sides = first["direction"].values if "direction" in self.looks and "direction" not in given else [None]
+            for name in sides:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | told | one))
-        size = about.get("size", lambda data: SIZE)
-        width, height = map(max, zip(*map(size, found), strict=True))
-        return drawing.panels(panels, path, size=(width * len(panels), height))
+        if "last" in self.looks:
+            panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
+        wide, high = map(max, zip(*sized, strict=True))
+        return drawing.panels(panels, path, size=(wide * len(panels), high), width=width)
 
     @property
     def shows(self) -> bool:
@@ -201,6 +231,47 @@ class Kind:
         seen = {"query": asked, "candidate": labels}
         seen |= {} if shown is None else {"candidate" if direction == "t2i" else "query": shown}
         return {"pictures": lambda side, row: seen[side](row)}
+
+
+def once(checkpoint: Checkpoint) -> Checkpoint:
+    """The same checkpoint that encodes once, however often it is asked to."""
+    return _once(checkpoint, None, [])
+
+
+def called(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
+    """What runs are called in a picture: by their loss, their file, or both, whichever differs.
+
+    Args:
+        runs: file and loss of each.
+    """
+    files, losses = ({run[k] for run in runs} for k in (0, 1))
+    stems = {file.stem for file in files}
+    parts = [
+        ([loss] if len(losses) > 1 else [])
+        + ([file.stem if len(stems) == len(files) else str(file)] if len(files) > 1 else [])
+        for file, loss in runs
+    ]
+    return [", ".join(part) for part in parts]
+
+
+def parted(parameters: Mapping[str, str], losses: Sequence[str]) -> list[dict[str, str]]:
+    """The parameters of each of several losses: those of one are written LOSS.NAME, like `ntxent.temperature`.
+
+    Raises:
+        InputError: a parameter of none of several losses.
+    """
+    if len(losses) < 2:
+        return [dict(parameters)]
+    found = [{} for _ in losses]
+    for name, value in parameters.items():
+        of = [k for k, loss in enumerate(losses) if name.startswith(f"{loss}.")]
+        if not of:
+            raise InputError(
+                f"parameter {name}={value}: with several losses, write whose it is, like {losses[0]}.{name}={value}"
+            )
+        for k in of:
+            found[k][name.removeprefix(f"{losses[k]}.")] = value
+    return found
 
 
 def _once(checkpoint: Checkpoint, direction: str | None, held: list) -> Checkpoint:

@@ -1,19 +1,22 @@
 """What a picture says in numbers: the totals of a Dataset, its bands over queries, and a few places of its curves."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import xarray as xr
 
 from cocos import results
 
-__all__ = ["ATTRIBUTES", "document", "numbers", "places"]
+__all__ = ["ATTRIBUTES", "bins", "counted", "document", "numbers", "places", "sides"]
 
 ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 SHORT = 12  # values of an axis that are all told
 FEWEST, MOST = 5, 9  # places of a longer one
+ALIKE = 0.02  # of the largest value: directions that differ by no more are told as one
+# Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
+LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their unit
     "pr_auc": ("PR-AUC of one threshold for all pairs", "%"),
     "pairs": ("pairs of a query and a candidate", "pairs"),
@@ -97,6 +100,56 @@ def numbers(data: xr.Dataset) -> dict:
     return {"directions": found, "values": values}
 
 
+def bins(most: float) -> np.ndarray:
+    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond."""
+    ladder = np.array(next((each for each in LADDERS if each[-1] >= most), LADDERS[-1]))
+    return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
+
+
+def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
+    """The counts of a run as they are drawn, each (direction,), over all queries of the run.
+
+    Args:
+        data: of `cocos.measures.count`.
+        upper: largest count of each bin, ascending from 0; None: those of `bins`.
+
+    Returns:
+        `mean`, the mean count; `idle`, the part of the queries without any; `negatives`, those of a query; and `part`
+        (direction, bin), the part of the queries in each bin.
+    """
+    found = data["contributing"]
+    upper = bins(float(found.max())) if upper is None else upper
+    queries = found.notnull().sum(["batch", "query"])
+    edges = np.concatenate([[-0.5], upper + 0.5])
+    held = [np.histogram(each.values[np.isfinite(each.values)], edges)[0] for each in found.transpose("direction", ...)]
+    part = xr.DataArray(np.stack(held), dims=("direction", "bin"), coords={"bin": upper})
+    return xr.Dataset({
+        "mean": found.mean(["batch", "query"]),
+        "idle": (found == 0).sum(["batch", "query"]) / queries,
+        "negatives": data["negatives"].mean(["batch", "query"]),
+        "part": part / queries,
+    })
+
+
+def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
+    """The directions of a Dataset by name; one for all, without a name, where they agree in what is drawn.
+
+    Directions agree where no value differs by more than 2 % of the largest one of its variable; one stands for all of
+    them then, their mean.
+
+    Args:
+        data: with an axis `direction`.
+        keys: variables that are drawn.
+    """
+    names = [str(name) for name in data["direction"].values]
+    drawn = data[list(keys)]
+    apart = drawn.max("direction") - drawn.min("direction")
+    alike = all(float(apart[key].max()) <= ALIKE * float(abs(drawn[key]).max()) for key in drawn)
+    if len(names) > 1 and alike:
+        return [("", data.mean("direction", keep_attrs=True))]
+    return [(name if len(names) > 1 else "", data.sel(direction=name)) for name in names]
+
+
 def _about(data: xr.Dataset) -> dict:
     """Version, file, loss and options."""
     attrs = data.attrs
@@ -130,14 +183,17 @@ def _retrieved(data: xr.Dataset) -> list[dict]:
     return queries
 
 
-def document(kind: str, found: Iterable[xr.Dataset]) -> dict:
+def document(kind: str, found: Iterable[xr.Dataset], names: Sequence[str] | None = None) -> dict:
     """The JSON document of `cocos plot KIND`.
 
     Args:
         kind: name of the measure.
         found: its Datasets: one, or one for each direction.
+        names: of several losses or files in one picture, each with a document of its own; None: there is one.
     """
     found = list(found)
+    if names:
+        return {"kind": kind, "series": [{"name": n} | document(kind, [f]) for n, f in zip(names, found, strict=True)]}
     whole = {"count": results.summary, "decomposition": results.decomposed}.get(kind)
     if whole:
         return {"kind": kind} | whole(found[0])

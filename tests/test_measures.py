@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, plots, results, scores, sweep, tables
+from cocos import Embeddings, InputError, findings, losses, measures, plots, results, scores, summaries, sweep, tables
 from cocos.batches import Batch, plan
 from cocos.measures import _weighing
 
@@ -275,17 +275,38 @@ def test_only_embeddings_are_counted():
 
 
 def test_plots_draw_the_dataset(embeddings):
-    data = measures.count(embeddings, "ntxent", batch_size=16)
+    data, other = (measures.count(embeddings, name, batch_size=16) for name in ("ntxent", "triplet"))
     figure, axes = plt.subplots(2)
-    ax = plots.count(data, ax=axes[0])
-    for place, direction in enumerate(("q2c", "c2q")):
-        counted = data["contributing"].sel(direction=direction).values
-        counted = counted[np.isfinite(counted)]
-        drawn = ax.patches[place].get_data()
-        assert drawn.values.sum() == pytest.approx(100)
-        assert drawn.values[int(counted[0])] == pytest.approx(100 * (counted == counted[0]).mean())
-        assert f"{direction}, mean {counted.mean():.2f}" in [t.get_text() for t in ax.get_legend().get_texts()]
-    assert ax.get_xlabel() == "contributing negatives per query"
+    ax = plots.count([data, other], ax=axes[0])
+    said = [text.get_text() for text in ax.texts]
+    most = max(float(each["contributing"].max()) for each in (data, other))
+    upper = summaries.bins(most)
+    high = {}
+    for row, each in enumerate((data, other)):
+        for direction, sign in (("q2c", 1), ("c2q", -1)):
+            counted = each["contributing"].sel(direction=direction).values
+            counted = counted[np.isfinite(counted)]
+            lower = np.concatenate([[-1], upper[:-1]])
+            parts = [((counted > a) & (counted <= b)).mean() for a, b in zip(lower, upper, strict=True)]
+            base = min(
+                (line.get_ydata()[0] for line in ax.lines if len(line.get_ydata()) == 2),
+                key=lambda y: abs(y + 1.2 * row),
+            )
+            bars = [bar for bar in ax.patches if bar.get_y() == base and bar.get_height() * sign > 0]
+            found = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() * sign for bar in bars}
+            high |= {(row, direction, place): (height, parts[place]) for place, height in found.items()}
+            assert {place for place, part in enumerate(parts) if part} == set(found)
+            assert findings.percent(parts[0]) in said
+    ratios = [height / part for height, part in high.values()]
+    np.testing.assert_allclose(ratios, ratios[0])  # one scale for all losses and both directions
+    idle = {bar.get_facecolor() for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) == 0}
+    assert len(idle) == 1 and idle.isdisjoint({
+        bar.get_facecolor() for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) > 0
+    })
+    assert ax.get_xlabel() == "contributing negatives of a query (share above eps = 0.01)"
+    assert [label.get_text().split("\n")[0] for label in ax.get_yticklabels()] == ["ntxent", "triplet"]
+    assert all("pairs, of " in label.get_text() for label in ax.get_yticklabels())
+    assert ax.get_title() == findings.count([data, other], ["ntxent", "triplet"])
     curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
     ax = plots.eps_curve(curve, ax=axes[1])
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), curve["contributing_all"].sel(direction="q2c"))

@@ -34,6 +34,7 @@ ORDER = (
     "conventions",
     "results",
     "summaries",
+    "findings",
     "measures",
     "tables",
     "cards",

@@ -1,56 +1,104 @@
 """How many negatives contribute per query, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Patch
 
-from cocos import results
+from cocos import findings, summaries
+from cocos.plots._labels import below, palette, plain, series
 
-__all__ = ["count"]
+__all__ = ["count", "size"]
 
-SHOWN = 0.995  # a few queries with very many negatives would squeeze all others against the axis
+IDLE = "0.62"  # the bars of queries without any
+HIGH, ROW = 0.42, 1.2  # of the highest bar, and from one loss to the next
+HATCHES = ("", "//////")
+NAMED = 0.045  # part of the queries from which a bar has its number
 
 
-def count(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw the distribution of contributing negatives per query, one line and one mean for each direction.
+def count(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the distribution of contributing negatives per query, a row for each loss or file, all on one axis.
+
+    The axis grows as a logarithm does; queries without any stand at 0 in grey, with their part. The first direction is
+    drawn upwards, the second downwards and hatched. A diamond is the mean.
 
     Args:
-        dataset: of `cocos.measures.count`.
+        dataset: of `cocos.measures.count`, or several.
+        names: of several; None: their losses.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
-    counted = dataset["contributing"]
-    edges = np.arange(-0.5, float(counted.max()) + 1.5)
-    shown = max(3.0, float(counted.quantile(SHOWN)))
-    names = dataset["direction"].values
-    for name, style, colour in zip(names, ("-", "--"), sns.color_palette("colorblind", 2), strict=False):
-        values = counted.sel(direction=name).values
-        values = values[np.isfinite(values)]
-        part = 100 * np.histogram(values, edges)[0] / len(values)
-        ax.stairs(
-            part,
-            edges,
-            color=colour,
-            linestyle=style,
-            linewidth=1.6,
-            label=f"{name}, mean {values.mean():.2f}",
-        )
-        ax.axvline(values.mean(), color=colour, linestyle=style, linewidth=0.8, alpha=0.7)
+    several = series(dataset, names)
+    upper = summaries.bins(max(float(each["contributing"].max()) for each in several.values()))
+    found = {name: summaries.counted(each, upper) for name, each in several.items()}
+    highest = max(float(each["part"].max()) for each in found.values())
+    directions = list(dict.fromkeys(str(d) for each in found.values() for d in each["direction"].values))
+    colours = palette(len(directions))
+    for row, part in enumerate(found.values()):
+        base = -ROW * row
+        ax.axhline(base, color="0.3", linewidth=0.8)
+        for d, name in enumerate(directions):
+            if name in part["direction"].values:
+                _row(ax, part.sel(direction=name), upper, base, (-1) ** d * HIGH / highest, colours[d], HATCHES[d % 2])
+    last, most = -ROW * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
+    ticks = _ticks(upper, most)
+    narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
+    slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if narrow else {}
+    ax.set_xticks(np.arange(len(upper)), ticks, **slanted)
+    ax.set_yticks([-ROW * row for row in range(len(found))], [_said(n, each) for n, each in several.items()])
+    ax.tick_params(axis="y", length=0)
+    for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
+        said = " / ".join(findings.number(float(mean)) for mean in part["mean"].values)
+        ax.text(1.01, tick, f"mean\n{said}", transform=ax.get_yaxis_transform(), fontsize="small", va="center")
+    eps = {f"{each.attrs['eps']:g}" for each in several.values()}
     ax.set(
-        xlabel="contributing negatives per query",
-        ylabel="queries (%)",
-        title=results.heading(dataset),
-        xlim=(-0.5, max(1.5, min(edges[-1], shown + 0.5))),
-        ylim=(0, None),
+        xlabel=f"contributing negatives of a query (share above eps = {' or '.join(sorted(eps))})",
+        xlim=(-0.6, len(upper) - 0.4),
+        ylim=(last - (0.66 if len(directions) > 1 else 0.08), 0.66),
     )
-    if shown + 0.5 < edges[-1]:
-        beyond = float((counted > shown + 0.5).sum() / counted.notnull().sum())
-        note = f"{100 * beyond:.2f} % of the queries\nhave more, up to {counted.max():.0f}"
-        ax.text(0.98, 0.72, note, transform=ax.transAxes, ha="right", va="top", fontsize="small", color="0.3")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(frameon=False)
-    sns.despine(ax=ax)
+    ax.set_title(findings.count(list(several.values()), list(several)), fontsize="medium")
+    ax.spines[["left", "right", "top"]].set_visible(False)
+    handles = []
+    for name, colour, hatch, way in zip(directions, colours, HATCHES, ("up", "down"), strict=False):
+        said = f"% of {plain(name, 30)}" + (f" ({way})" if len(directions) > 1 else "")
+        handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=said))
+    below(ax, handles=handles)
     return ax
+
+
+def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
+    """Width and height of a picture in inches: a row for each Dataset."""
+    return 7.2, 1.7 + 1.05 * len(datasets)
+
+
+def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, hatch: str) -> None:
+    """Bars of one direction of one loss, its mean, and the part of its idle queries."""
+    places, values = np.arange(len(upper)), height * part["part"].values
+    ax.bar(places[1:], values[1:], bottom=base, width=0.94, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+    ax.bar(places[:1], values[:1], bottom=base, width=0.94, color=IDLE, hatch=hatch, edgecolor="white", linewidth=0)
+    for place, (value, share) in enumerate(zip(values, part["part"].values, strict=True)):
+        if not place or share >= NAMED:
+            said = f"{100 * share:.0f}" if place else findings.percent(part["idle"])
+            ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
+                        ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
+                        color="0.45" if place else "0.1")  # fmt: skip
+    mean = np.interp(float(part["mean"]), np.concatenate([[-0.5], upper + 0.5])[1:] - 0.5, places)
+    ax.plot(mean, base + 0.05 * np.sign(height), "D", markersize=4.5, color="white", markeredgecolor="black", zorder=4)
+
+
+def _ticks(upper: np.ndarray, most: float) -> list[str]:
+    """The counts that each bin holds."""
+    lower = np.concatenate([[0], upper[:-1] + 1])
+    upper = np.minimum(upper, np.maximum(lower, most)).astype(int)
+    return ["none"] + [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lower[1:], upper[1:], strict=True)]
+
+
+def _said(name: str, data: xr.Dataset) -> str:
+    """What stands at a row: its name, how its batches are drawn, and how many negatives a query has."""
+    negatives = [f"{float(data['negatives'].sel(direction=d).mean()):.0f}" for d in data["direction"].values]
+    return f"{name}\n{data.attrs['sample']}, of {' / '.join(dict.fromkeys(negatives))}"

@@ -1,0 +1,103 @@
+"""Text on a picture that covers nothing: shortened names, labels beside lines, what several Datasets are called."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import seaborn as sns
+import xarray as xr
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
+from matplotlib.transforms import ScaledTranslation
+
+from cocos.findings import called, middle
+
+__all__ = ["BELOW", "STYLES", "below", "beside", "dark", "palette", "plain", "series", "spread"]
+
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+BELOW = "legend below the axes"
+LONGEST = 26  # characters of a label
+SPACING = 1.25  # between the middles of two lines of text, in sizes of the font
+
+
+def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
+    """The Datasets of one picture by their names.
+
+    Args:
+        dataset: one or several.
+        names: their names; None: their losses.
+    """
+    several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    names = called(several) if names is None else names
+    return {plain(str(name), LONGEST): each for name, each in zip(names, several, strict=True)}
+
+
+def plain(text: str, most: int) -> str:
+    """Text of a stranger on one line: printable, without mathematics, shortened in the middle."""
+    text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return middle(text, most).replace("$", r"\$")
+
+
+def palette(number: int) -> list:
+    """As many colours that colour-blind readers tell apart; the yellow that is hard to see on white is left out."""
+    colours = [each for k, each in enumerate(sns.color_palette("colorblind", 10)) if k != 8]
+    return [colours[k % len(colours)] for k in range(number)]
+
+
+def dark(colour) -> tuple[float, float, float]:
+    """The same colour for text on white, with a contrast of about 4.5."""
+    red, green, blue = to_rgb(colour)
+    factor = min(1.0, 0.42 / max(0.2126 * red + 0.7152 * green + 0.0722 * blue, 1e-9))
+    return red * factor, green * factor, blue * factor
+
+
+def below(ax: Axes, *, lines: int = 2, handles: Sequence[Artist] | None = None, ncols: int = 2) -> Legend:
+    """A legend below the axes, under ticks and labels of `lines` lines; a figure may move it below all of its axes.
+
+    Args:
+        ax: where.
+        lines: of the ticks and the label together.
+        handles: what it names; None: what is labelled on the axes.
+        ncols: entries beside each other.
+    """
+    down = -(12 + 1.3 * lines * FontProperties(size="medium").get_size_in_points()) / 72
+    under = ax.transAxes + ScaledTranslation(0, down, ax.figure.dpi_scale_trans)
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    legend = ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=under,
+                       frameon=False, fontsize="small", ncols=ncols)  # fmt: skip
+    legend.set_gid(BELOW)
+    return legend
+
+
+def spread(places: Sequence[float], gap: float) -> np.ndarray:
+    """Places from 0 to 1 moved apart as little as keeps `gap` between any two, in the order that they were given."""
+    order = np.argsort(places, kind="stable")
+    moved = np.clip(np.asarray(places, dtype=float)[order], 0, 1)
+    for k in range(1, len(moved)):
+        moved[k] = max(moved[k], moved[k - 1] + gap)
+    for k in range(len(moved) - 1, -1, -1):
+        moved[k] = min(moved[k], 1 if k + 1 == len(moved) else moved[k + 1] - gap)
+    return moved[np.argsort(order, kind="stable")]
+
+
+def beside(ax: Axes, entries: Sequence[tuple[float, str, object]]) -> None:
+    """Write what each line is called at its height on the right of the axes, moved apart where they would overlap.
+
+    Args:
+        ax: whose limits and scales are set.
+        entries: height in data, text and colour of each.
+    """
+    if not entries:
+        return
+    heights = [ax.transLimits.transform(ax.transScale.transform((ax.get_xlim()[1], each[0])))[1] for each in entries]
+    room = 0.8 * 72 * ax.get_position().height * ax.figure.get_size_inches()[1]  # points, less ticks and titles
+    size = FontProperties(size="small").get_size_in_points()
+    lines = max(text.count("\n") + 1 for _, text, _ in entries)
+    placed = spread(heights, SPACING * size * lines / room)
+    for (_, text, colour), was, now in zip(entries, heights, placed, strict=True):
+        ax.annotate(text, (1, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(1.04, now),
+                    textcoords="axes fraction", ha="left", va="center", fontsize="small", color=dark(colour),
+                    arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0},
+                    annotation_clip=False)  # fmt: skip

@@ -1,0 +1,200 @@
+"""Pictures that state what they show: titles from the data, one picture for several losses and files, its width."""
+
+import json
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from PIL import Image
+from typer.testing import CliRunner
+
+from cocos import Embeddings, InputError, drawing, findings, losses, measures, pictures, plots, summaries
+from cocos.cli import app
+from cocos.plots import _labels
+
+LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
+
+
+def planted(images=30, captions=3, width=8, noise=0.7, directions=("i2t", "t2i")):
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(images, width, generator=generator, dtype=torch.float64)
+    group = torch.arange(images).repeat_interleave(captions)
+    caption = image[group] + noise * torch.randn(len(group), width, generator=generator, dtype=torch.float64)
+    return Embeddings(image, caption, torch.arange(images), group, directions=directions)
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    return planted()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, noise in (("first", 0.7), ("second", 2.0)):
+        made = planted(noise=noise)
+        arrays = ("query", "candidate", "query_group", "candidate_group")
+        np.savez(f"{name}.npz", **{each: getattr(made, each).numpy() for each in arrays})
+    return ["first.npz", "second.npz"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_a_title_has_the_numbers_of_the_data(embeddings):
+    data = measures.count(embeddings, "triplet", batch_size=24)
+    counted = data["contributing"]
+    parts = {str(n): float((one == 0).sum() / one.notnull().sum()) for n, one in counted.groupby("direction")}
+    said = findings.count([data], ["triplet"])
+    for part in parts.values():
+        assert findings.percent(part).removesuffix(" %") in said
+    other = measures.count(embeddings, "ntxent", batch_size=24)
+    said = findings.count([other, data], ["ntxent", "triplet"])
+    assert said.index("under triplet") < said.index("under ntxent")
+    assert findings.percent(max(parts.values())) in said
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (0, "0 %"),
+        (1e-6, "under 0.1 %"),
+        (0.0123, "1.2 %"),
+        (0.456, "46 %"),
+        (0.9999, "over 99.9 %"),
+        (1, "100 %"),
+        (0.998, "99.8 %"),
+    ],
+)
+def test_what_is_not_nothing_is_never_shown_as_nothing(part, said):
+    assert findings.percent(part) == said
+
+
+def test_bins_of_counts_hold_all_of_them():
+    for most in (0, 1, 7, 127, 201, 12_484, 3_000_000):
+        upper = summaries.bins(most)
+        assert upper[0] == 0 and upper[-1] >= most and (np.diff(upper) > 0).all() and len(upper) <= 16
+
+
+def test_directions_that_agree_are_one():
+    data = xr.Dataset({"x": (("direction", "at"), [[1.0, 100.0], [2.0, 99.0]])}, coords={"direction": ["a", "b"]})
+    ((name, one),) = summaries.sides(data, ["x"])
+    assert name == "" and one["x"].values.tolist() == [1.5, 99.5]
+    apart = data.assign(x=data["x"] * xr.DataArray([1, 1.05], dims="direction"))
+    assert [name for name, _ in summaries.sides(apart, ["x"])] == ["a", "b"]
+
+
+def test_labels_are_moved_apart_and_stay_on_the_axes():
+    for places in ([0.5] * 4, [0, 0.01, 0.02], [1, 0.99, 0.3], [-2, 3]):
+        moved = _labels.spread(places, 0.1)
+        assert (np.diff(np.sort(moved)) >= 0.1 - 1e-12).all() and moved.min() >= -1e-12 and moved.max() <= 1 + 1e-12
+        assert (np.argsort(moved, kind="stable") == np.argsort(places, kind="stable")).all()
+
+
+def test_a_long_name_loses_its_middle_and_a_strange_one_its_power():
+    assert findings.middle(LONG, 20) == "a_run_with…eed_of_17" and findings.middle("short", 20) == "short"
+    assert _labels.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
+
+
+def test_long_directions_do_not_cover_a_count():
+    data = measures.count(planted(directions=(LONG, f"{LONG}_back")), "ntxent", batch_size=24)
+    figure = Figure(figsize=(7.2, 2.8), layout="constrained")
+    ax = plots.count(data, ax=figure.subplots())
+    figure.draw_without_rendering()
+    legend = ax.get_legend().get_window_extent()
+    assert legend.y1 <= ax.bbox.y0 and 0 <= legend.x0 and legend.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize(("given", "wide"), [("one", 3.3), ("two", 6.9), ("4.5", 4.5), (5, 5), (None, None)])
+def test_widths_are_those_of_columns_or_inches(given, wide):
+    assert drawing.inches(given) == wide
+
+
+@pytest.mark.parametrize("given", ["three", "1", "100", "nan", "", -3])
+def test_other_widths_are_refused(given):
+    with pytest.raises(InputError, match="expected one .3.3 inches, one column., two .6.9., or inches from 2 to 40"):
+        drawing.inches(given)
+
+
+def test_a_picture_of_one_column_is_so_wide_with_text_of_eight_points(tmp_path):
+    seen = []
+
+    def panel(*, ax):
+        seen.append(ax)
+        ax.set(title="a finding of many words that goes on and on", xlabel="x " * 60, ylabel="y")
+        return ax
+
+    for given, wide, columns in (("one", 3.3, 1), ("two", 6.9, 2), ("9.5", 9.5, 3)):
+        seen.clear()
+        path = drawing.panels([panel] * 3, tmp_path / "a.png", size=(21, 5), width=given)
+        with Image.open(path) as image:
+            assert image.size[0] == pytest.approx(160 * wide, abs=1)
+            assert "a finding of many words that goes on and on" in image.text["Description"]
+        assert len({round(ax.get_position().x0, 2) for ax in seen}) == columns
+        assert {ax.xaxis.label.get_fontsize() for ax in seen} == {8.0}
+        assert all(ax.xaxis.label.get_window_extent().x0 >= 0 for ax in seen)
+
+
+def test_several_losses_and_files_are_one_picture(files, tmp_path):
+    done = call(
+        "plot",
+        "count",
+        files[0],
+        "--loss",
+        "ntxent",
+        "--loss",
+        "triplet",
+        "--batch-size",
+        24,
+        "-p",
+        "ntxent.temperature=0.2",
+    )
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "count.png").is_file() and "ntxent:\n" in done.stdout and "triplet:\n" in done.stdout
+    assert "temperature=0.2" in done.stdout
+    done = call("plot", "count", *files, "--loss", "ntxent", "--loss", "triplet", "--batch-size", 24, "--json")
+    document = json.loads(done.stdout)
+    named = [each["name"] for each in document["series"]]
+    assert named == ["ntxent, first", "triplet, first", "ntxent, second", "triplet, second"]
+    second = measures.count(planted(noise=2.0), losses.load("triplet"), batch_size=24)
+    assert document["series"][3]["directions"]["i2t"]["idle"]["mean"] == pytest.approx(float(second["idle"][0].mean()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["weight_map", "first.npz", "second.npz"],
+            "weight_map: it draws one loss of one file; these draw several: count",
+        ),
+        (["count", "first.npz", "first.npz"], "a file or a loss is named twice"),
+        (
+            ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"],
+            "write whose it is, like ntxent.margin=1",
+        ),
+        (
+            ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "--out", "c.nc"],
+            "it holds one loss of one file, not 2",
+        ),
+        (["count", "first.npz", "--width", "1"], "expected one (3.3 inches, one column)"),
+    ],
+)
+def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
+    done = call("plot", *arguments)
+    assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_kinds_that_combine_take_names():
+    combining = {kind.name for kind in pictures.kinds() if kind.combines}
+    assert "count" in combining
+    for kind in pictures.kinds():
+        assert not kind.combines or kind.looks["names"].default is None
+    plt.close("all")
