@@ -35,7 +35,10 @@ def title(parts):
 
 def alt(parts):
     """One sentence."""
-    return f"Histograms of the contributing negatives per query, one panel for each of {len(parts)} losses."
+    return (
+        f"Histograms of the contributing negatives per query, a row for each of {len(parts)} losses on one axis, "
+        "queries without any in grey."
+    )
 
 
 def agrees(parts):
@@ -66,4 +69,4 @@ def hero(parts):
 
 def draw(parts, figure):
     """A row for each loss, on one axis."""
-    plots.count(list(parts.values()), ax=figure.subplots())
+    plots.count(list(parts.values()), ax=figure.subplots()).set_title(title(parts))
