@@ -22,7 +22,7 @@ from cocos.plots import _labels
 LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
 
 
-def planted(images=30, captions=3, width=8, noise=0.7, directions=("i2t", "t2i")):
+def planted(images=30, captions=3, width=8, noise=0.7, directions=("q2c", "c2q")):
     generator = torch.Generator().manual_seed(3)
     image = torch.randn(images, width, generator=generator, dtype=torch.float64)
     group = torch.arange(images).repeat_interleave(captions)
