@@ -4,6 +4,7 @@ import _thread
 import errno
 import functools
 import json
+import logging
 import os
 import signal
 import sys
@@ -142,6 +143,7 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
 @contextmanager
 def _progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None]]]:
     """A source of progress callbacks that show nothing for work of under two seconds."""
+    logging.getLogger("cocos").setLevel(logging.ERROR if quiet else logging.WARNING)  # notes of the library
     bar, tasks, shown = None, {}, time.monotonic()
 
     def start(what: str) -> Callable[[int, int], None]:

@@ -18,7 +18,7 @@ __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 VISITED = "scores are visited once and never held: products and sums of shares in {}, counts decided in float64"
-SLOW = "no C compiler, or COCOS_KERNEL asks for none: tiles are read in PyTorch, which takes several times as long"
+SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the tiles, several times as slowly"
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 UNKNOWN = ("n90", "effective", "participation", "hardest_share")  # what a pass may leave open

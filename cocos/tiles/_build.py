@@ -1,14 +1,25 @@
-"""The kernel as machine code: built once for this processor by the compiler that is there, kept in the user's cache."""
+"""The kernel as machine code: built once for this processor by the compiler that is there, kept in the user's cache.
+
+A library that is loaded is run. So it is loaded only if nobody but this user can have put it there (owner, mode, no
+link), if its bytes are those that the compiler wrote (their hash is in the name), and if another process could load it.
+"""
 
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
+import shlex
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["loaded"]
@@ -35,17 +46,37 @@ ARGUMENTS = {  # kinds of the arguments of each function, in their order
     "cocos_pass": "ppiiiiiiii" + "pppipp",
 }
 RESULTS = {"cocos_above": ctypes.c_int64, "cocos_levels": ctypes.c_int64, "cocos_pass": ctypes.c_int}
-PATIENCE = 120  # seconds that a compiler may take
+PATIENCE = 300  # seconds that a compiler may take; the kernel takes 10 on an idle processor
+STALE = 3600  # seconds after which a folder of a build is one that a killed process left behind
 OFF = ("plain", "0", "off")
+# Loads a library and finds its functions in a process that may die of it: a library cut short is SIGBUS.
+PROBE = "import ctypes, sys; found = ctypes.CDLL(sys.argv[1]); [getattr(found, name) for name in sys.argv[2:]]"
+LOG = logging.getLogger("cocos")  # where nobody listens, a warning goes to stderr
+
+
+class _NotBuilt(Exception):
+    """The compiler, or what it made, is of no use; trying again would not change that."""
 
 
 def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "cocos"
+    """Folder of the libraries; a relative XDG_CACHE_HOME is not heeded, as its specification says.
+
+    Raises:
+        OSError: there is no home.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+    if not base.is_absolute():
+        raise OSError(f"the home folder {Path.home()} is a relative path")
+    return base / "cocos"
 
 
 def _processor() -> str:
-    """What `-march=native` hangs on, so that a home shared by several machines holds one file for each kind."""
+    """The part of the processor that `-march=native` depends on: a home may be shared by several machines."""
     try:
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
@@ -53,47 +84,154 @@ def _processor() -> str:
     return "".join(line for line in about if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
-def _own(folder: Path) -> bool:
-    """Only this user can have written there: what is loaded from it is run."""
-    about = folder.stat()
-    return about.st_uid == os.getuid() and not about.st_mode & 0o022
+def _prepare(folder: Path) -> None:
+    """Make the folder, or see that only this user can have written there, and take all rights from others.
+
+    Raises:
+        OSError: it cannot be made, or others can write there.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise OSError(f"{folder} is a link, or can be written by others; only a folder of yours with mode 700 is used")
+    if about.st_mode & 0o077:
+        folder.chmod(0o700)
+    for left in folder.glob("build-*"):
+        if time.time() - left.lstat().st_mtime > STALE:
+            shutil.rmtree(left, ignore_errors=True)
 
 
-def _built(compiler: str, folder: Path) -> Path:
-    """The library in the folder, compiled if it is not there yet; moved into place whole.
+def _own(path: Path) -> bool:
+    """Whether a file is there that only this user can have written, and no link."""
+    with suppress(FileNotFoundError):
+        about = path.lstat()
+        plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+        return plain and about.st_uid == os.getuid() and not about.st_mode & 0o022
+    return False
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+
+
+def _kept(folder: Path, key: str) -> Path | None:
+    """The library of a key, if it is whole; what has its name and is not, goes away."""
+    for path in sorted(folder.glob(f"kernel-{key}-*.so")):
+        if _own(path) and path.stem.rpartition("-")[2] == _digest(path):
+            return path
+        path.unlink()
+    return None
+
+
+def _done(command: Sequence[str], log: Path) -> None:
+    """Run a command with its own process group, all of which ends with it, or with this process's patience.
+
+    Args:
+        command: and its arguments.
+        log: file for what it says; a pipe would be held open by what it leaves behind.
+
+    Raises:
+        _NotBuilt: it failed, or did not end.
+    """
+    with open(log, "wb") as words:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True
+            )
+        except OSError as error:
+            raise _NotBuilt(f"the C compiler {command[0]!r} cannot be started ({error.strerror})") from None
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise _NotBuilt(f"{command[0]} did not end within {PATIENCE} s") from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code:
+        said = log.read_bytes()[:2000].decode("utf-8", "replace").strip().partition("\n")[0][:200]
+        ended = f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        raise _NotBuilt(f"{command[0]} {ended}" + (f": {said}" if said else ""))
+
+
+def _built(command: Sequence[str], folder: Path, key: str) -> Path:
+    """Compile the library; tried in a process of its own, written to the disk, and moved into place whole.
 
     Raises:
         OSError: the folder cannot be used.
-        subprocess.SubprocessError: the compiler failed.
+        _NotBuilt: the compiler failed, or what it made cannot be loaded.
     """
-    flags = FLAGS + (("-mprefer-vector-width=512",) if platform.machine() in {"x86_64", "AMD64"} else ())
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=PATIENCE).stdout
-    key = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), " ".join(flags).encode(), version, _processor().encode())))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _own(folder):
-        raise OSError(f"{folder} can be written by others")
-    path = folder / f"kernel-{key.hexdigest()[:16]}.so"
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / path.name
-            command = [compiler, *flags, "-o", str(made), str(SOURCE), "-lm"]
-            subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE)
-            made.replace(path)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as scratch:
+        made, log = Path(scratch) / "kernel.so", Path(scratch) / "log"
+        _done([*command, "-o", str(made), str(SOURCE), "-lm"], log)
+        if not made.is_file():
+            raise _NotBuilt(f"{command[0]} made no library")
+        _done([sys.executable, "-I", "-S", "-c", PROBE, str(made), *ARGUMENTS], log)
+        made.chmod(0o500)
+        with open(made, "rb") as stream:
+            os.fsync(stream.fileno())
+        path = folder / f"kernel-{key}-{_digest(made)}.so"
+        made.replace(path)
+    with suppress(OSError):  # not every file system can
+        place = os.open(folder, os.O_RDONLY)
+        os.fsync(place)
+        os.close(place)
     return path
 
 
-@functools.cache
-def loaded() -> ctypes.CDLL | None:
-    """The compiled kernel; None without a C compiler, on Windows, or where COCOS_KERNEL=plain asks for none."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if os.environ.get("COCOS_KERNEL", "").lower() in OFF or not compiler or sys.platform == "win32":
+def _library() -> Path | None:
+    """The library, compiled if it is not there; None where an earlier process said already why there is none.
+
+    Raises:
+        OSError: the folder cannot be used.
+        _NotBuilt: the compiler, or what it made, is of no use. That is remembered.
+    """
+    usual = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+    compiler = shlex.split(os.environ.get("CC", "")) or [usual]
+    found = [shutil.which(word) for word in compiler]
+    wide = ("-mprefer-vector-width=512",) if platform.machine() in {"x86_64", "AMD64"} else ()
+    command = [found[0] or compiler[0], *compiler[1:], *FLAGS, *wide]
+    tools = [(name, about.st_size, about.st_mtime_ns) for name in found if name for about in (os.stat(name),)]
+    parts = (SOURCE.read_bytes(), repr((command, tools, sorted(ARGUMENTS.items()))).encode(), _processor().encode())
+    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    folder = _folder()
+    _prepare(folder)
+    if (path := _kept(folder, key)) is not None:
+        return path
+    failed = folder / f"kernel-{key}.failed"
+    if _own(failed):
         return None
     try:
-        found = ctypes.CDLL(str(_built(compiler, _folder())))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # of them RuntimeError: there is no home
-        return None
+        return _built(command, folder, key)
+    except _NotBuilt as error:
+        failed.unlink(missing_ok=True)
+        with suppress(OSError):
+            failed.write_text(f"{error}\n", "utf-8")
+            failed.chmod(0o600)
+        raise _NotBuilt(f"{error}; to try again, change CC or remove {failed}") from None
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(path))
     for name, arguments in ARGUMENTS.items():
         function = getattr(found, name)
         function.argtypes = [KINDS[kind] for kind in arguments]
         function.restype = RESULTS.get(name)
     return found
+
+
+@functools.cache
+def loaded() -> ctypes.CDLL | None:
+    """The compiled kernel; None without a C compiler, on Windows, or where COCOS_KERNEL=plain asks for none.
+
+    Why there is none is said once, through the logger `cocos`.
+    """
+    if os.environ.get("COCOS_KERNEL", "").lower() in OFF or sys.platform == "win32":
+        return None
+    try:
+        path = _library()
+        return None if path is None else _opened(path)
+    except (OSError, ValueError, AttributeError, _NotBuilt) as error:  # ValueError: a CC that has no second quote
+        LOG.warning("note: there is no compiled kernel, PyTorch reads the tiles: %s", error)
+        return None
