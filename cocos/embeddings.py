@@ -1,14 +1,26 @@
 """Embeddings: what a frozen model says of its training data, and which rows belong together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from cocos import carried
+from cocos.carried import Pictures, numbered
 from cocos.errors import InputError, rows
 
 __all__ = ["Embeddings"]
 
+SAME = (
+    "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
+    "candidate (embeddings=, labels= say so)"
+)
+OWN = (
+    "query and candidate are the same rows, and no two of them share a group: each is the only positive of itself "
+    "(embeddings=, labels= are for a labelled set)"
+)
+PROXIES = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -31,18 +43,6 @@ def _matrix(name: str, values) -> Tensor:
     return values
 
 
-def _groups(name: str, values, side: str, length: int) -> Tensor:
-    try:
-        values = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected whole numbers, one for each row") from None
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {values.dtype}, expected whole numbers (ids of groups or classes)")
-    if values.shape != (length,):
-        raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},): one id for each row of {side}")
-    return values.to(torch.int64)
-
-
 @dataclass(frozen=True, eq=False)
 class Embeddings:
     """Query and candidate embeddings; a query's positives are the candidates of its group.
@@ -50,15 +50,25 @@ class Embeddings:
     Args:
         query: (Q, D) floating point, as the frozen encoder returned them.
         candidate: (C, D), same width, dtype and device as `query`.
-        query_group: (Q,) whole numbers: the id that a query shares with its positives, or the class of a sample.
+        query_group: (Q,) whole numbers or text: what a query shares with its positives, or the class of a sample.
         candidate_group: (C,) likewise. Both may be left out where Q == C: row i then matches row i.
         directions: names of the directions to analyse. The first is query -> candidate; a second one is
             candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
         candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
+        names: what the rows are called, (of the queries, of the candidates), one text a row; either may be None.
+        negatives: (Q, K) rows of the candidates that are drawn with a query as its own hard negatives, -1 for none.
+        pictures: of the rows, (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths that
+            are read when a picture is drawn; either may be None.
+        candidate_negatives: (C, K), the same of the candidates where they ask: what `flip` makes of `negatives`.
+        notes: what the reader of the numbers should know of these embeddings.
+
+    Sides that are the same rows with the same groups are read as a labelled set, with a note: every query would be its
+    own positive.
 
     Raises:
-        InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named).
+        InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named); ids above 2^63 - 1; text
+            among numbers; a negative that is a positive of its query.
     """
 
     query: Tensor
@@ -68,6 +78,11 @@ class Embeddings:
     directions: tuple[str, ...] = ("q2c", "c2q")
     shared: bool = False
     candidate_variance: Tensor | None = None
+    names: tuple[Sequence[str] | None, Sequence[str] | None] | None = None
+    negatives: Tensor | None = None
+    pictures: tuple[Pictures | None, Pictures | None] | None = None
+    candidate_negatives: Tensor | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self):
         query, candidate = _matrix("query", self.query), _matrix("candidate", self.candidate)
@@ -92,8 +107,9 @@ class Embeddings:
                 )
             query_group = candidate_group = torch.arange(len(query))
         else:
-            query_group = _groups("query_group", self.query_group, "query", len(query))
-            candidate_group = _groups("candidate_group", self.candidate_group, "candidate", len(candidate))
+            ids = numbered({"query_group": self.query_group, "candidate_group": self.candidate_group})
+            query_group = carried.groups("query_group", ids["query_group"], "query", len(query))
+            candidate_group = carried.groups("candidate_group", ids["candidate_group"], "candidate", len(candidate))
         directions = tuple(self.directions)
         named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
         if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
@@ -117,17 +133,78 @@ class Embeddings:
         object.__setattr__(self, "query_group", query_group.to(query.device))
         object.__setattr__(self, "candidate_group", candidate_group.to(query.device))
         object.__setattr__(self, "directions", directions)
+        self._beside()
+        if not self.shared and directions not in PROXIES and self._same():
+            self._read_as_labelled()
+
+    def _beside(self) -> None:
+        """Check what the rows carry: names, pictures, hard negatives.
+
+        Raises:
+            InputError: negatives of a labelled set.
+        """
+        for name, read in (("names", carried.names), ("pictures", carried.pictures)):
+            given = carried.pair(name, getattr(self, name), self.shared)
+            if given is not None:
+                sides = zip(("query", "candidate"), given, (self.query, self.candidate), strict=True)
+                given = tuple(read(f"{name} of {side}", values, len(matrix)) for side, values, matrix in sides)
+            object.__setattr__(self, name, given)
+        if self.shared and (self.negatives is not None or self.candidate_negatives is not None):
+            raise InputError(
+                "negatives: a labelled set has none of its own: the samples of other classes are negatives"
+            )
+        groups, sides = (self.query_group, self.candidate_group), ("query", "candidate")
+        negatives = carried.negatives("negatives", self.negatives, *groups, sides)
+        turned = carried.negatives("candidate_negatives", self.candidate_negatives, *groups[::-1], sides[::-1])
+        object.__setattr__(self, "negatives", negatives)
+        object.__setattr__(self, "candidate_negatives", turned)
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def _same(self) -> bool:
+        """Both sides are the same rows, with the same groups."""
+        groups = torch.equal(self.query_group, self.candidate_group)
+        return groups and torch.equal(self.query, self.candidate)
+
+    def _read_as_labelled(self) -> None:
+        """A sample among its own candidates is its own positive: where it has others, the set is a labelled one.
+
+        Raises:
+            InputError: it names negatives, which a labelled set has none of.
+        """
+        note = SAME if len(self.query_group.unique()) < len(self.query_group) else OWN
+        if note == SAME:
+            if self.negatives is not None or self.candidate_negatives is not None:
+                raise InputError(
+                    "negatives: query and candidate are the same rows with the same groups, a labelled set, which has "
+                    "no negatives of its own; give embeddings=, labels=, or two sides that differ"
+                )
+            object.__setattr__(self, "shared", True)
+            object.__setattr__(self, "directions", ("s2s",))
+        if note not in self.notes:
+            object.__setattr__(self, "notes", (*self.notes, note))
 
     @classmethod
-    def labelled(cls, embeddings, labels, proxies=None, proxy_labels=None, proxy_variance=None) -> "Embeddings":
+    def labelled(
+        cls,
+        embeddings,
+        labels,
+        proxies=None,
+        proxy_labels=None,
+        proxy_variance=None,
+        *,
+        names=None,
+        pictures=None,
+    ) -> "Embeddings":
         """A labelled set: every sample asks for the others of its class, or for the proxy of its class.
 
         Args:
             embeddings: (N, D) samples.
-            labels: (N,) class of each sample, whole numbers.
+            labels: (N,) class of each sample, whole numbers or text.
             proxies: (P, D) learned class vectors; without them the samples are each other's candidates.
             proxy_labels: (P,) class of each proxy; 0..P-1 when left out. A class may have several proxies.
             proxy_variance: (P, D), where each proxy is the mean of a normal distribution (HIST).
+            names: of the samples, one text each; with proxies (of the samples, of the proxies).
+            pictures: likewise, as in the class.
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -136,16 +213,28 @@ class Embeddings:
             InputError: as the class; or a variance without proxies.
         """
         embeddings = _matrix("embeddings", embeddings)
-        labels = _groups("labels", labels, "embeddings", len(embeddings))
+        ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
+        labels = carried.groups("labels", ids["labels"], "embeddings", len(embeddings))
+        beside = {"names": names, "pictures": pictures}
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
-            return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True)
+            return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
         proxies = _matrix("proxies", proxies)
         if proxy_labels is None:
-            proxy_labels = torch.arange(len(proxies))
-        proxy_labels = _groups("proxy_labels", proxy_labels, "proxies", len(proxies))
-        return cls(embeddings, proxies, labels, proxy_labels, directions=("s2p",), candidate_variance=proxy_variance)
+            ids["proxy_labels"] = torch.arange(len(proxies))
+        proxy_labels = carried.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
+        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance}
+        return cls(embeddings, proxies, labels, proxy_labels, **beside)
+
+    def __repr__(self):
+        dtype = str(self.query.dtype).removeprefix("torch.")
+        sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
+        groups = len(torch.cat([self.query_group, self.candidate_group]).unique())
+        beside = [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
+        more = f", with {', '.join(beside)}" if beside else ""
+        where = f"{dtype} on {self.query.device}, {groups} groups, {' and '.join(self.directions)}"
+        return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{more})"
 
     @property
     def proxies(self) -> bool:
@@ -164,14 +253,20 @@ class Embeddings:
             directions = ("2".join(reversed(self.directions[0].split("2"))),)
         else:
             directions = self.directions[::-1]
-        return replace(
-            self,
+        turned = object.__new__(Embeddings)  # what was checked once is right from both sides
+        turned.__dict__.update(
+            self.__dict__,
             query=self.candidate,
             candidate=self.query,
             query_group=self.candidate_group,
             candidate_group=self.query_group,
             directions=directions,
+            names=self.names and self.names[::-1],
+            pictures=self.pictures and self.pictures[::-1],
+            negatives=self.candidate_negatives,
+            candidate_negatives=self.negatives,
         )
+        return turned
 
     def to(self, device=None, dtype=None) -> "Embeddings":
         """The same embeddings on another device or in another dtype."""
@@ -196,6 +291,7 @@ class Embeddings:
             "shared": self.shared and torch.equal(query_index, candidate_index),
             "candidate_variance": None if variance is None else variance[candidate_index],
         }
+        values |= {"names": None, "negatives": None, "pictures": None, "candidate_negatives": None, "notes": ()}
         for name, value in values.items():
             object.__setattr__(part, name, value)
         return part

@@ -97,6 +97,14 @@ class Pairs:
             if values is not None and tuple(values.shape) != (length,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},)")
 
+    def __repr__(self):
+        dtype = str(self.scores.dtype).removeprefix("torch.")
+        sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
+        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings")
+        beside = [name for name in optional if getattr(self, name) is not None]
+        more = f", with {', '.join(beside)}" if beside else ""
+        return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
+
     def slots(self) -> tuple[Tensor, Tensor]:
         """Places of the positives of each query, (Q, K) with K >= 1 the largest number, and which are filled."""
         most = max(1, int(self.positive.sum(dim=1).max()))

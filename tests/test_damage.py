@@ -348,7 +348,7 @@ def test_real_sizes_are_read(tmp_path, monkeypatch):
 
 def test_what_a_reader_raises_is_kept_as_the_cause(tmp_path, monkeypatch):
     tensor(tmp_path / "a.pt")
-    monkeypatch.setattr(checkpoints.embeddings, "_ids", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(checkpoints.embeddings, "_pair", lambda *arguments: 1 / 0)
     with pytest.raises(InputError, match=r"is a damaged file \(ZeroDivisionError: division by zero\)") as caught:
         checkpoints.open(tmp_path / "a.pt")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -14,6 +14,7 @@ ORDER = (
     "errors",
     "writing",
     "shards",
+    "carried",
     "embeddings",
     "batches",
     "scores",

@@ -66,6 +66,11 @@ class Checkpoint:
     trained_with: str | None = None
     notes: tuple[str, ...] = ()
 
+    def __repr__(self):
+        splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
+        trained = f", trained_with={self.trained_with}" if self.trained_with else ""
+        return f"Checkpoint({str(self.path)!r}, format={self.format}, sha256={self.sha256[:12]}{splits}{trained})"
+
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
         """Encode a split with the frozen model; each call encodes anew.
 

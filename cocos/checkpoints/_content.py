@@ -38,7 +38,8 @@ LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle
 SAVE_INSTEAD = "save tensors instead: torch.save(model.state_dict(), FILE)"
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
-    "candidate=..., query_group=..., candidate_group=...), then `cocos count FILE`"
+    "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "
+    "`cocos count FILE`"
 )
 
 
@@ -428,7 +429,8 @@ WHAT = {
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
     "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
     "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint inside",
-    "npy": "is a single numpy array; cocos needs both sides in one file: numpy.savez(FILE, query=..., candidate=...)",
+    "npy": "is a single numpy array; cocos needs both sides in one file: numpy.savez(FILE, query=..., candidate=...), "
+    "or embeddings=..., labels=... of a labelled set",
     "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open_dataset",
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",

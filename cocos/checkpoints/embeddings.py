@@ -4,10 +4,12 @@ import difflib
 import json
 import math
 import zipfile
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import torch
 
+from cocos import carried
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._content import File
 from cocos.checkpoints._rehearsal import RATIO, SPARE
@@ -18,9 +20,13 @@ from cocos.errors import InputError
 __all__ = ["read", "recognises"]
 
 PIECE = 2**20  # bytes that are unpacked at once
+LONGEST = 1024  # characters of a path
 TWO_SIDED = ("query", "candidate")
-SIDES = (*TWO_SIDED, "query_group", "candidate_group", "directions")
-LABELLED = ("embeddings", "labels", "proxies", "proxy_labels", "proxy_variance")
+GROUPS = ("query_group", "candidate_group")
+LABELS = ("labels", "proxy_labels")
+NAMES, PICTURES = ("query_name", "candidate_name"), ("query_image", "candidate_image")
+SIDES = (*TWO_SIDED, *GROUPS, "directions", "negatives", *NAMES, *PICTURES)
+LABELLED = ("embeddings", *LABELS, "proxies", "proxy_variance", *NAMES, *PICTURES)
 
 
 def recognises(file: File) -> bool:
@@ -106,7 +112,8 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
     if missing:
         raise InputError(
             f"{file.path} has no array {missing[0]!r} (it holds {held}); cocos reads query, candidate, query_group "
-            "and candidate_group, or embeddings, labels and optionally proxies, proxy_labels, proxy_variance"
+            "and candidate_group of two sides, or embeddings, labels of a labelled set and optionally proxies, "
+            "proxy_labels, proxy_variance"
         )
     known = LABELLED if labelled else SIDES
     unused = [str(name) for name in arrays if name not in known]
@@ -115,24 +122,6 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
         if close:
             raise InputError(f"{file.path}: unknown array {name!r}: did you mean {close[0]!r}?")
     return unused
-
-
-def _ids(file: File, arrays: dict, names: tuple[str, str]) -> None:
-    """Text ids become numbers, the same text the same number on both sides.
-
-    Raises:
-        InputError: text on one side and numbers on the other.
-    """
-    present = [name for name in names if name in arrays]
-    arrays |= {name: np.asarray(arrays[name]) for name in present if isinstance(arrays[name], list | tuple)}
-    texts = [n for n in present if isinstance(arrays[n], np.ndarray) and arrays[n].dtype.kind in "US"]
-    if texts and len(texts) < len(present):
-        other = next(name for name in present if name not in texts)
-        raise InputError(f"{file.path}: {texts[0]} is text and {other} is numbers; give both the same kind of ids")
-    if texts:
-        _, numbers = np.unique(np.concatenate([arrays[n].ravel() for n in texts]), return_inverse=True)
-        for name, part in zip(texts, np.split(numbers, np.cumsum([arrays[n].size for n in texts])[:-1]), strict=True):
-            arrays[name] = part.reshape(arrays[name].shape)
 
 
 def _names(file: File, value) -> tuple[str, ...]:
@@ -155,50 +144,91 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 
 def _tensor(file: File, name: str, value):
+    """An array as a tensor, and text as it is where ids, names and paths stand.
+
+    Raises:
+        InputError: neither numbers nor text.
+    """
+    if name in (*GROUPS, *LABELS, *NAMES, *PICTURES) and carried.texts(value) is not None:
+        return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
             raise InputError(f"{file.path}, {name}: dtype {value.dtype}, expected numbers of up to 64 bits")
         value = value.astype(value.dtype.newbyteorder("=")) if not value.dtype.isnative else value
-        value = value.astype(np.int64) if value.dtype.kind == "u" else value
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{file.path}, {name}: {type(value).__name__}, expected an array of numbers") from None
 
 
+def _paths(file: File, name: str, value, folder: Path):
+    """Pictures as they are, or the paths of pictures inside of a folder.
+
+    Raises:
+        InputError: a path that may lead out of the folder.
+    """
+    if (paths := carried.texts(value)) is None:
+        return value
+    inside = []
+    for row, path in enumerate(carried.spelled(f"{file.path}, {name}", paths)):
+        parts = PureWindowsPath(path)  # knows both kinds of separators, and drives
+        if len(path) > LONGEST or not path.isprintable() or parts.anchor or ".." in parts.parts:
+            raise InputError(
+                f"{file.path}, {name}: row {row} is {path[:60]!r}, expected a path inside of the folder of the file, "
+                "or of --data"
+            )
+        inside.append(str(folder / path) if path else "")
+    return inside
+
+
+def _pair(tensors: dict, names: tuple[str, str]) -> tuple | None:
+    pair = tuple(tensors.get(name) for name in names)
+    return None if pair == (None, None) else pair
+
+
+def _shown(value) -> str:
+    """Shape and dtype of an array, or how many texts there are."""
+    if isinstance(value, torch.Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return f"({len(value)},) text"
+
+
 def read(file: File, data=None) -> Checkpoint:
     """Read a file of embeddings.
+
+    Args:
+        file: the file.
+        data: folder of the pictures whose paths the file names; None: that of the file.
 
     Raises:
         InputError: arrays that are missing, unknown together, damaged, or do not fit.
     """
-    if data is not None:
-        raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     names = _names_in(file)
     unused, labelled = _sort_out(file, names), "embeddings" in names
     wanted = [name for name in (LABELLED if labelled else SIDES) if name in names]
+    if data is not None and not any(name in wanted for name in PICTURES):
+        raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     arrays = _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
     if "directions" in file.metadata and "directions" not in arrays:
         arrays["directions"] = file.metadata["directions"]
-    _ids(file, arrays, ("labels", "proxy_labels") if labelled else ("query_group", "candidate_group"))
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
-    tensors = {
-        name: _tensor(file, name, arrays[name])
-        for name in (LABELLED if labelled else SIDES)
-        if name in arrays and name != "directions"
-    }
+    tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name != "directions"}
+    folder = Path(data) if data is not None else Path(file.path).parent
+    shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURES if name in tensors}
+    beside = {"names": _pair(tensors, NAMES), "pictures": _pair(shown, PICTURES)}
+    taken = (*LABELS, "proxies", "proxy_variance") if labelled else (*TWO_SIDED, *GROUPS, "negatives")
+    given = {name: tensors.get(name) for name in taken} | more | beside
     try:
-        if labelled:
-            found = Embeddings.labelled(*(tensors.get(name) for name in LABELLED))
-        else:
-            found = Embeddings(*(tensors.get(name) for name in SIDES if name != "directions"), **more)
+        found = Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
     except InputError as error:
         raise InputError(f"{file.path}: {error}") from None
     notes = [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
         notes.append(f"{file.path} has no groups: row i of the queries matches row i of the candidates")
-    contents = {name: f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in tensors.items()}
+    contents = {name: _shown(value) for name, value in tensors.items()}
     contents["directions"] = ", ".join(found.directions)
+    if found.notes:
+        contents["read as"] = "; ".join(found.notes)
 
     def embedder(split, device, progress):
         if split != "train":

@@ -92,6 +92,8 @@ def asked(
     if checkpoint:
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
+    if embeddings.notes:
+        attrs["notes"] = "\n".join(embeddings.notes)
     embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     sides = {}

@@ -44,7 +44,7 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of the batches and of the loss."""
-        return (*self.plan.notes, *self._distances(), *getattr(self.loss, "notes", ()))
+        return (*self.embeddings.notes, *self.plan.notes, *self._distances(), *getattr(self.loss, "notes", ()))
 
     def _distances(self) -> Iterator[str]:
         """What distances hang on and cosines do not: norms, and the variances of the candidates."""

@@ -63,15 +63,17 @@ def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings
     query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
     candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
     candidate_group = torch.cat([candidate_group, (ids.max() + 1).expand(len(extra))])
+    bare = replace(embeddings, names=None, pictures=None, negatives=None, candidate_negatives=None)
     if embeddings.shared:  # they are samples too, which are never asked for
         return replace(
-            embeddings,
+            bare,
             query=candidate,
             candidate=candidate,
             query_group=candidate_group,
             candidate_group=candidate_group,
         )
-    return replace(embeddings, candidate=candidate, query_group=query_group, candidate_group=candidate_group)
+    sides = {"candidate": candidate, "query_group": query_group, "candidate_group": candidate_group}
+    return replace(bare, **sides)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +279,7 @@ def evaluate(
         "ties": retrieval.TIES,
         "seed": seed,
         "device": embeddings.query.device.type,
-        "notes": "\n".join(notes),
+        "notes": "\n".join([*embeddings.notes, *notes]),
         **where,
     }
     return results.evaluate(records, singles, sizes, attrs)

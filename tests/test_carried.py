@@ -1,0 +1,162 @@
+"""What rows carry: ids that are text or too large, names, pictures; and sides that are the same rows."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, InputError, carried, measures, results
+from cocos.cli import app
+
+
+def call(*arguments):
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(a) for a in arguments])
+
+
+def rows(number=12, width=6, seed=0):
+    return np.random.default_rng(seed).normal(size=(number, width)).astype(np.float32)
+
+
+CLASSES = np.arange(12) % 4
+TRAP = {"query": rows(), "candidate": rows(), "query_group": CLASSES, "candidate_group": CLASSES}
+
+
+def test_equal_sides_are_a_labelled_set_in_python():
+    trap, labelled = Embeddings(**TRAP), Embeddings.labelled(rows(), CLASSES)
+    assert trap.shared and trap.directions == ("s2s",) and "read as a labelled set" in trap.notes[0]
+    assert "embeddings=, labels=" in trap.notes[0] and not labelled.notes
+    for one in (trap, trap.to(dtype=torch.float64), trap.flip().flip()):
+        assert len(one.notes) == 1 and one.shared
+    found, right = (measures.evaluate(one) for one in (trap, labelled))
+    assert found["R@1"].values.ravel()[0] == right["R@1"].values.ravel()[0] < 100
+    assert "read as a labelled set" in found.attrs["notes"]
+    found, right = (measures.count(one, "ntxent", batch_size="all") for one in (trap, labelled))
+    assert results.summary(found)["directions"] == results.summary(right)["directions"]
+    assert "read as a labelled set" in found.attrs["notes"]
+
+
+def test_equal_sides_are_a_labelled_set_in_files(tmp_path):
+    np.savez(tmp_path / "trap.npz", **TRAP)
+    np.savez(tmp_path / "right.npz", embeddings=rows(), labels=CLASSES)
+    for command in (("count", "--batch-size", "all"), ("evaluate",)):
+        found, right = (call(command[0], tmp_path / f"{name}.npz", *command[1:]) for name in ("trap", "right"))
+        assert found.exit_code == 0 and "read as a labelled set" in found.stderr
+        documents = (
+            json.loads(call(command[0], tmp_path / f"{name}.npz", *command[1:], "--json").stdout)
+            for name in ("trap", "right")
+        )
+        assert len({json.dumps(each["directions"]) for each in documents}) == 1
+    assert "read as a labelled set" in call("inspect", tmp_path / "trap.npz").stdout
+
+
+def test_every_sentence_that_names_the_pair_keys_names_the_labelled_ones(tmp_path):
+    np.save(tmp_path / "one.npy", rows())
+    torch.save({"weight": torch.ones(2, 2)}, tmp_path / "state.pt")
+    np.savez(tmp_path / "half.npz", query=rows())
+    for name in ("one.npy", "state.pt", "half.npz"):
+        said = call("count", tmp_path / name).stderr
+        assert "candidate" in said and "embeddings" in said and "labels" in said
+
+
+def test_sides_that_only_look_alike_stay_two():
+    other = rows()
+    other[3, 2] += 1e-6
+    assert not Embeddings(**TRAP | {"candidate": other}).shared
+    assert not Embeddings(**TRAP | {"candidate_group": np.roll(CLASSES, 1)}).shared
+    single = Embeddings(rows(), rows())
+    assert not single.shared and single.directions == ("q2c", "c2q")
+    assert "each is the only positive of itself" in single.notes[0]
+    assert Embeddings(**TRAP, directions=("s2p",)).proxies
+
+
+def test_text_ids_are_read_as_in_files(tmp_path):
+    query, candidate = list("fab"), ["a", "f", "b", "f"]
+    made = [
+        Embeddings(rows(3), rows(4), query, candidate),
+        Embeddings(rows(3), rows(4), np.array(query), np.array(candidate, dtype=object)),
+        Embeddings(rows(3), rows(4), [each.encode() for each in query], candidate),
+    ]
+    for one in made:
+        assert one.query_group.tolist() == [2, 0, 1] and one.candidate_group.tolist() == [0, 2, 1, 2]
+    labelled = Embeddings.labelled(rows(4), ["cat", "dog", "cat", "dog"], rows(2), ["dog", "cat"])
+    assert labelled.query_group.tolist() == [0, 1, 0, 1] and labelled.candidate_group.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [
+        ((["a", "a\0", "b"], ["a", "b", "b"]), "query_group: row 1 is 'a\\x00', with a zero character"),
+        ((["a", 1, "b"], ["a", "b", "b"]), "query_group: row 1 is int among text"),
+        ((["a", "c", "b"], [0, 1, 1]), "query_group is text and candidate_group is numbers"),
+        (([b"a", b"\xff", b"b"], ["a", "b", "b"]), "row 1 is b'\\xff', which is not UTF-8"),
+        (
+            (np.array([1, 2**64 - 1, 2], dtype=np.uint64), [1, -1, 2]),
+            "query_group: row 1 above 2^63 - 1 (as 18446744073709551615)",
+        ),
+        (([1, 2**63, 2], [1, 1, 2]), "query_group: list, expected whole numbers or text"),
+    ],
+)
+def test_ids_that_would_merge_are_refused(ids, sentence):
+    with pytest.raises(InputError) as error:
+        Embeddings(rows(3), rows(3, seed=1), *ids)
+    assert sentence in str(error.value)
+
+
+def test_ids_of_files_that_would_merge_are_refused(tmp_path):
+    wide = np.array([5, 2**63], dtype=np.uint64)
+    np.savez(tmp_path / "a.npz", query=rows(2), candidate=rows(2, seed=1), query_group=wide, candidate_group=wide)
+    torch.save({"embeddings": torch.ones(2, 2), "labels": ["a", "a\0"]}, tmp_path / "b.pt")
+    for name, sentence in (("a.npz", "query_group: row 1 above 2^63 - 1"), ("b.pt", "labels: row 1 is 'a\\x00'")):
+        done = call("count", tmp_path / name)
+        assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
+    small = np.array([5, 2**63 - 1], dtype=np.uint64)
+    assert Embeddings(rows(2), rows(2, seed=1), small, small).query_group.tolist() == [5, 2**63 - 1]
+
+
+def test_every_repr_is_one_line_without_tensors(tmp_path):
+    embeddings = Embeddings(rows(3), rows(4), list("fab"), list("afbf"), names=(list("xyz"), None))
+    np.savez(tmp_path / "rows.npz", query=rows(3), candidate=rows(3, seed=1))
+    shown = [repr(each) for each in (embeddings, cocos.scores.pairs(embeddings), cocos.open(tmp_path / "rows.npz"))]
+    for text in shown:
+        assert "\n" not in text and "tensor" not in text and len(text) < 250
+    assert shown[0] == ("Embeddings(query=(3, 6), candidate=(4, 6), float32 on cpu, 3 groups, q2c and c2q, with names)")
+    assert shown[1].startswith("Pairs(scores=(3, 4), float32 on cpu, 4 positive, 8 negative, with candidate_group")
+    assert "format=embeddings" in shown[2] and "rows.npz" in shown[2]
+
+
+def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    Image.fromarray(np.full((400, 300, 3), 7, dtype=np.uint8)).save(inside / "a.png")
+    (inside / "out.png").symlink_to(tmp_path / "b.png")
+    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "b.png")
+    paths = (str(inside / "a.png"), "", str(inside / "out.png"), str(inside / "none.png"))
+    assert carried.shown(paths, 0, inside).shape == (256, 192, 3) and carried.shown(paths, 1, inside) is None
+    for row, sentence in ((2, "it lies outside of"), (3, "no file of at most 64 MiB")):
+        with pytest.raises(InputError, match=sentence):
+            carried.shown(paths, row, inside)
+    for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):
+        given = {"query_image": np.array([path, "a.png"])}
+        np.savez(inside / "rows.npz", query=rows(2), candidate=rows(2, seed=1), **given)
+        with pytest.raises(InputError, match="expected a path inside of the folder of the file"):
+            cocos.open(inside / "rows.npz")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"names": ["a", "b"]}, "names: list, expected a pair: of the queries, of the candidates"),
+        ({"names": (["a"], None)}, "names of query: 1 texts, expected 2 texts"),
+        ({"names": ([1, 2], None)}, "names of query: list, expected 2 texts"),
+        ({"pictures": (np.zeros((2, 4, 4)), None)}, "pictures of query: float64 of shape (2, 4, 4), expected uint8"),
+        ({"pictures": (None, ["a"])}, "pictures of candidate: 1 texts, expected 2 texts"),
+    ],
+)
+def test_names_and_pictures_that_do_not_fit_are_named(given, sentence):
+    with pytest.raises(InputError) as error:
+        Embeddings(rows(2), rows(2, seed=1), **given)
+    assert sentence in str(error.value)
