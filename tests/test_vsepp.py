@@ -5,9 +5,11 @@ import json
 import math
 import os
 import pickle
+import re
 import sys
 import types
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import torch
 import cocos
 from cocos.checkpoints import _content
 from cocos.data import precomp
-from cocos.encoders import _vocabulary, vsepp, vsrn
+from cocos.encoders import _tokens, _vocabulary, vsepp, vsrn
 from cocos.encoders._tokens import tokens
 from cocos.errors import InputError, UnsafeFile
 
@@ -390,7 +392,7 @@ def test_an_image_stored_five_times_is_one_image(tmp_path):
     single = precomp.load("train", write_folder(tmp_path / "one"))
     np.testing.assert_array_equal(stored.images, single.images)
     assert stored.caption_group.tolist() == single.caption_group.tolist()
-    assert isinstance(stored.images, np.memmap)  # still on disk
+    assert isinstance(stored.images, precomp.Rows)  # still on disk
 
 
 def test_other_numbers_of_captions_and_other_floats(tmp_path):
@@ -400,7 +402,7 @@ def test_other_numbers_of_captions_and_other_floats(tmp_path):
     np.save(folder / "train_ims.npy", np.load(folder / "train_ims.npy").astype(">f8"))
     three = precomp.load("train", folder)
     assert three.caption_group.tolist() == [image for image in range(IMAGES) for _ in range(3)]
-    assert torch.as_tensor(three.images).dtype == torch.float64
+    assert torch.as_tensor(three.images[:]).dtype == torch.float64
 
 
 def test_data_and_vocabulary_are_found_beside_each_other(tmp_path, folder):
@@ -624,3 +626,94 @@ def test_other_structures_are_not_taken_for_these(tmp_path):
         with pytest.raises(InputError, match="architecture that cocos does not know"):
             cocos.open(tmp_path / "other.pt")
     assert _content.File(tmp_path / "other.pt").kind == "torch"
+
+
+def test_a_long_caption_makes_the_others_no_longer():
+    """3,000,000 words in one line padded 512 captions to that length."""
+    state = vsepp.build(vocabulary=VOCABULARY, img_dim=FEATURES, embed_size=WIDTH, word_dim=WORD).text
+    seen = []
+    state.embed.register_forward_hook(lambda module, given, made: seen.append(given[0].numel()))
+    with torch.no_grad():
+        together = state(["a dog", "a " * 500, "dog"])
+        alone = torch.cat([state([caption]) for caption in ("a dog", "a " * 500, "dog")])
+    assert seen == [4 + 502 + 3, 4, 502, 3]
+    torch.testing.assert_close(together, alone)
+
+
+def test_a_caption_of_more_than_ten_pages_is_named(tmp_path):
+    folder = write_folder(tmp_path / "data")
+    lines = (folder / "train_caps.txt").read_text().splitlines()
+    (folder / "train_caps.txt").write_text("\n".join([*lines[:2], "a " * 3_000_000, *lines[3:]]))
+    with pytest.raises(InputError, match=r"train_caps\.txt, line 3: a caption of more than 20000 characters"):
+        precomp.load("train", folder)
+
+
+def test_captions_out_of_all_proportion_to_their_images_are_not_read(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "data")
+    monkeypatch.setattr(precomp, "ROOM", (10, 1))
+    with pytest.raises(
+        InputError, match=rf"train_caps\.txt has \d+ bytes, expected at most {10 + IMAGES} for the images"
+    ):
+        precomp.load("train", folder)
+
+
+@pytest.mark.parametrize("change", ["shrinks", "grows", "is replaced", "is written to"])
+def test_features_that_change_while_they_are_read_are_noticed(tmp_path, change):
+    items = precomp.load("train", write_folder(tmp_path / "data"))
+    before, path = items.images[:2], tmp_path / "data" / "train_ims.npy"
+    content = path.read_bytes()
+    if change == "is replaced":
+        (tmp_path / "new").write_bytes(content)
+        os.replace(tmp_path / "new", path)
+    elif change == "is written to":
+        path.write_bytes(content)
+        os.utime(path, ns=(1, 1))
+    else:
+        os.truncate(path, len(content) - 8 if change == "shrinks" else len(content) + 8)
+    assert len(before) == 2
+    with pytest.raises(InputError, match=r"train_ims\.npy changed while it was read"):
+        items.images[2:4]
+
+
+def test_rows_are_those_of_the_array(tmp_path):
+    whole = np.arange(60, dtype=">f4").reshape(10, 3, 2)
+    for each in (whole, np.asfortranarray(whole)):
+        np.save(tmp_path / "a.npy", each)
+        rows = precomp._features(tmp_path / "a.npy")
+        assert rows.shape == (10, 3, 2) and rows.ndim == 3 and len(rows) == 10
+        for place in (0, -1, slice(2, 5), slice(None, None, 3), slice(None, None, -1), slice(7, 3), slice(8, 99)):
+            found = rows[place]
+            np.testing.assert_array_equal(found, whole[place])
+            assert found.dtype.isnative
+        stepped = precomp._features(tmp_path / "a.npy")
+        if isinstance(stepped, precomp.Rows):
+            np.testing.assert_array_equal(replace(stepped, step=5)[:], whole[::5])
+
+
+def test_words_are_searched_for_a_full_stop_once(tmp_path):
+    """The search for a full stop began anew at each letter: 7 s for a caption of 20,000 letters."""
+    slow = re.compile(_tokens.STOP.pattern.replace(r"(?<!\S)", "", 1))
+    assert slow.pattern != _tokens.STOP.pattern
+    random = np.random.default_rng(0)
+    for _ in range(2000):
+        text = "".join(random.choice(list("ab.. .)'\"A3m"), size=random.integers(30)))
+        assert [m.span() for m in slow.finditer(text)] == [m.span() for m in _tokens.STOP.finditer(text)]
+    assert tokens("a" * 20_000) == ["a" * 20_000]
+
+
+@pytest.mark.parametrize(
+    ("payload", "sentence"),
+    [
+        (b"\x80\x02}N" + b"\x85" * 200 + b"K\x01s.", "101 of them tuples"),
+        (b"\x80\x02}\x8a\x09" + b"\xff" * 8 + b"\x01K\x01s.", "a number of 65 bits"),
+        (b"\x80\x02]r\xff\xff\xff\x7f.", "place 2147483647"),
+        (b"\x80\x02" + b"N0" * 60 + b"N.", "121 operations"),
+        (b"\x80\x02X\x80\x02\x00\x00" + b"a" * 640 + b".", "more than 600 bytes"),
+    ],
+)
+def test_a_vocabulary_that_asks_for_too_much_is_refused(tmp_path, payload, sentence, monkeypatch):
+    monkeypatch.setattr(_vocabulary, "MOST_BYTES", 600)
+    monkeypatch.setattr(_vocabulary, "MOST", 120 if b"N0" in payload else 10**6)
+    (tmp_path / "a_vocab.pkl").write_bytes(payload)
+    with pytest.raises(InputError, match=sentence):
+        _vocabulary.read(tmp_path / "a_vocab.pkl", 5)

@@ -17,6 +17,7 @@ __all__ = ["SPLITS", "load", "records"]
 SPLITS = ("train", "val", "test")
 SIDE = 32  # pixels of an image
 ACROSS = 57  # images in a row of the sheet
+MOST = 2**24  # bytes of the captions, unpacked
 
 
 def _file(folder, name: str) -> Path:
@@ -40,19 +41,30 @@ def records(folder=None) -> list[dict]:
     """
     path = _file(folder, "captions.jsonl.gz")
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
-            return [json.loads(line) for line in stream]
-    except (OSError, EOFError, ValueError) as error:
+        with gzip.open(path, "rb") as stream:
+            lines = stream.read(MOST).split(b"\n")  # what is cut off there is no JSON
+        return [json.loads(line) for line in lines if line]
+    except (OSError, EOFError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}); copy it again") from None
 
 
-def _sheet(folder) -> np.ndarray:
-    path = _file(folder, "images.webp")
+def _sheet(folder, images: int) -> np.ndarray:
+    """The sheet of all images, (height, width, 3), uint8.
+
+    Raises:
+        InputError: it is damaged, or its size is not that of the images.
+    """
+    path, size = _file(folder, "images.webp"), (ACROSS * SIDE, -(-images // ACROSS) * SIDE)
     try:
         with Image.open(path) as image:
-            return np.asarray(image.convert("RGB"))
+            if image.size == size:
+                return np.asarray(image.convert("RGB"))
     except OSError as error:
         raise InputError(f"{path} is damaged ({error}); copy it again") from None
+    raise InputError(
+        f"{path}: {image.size[0]} x {image.size[1]} pixels, expected {size[0]} x {size[1]} for the {images} images of "
+        "captions.jsonl.gz"
+    )
 
 
 def load(split: str, folder=None) -> ImageCaptions:
@@ -69,13 +81,8 @@ def load(split: str, folder=None) -> ImageCaptions:
     Raises:
         InputError: the folder lacks a file, or its files are damaged or do not fit together.
     """
-    rows, sheet = records(folder), _sheet(folder)
-    down = -(-len(rows) // ACROSS)
-    if sheet.shape != (down * SIDE, ACROSS * SIDE, 3):
-        raise InputError(
-            f"{_file(folder, 'images.webp')}: {sheet.shape[1]} x {sheet.shape[0]} pixels, expected "
-            f"{ACROSS * SIDE} x {down * SIDE} for the {len(rows)} images of captions.jsonl.gz"
-        )
+    rows = records(folder)
+    sheet, down = _sheet(folder, len(rows)), -(-len(rows) // ACROSS)
     tiles = sheet.reshape(down, SIDE, ACROSS, SIDE, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE)
     chosen = [place for place, row in enumerate(rows) if row["split"] == split]
     captions = [rows[place]["captions"] for place in chosen]

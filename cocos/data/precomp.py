@@ -1,5 +1,9 @@
 """Precomputed image features and their captions: `{split}_ims.npy` and `{split}_caps.txt` in one folder."""
 
+import math
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +17,8 @@ __all__ = ["SPLITS", "load", "present"]
 SPLITS = ("train", "dev", "test", "testall")
 STORED = 5  # times that an image is stored in a row in files with one row for each caption
 PROBES = 16  # places at which such files are looked into
+LONGEST = 20_000  # characters of one caption, ten pages
+ROOM = 2**27, 2**17  # bytes that the captions of a split may have, and more for each image
 
 
 def present(folder: Path) -> tuple[str, ...]:
@@ -24,28 +30,149 @@ def present(folder: Path) -> tuple[str, ...]:
     )
 
 
-def _features(path: Path) -> np.ndarray:
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a .npy file that stay on disk until they are asked for, and are then read, not mapped.
+
+    A mapped file that shrinks ends the process, and one that is written to changes what was checked.
+
+    Args:
+        path: of the file.
+        whole: (rows, ...) shape of all that it holds.
+        dtype: of its numbers, in its order of bytes.
+        offset: bytes before the first row.
+        step: every how many rows one counts.
+
+    Raises:
+        InputError: when rows are read and the file is no longer the one that was opened.
+    """
+
+    path: Path
+    whole: tuple[int, ...]
+    dtype: np.dtype
+    offset: int
+    step: int = 1
+
+    def __post_init__(self):
+        _ = self.state
+
+    @cached_property
+    def state(self) -> tuple:
+        """Which file it is, its bytes, and when it was changed."""
+        return _state(os.stat(self.path))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows that count, and the shape of one."""
+        return (-(-self.whole[0] // self.step), *self.whole[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.whole)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, place: int | slice) -> np.ndarray:
+        if not isinstance(place, slice):
+            return self._read(range(len(self))[place], 1)[0]
+        start, stop, step = place.indices(len(self))
+        return self._read(start, max(stop - start, 0))[::step] if step > 0 else self[:][place]
+
+    def _read(self, start: int, number: int) -> np.ndarray:
+        """Consecutive rows that count, (number, ...), in the order of bytes of this machine.
+
+        Raises:
+            InputError: the file is no longer the one that was opened.
+        """
+        row = math.prod(self.whole[1:]) * self.dtype.itemsize
+        found = np.empty((number, *self.whole[1:]), self.dtype)
+        into = found.reshape(-1).view(np.uint8)
+        with open(self.path, "rb", buffering=0) as stream:
+            if self.step == 1:
+                stream.seek(self.offset + start * row)
+                read = stream.readinto(into) if number else 0
+            else:
+                read = 0
+                for place in range(number):
+                    stream.seek(self.offset + (start + place) * self.step * row)
+                    read += stream.readinto(into[place * row : (place + 1) * row])
+            now = _state(os.fstat(stream.fileno()))
+        if read != number * row or now != self.state:
+            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
+        return found.astype(self.dtype.newbyteorder("="), copy=False)
+
+
+def _state(about: os.stat_result) -> tuple:
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _header(path: Path) -> tuple[Rows, bool]:
+    """What a .npy file says that it holds, and whether columns come first.
+
+    Raises:
+        ValueError: it is none, holds Python objects, or is too short.
+    """
+    with open(path, "rb") as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+        images = Rows(path, shape, dtype, stream.tell())
+    missing = images.offset + math.prod(shape) * dtype.itemsize - images.state[2]
+    if missing > 0 or dtype.hasobject:
+        raise ValueError(f"{missing} bytes are missing" if missing > 0 else "Python objects")
+    return images, fortran and len(shape) > 1
+
+
+def _features(path: Path) -> Rows | np.ndarray:
+    """Features that stay on disk, where their rows stand one after the other.
+
+    Raises:
+        InputError: they are damaged, or no floats of two or three dimensions.
+    """
     try:
-        images = np.lib.format.open_memmap(path, mode="c")  # "c": torch warns of read-only memory
-    except (ValueError, OSError, EOFError) as error:
+        images, fortran = _header(path)
+    except (ValueError, OSError, EOFError, TypeError) as error:
         raise InputError(f"{path} is not readable as an array of numbers ({str(error)[:120]}); copy it again") from None
-    if images.ndim not in {2, 3} or images.dtype.kind != "f" or images.dtype.itemsize > 8:
+    shape, dtype = images.whole, images.dtype
+    if images.ndim not in {2, 3} or dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(
-            f"{path} holds {images.dtype} {images.shape}, expected floats, (images, features) or (images, "
-            "regions, features)"
+            f"{path} holds {dtype} {shape}, expected floats, (images, features) or (images, regions, features)"
         )
-    return images if images.dtype.isnative else images.astype(images.dtype.newbyteorder("="))
+    if fortran:  # columns come first, so that all rows are read at once
+        whole = np.fromfile(path, dtype, math.prod(shape), offset=images.offset).reshape(shape, order="F")
+        return whole.astype(dtype.newbyteorder("="), copy=False)
+    return images
 
 
-def _captions(path: Path) -> list[str]:
+def _captions(path: Path, most: int) -> list[str]:
+    """Lines of a text file.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+
+    Raises:
+        InputError: it is larger, no text, or has a line that is no caption.
+    """
+    if (size := os.path.getsize(path)) > most:
+        raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
+    found = []
     try:
         with open(path, encoding="utf-8") as stream:
-            return [line.strip() for line in stream]
+            while line := stream.readline(LONGEST + 1):
+                found.append(line.strip())
+                if len(line) > LONGEST:
+                    break
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not readable as UTF-8 text ({error})") from None
+    if found and len(line) > LONGEST:
+        raise InputError(f"{path}, line {len(found)}: a caption of more than {LONGEST} characters; shorten it")
+    return found
 
 
-def _one_each(images: np.ndarray, path: Path) -> np.ndarray:
+def _one_each(images: Rows | np.ndarray, path: Path) -> Rows | np.ndarray:
     """One row for each image, where the file has one row for each caption.
 
     Raises:
@@ -60,7 +187,9 @@ def _one_each(images: np.ndarray, path: Path) -> np.ndarray:
             f"{path} has one row for each caption, but rows {row} to {row + STORED - 1} are not one image "
             f"stored {STORED} times, as others are"
         )
-    return images[::STORED] if all(same) else images
+    if not all(same):
+        return images
+    return replace(images, step=STORED) if isinstance(images, Rows) else images[::STORED]
 
 
 def load(split: str, folder=None) -> ImageCaptions:
@@ -94,7 +223,8 @@ def load(split: str, folder=None) -> ImageCaptions:
                 f"data folder {folder} has no {path.name} ({there}); split {split} is "
                 f"{images_path.name} and {captions_path.name}"
             )
-    images, captions = _features(images_path), _captions(captions_path)
+    images = _features(images_path)
+    captions = _captions(captions_path, ROOM[0] + ROOM[1] * len(images))
     if not len(images) or not captions:
         raise InputError(f"data folder {folder}, {split}: {len(images)} images and {len(captions)} captions")
     if len(captions) == len(images):

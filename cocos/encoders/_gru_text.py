@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+from torch.nn.utils.rnn import pack_sequence
 
 from cocos.encoders._tokens import tokens
 from cocos.encoders._vocabulary import SPECIAL
@@ -60,9 +60,8 @@ class GRUText(nn.Module):
 
     def forward(self, captions: Sequence[str]) -> Tensor:
         """Embeddings of length 1, (M, D): the GRU's output at `<end>`."""
-        ids = [torch.tensor(self.ids(caption)) for caption in captions]
-        padded = pad_sequence(ids, batch_first=True, padding_value=self.vocabulary["<pad>"])
-        words = self.embed(padded.to(self.embed.weight.device))
-        packed = pack_padded_sequence(words, [len(i) for i in ids], batch_first=True, enforce_sorted=False)
-        last = normalize(self.rnn(packed)[1][-1], dim=1, eps=0.0)
+        device = self.embed.weight.device
+        ids = pack_sequence([torch.tensor(self.ids(caption)) for caption in captions], enforce_sorted=False).to(device)
+        words = ids._replace(data=self.embed(ids.data))  # not padded: one long caption would make all of them long
+        last = normalize(self.rnn(words)[1][-1], dim=1, eps=0.0)
         return last.abs() if self.use_abs else last

@@ -10,7 +10,8 @@ ABBREVIATIONS = frozenset(
     "s.c ph.d".split()
 )
 NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*")
-STOP = re.compile(r"""(\S*[^\s.])\.([\])}>"'»”’]*)(?=\s|$)""")
+# From the beginning of a word only: a long one would be searched anew from each of its letters.
+STOP = re.compile(r"""(?<!\S)(\S*[^\s.])\.([\])}>"'»”’]*)(?=\s|$)""")
 OPENING = re.compile(r"""(^|(?<=[\s(\[{<]))("|'')""")
 ALONE = re.compile(r"\.{2,}|--|``|''|[?!;@#$%&*()\[\]{}<>«»“”‘’„‒–—―`]|[,:](?!\d)")
 QUOTED = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)")

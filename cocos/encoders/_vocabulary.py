@@ -11,7 +11,39 @@ from cocos.errors import InputError, UnsafeFile
 __all__ = ["SPECIAL", "read"]
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
+MOST_BYTES = 2**24  # of a vocabulary, about a million words
+MOST, MOST_TUPLES = 1_000_000, 100  # operations of its pickle: four for a word, and hardly a tuple
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
+
+
+def _bytes(path: Path) -> bytes:
+    """The bytes of a vocabulary.
+
+    Raises:
+        InputError: there are too many.
+    """
+    with open(path, "rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path} has more than {MOST_BYTES} bytes: no vocabulary of VSE++ or VSRN")
+    return content
+
+
+def _check(path: Path, content: bytes) -> None:
+    """Refuse what the unpickler would take memory or stack for.
+
+    Raises:
+        InputError: naming it.
+    """
+    tuples = 0
+    for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
+        if "PUT" in operation.name and argument > len(content):
+            raise InputError(f"{path} is a damaged vocabulary pickle (place {argument}); {AS_JSON}")
+        if isinstance(argument, int) and abs(argument) >= 2**60:  # as keys, such numbers can share one hash
+            raise InputError(f"{path} is no vocabulary: it holds a number of {argument.bit_length()} bits; {AS_JSON}")
+        tuples += "TUPLE" in operation.name
+        if tuples > MOST_TUPLES or number > MOST:  # nested in a key, tuples overflow the stack of Python's hash
+            raise InputError(f"{path} is no vocabulary: {number} operations, {tuples} of them tuples; {AS_JSON}")
 
 
 def _unpickle(path: Path):
@@ -33,10 +65,8 @@ def _unpickle(path: Path):
             return inert
 
     try:
-        content = path.read_bytes()
-        for operation, argument, _ in pickletools.genops(content):
-            if "PUT" in operation.name and argument > len(content):  # the unpickler would allocate that much
-                raise InputError(f"{path} is a damaged vocabulary pickle (place {argument}); {AS_JSON}")
+        content = _bytes(path)
+        _check(path, content)
         found = Reader(io.BytesIO(content), encoding="utf-8").load()
     except InputError:
         raise
@@ -48,7 +78,7 @@ def _unpickle(path: Path):
 
 def _json(path: Path):
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_bytes(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not readable as JSON ({str(error)[:120]})") from None
 
