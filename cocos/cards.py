@@ -5,12 +5,14 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
+from cocos import formulas, losses, results
 from cocos.losses import _about
 
 __all__ = ["card", "chart", "entry", "equal_to"]
 
-WIDTH, HEIGHT, TEXT = 61, 11, 96
+WIDTH, HEIGHT = 61, 11
+LABEL = 12  # characters before the text of an entry
+TEXT = 96  # characters of a line that is still easy to read
 EXACT = "exact: the derivative of the loss, by a closed form"
 COUPLES = {
     "query": "no: each query's weights hang on its own row of scores",
@@ -54,6 +56,7 @@ def entry(name: str) -> dict:
         "gradient": loss.gradient,
         "balanced": loss.balanced,
         "sample": loss.sample,
+        "family": said.get("Family", "").rstrip("."),
         "summary": _about.summary(cls),
         "formula": _about.formula(cls),
         "counts": said.get("Counts", ""),
@@ -71,37 +74,40 @@ def equal_to(equal: xr.Dataset) -> list[dict]:
     ]
 
 
-def _entry(name: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, TEXT, initial_indent=f"{name:<12}", subsequent_indent=" " * 12, break_long_words=False
-    ) or [name]
+def _entry(name: str, text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, width - LABEL, break_on_hyphens=False) or [""]
+    return [f"{name if not place else '':<{LABEL}}{line}".rstrip() for place, line in enumerate(lines)]
 
 
-def card(name: str, curve: xr.Dataset, equal: xr.Dataset) -> str:
+def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = TEXT) -> str:
     """The text of `cocos losses NAME`.
 
     Args:
         name: of a loss of the shelf.
         curve: of `cocos.measures.weight_curve`.
         equal: of `cocos.measures.equivalences`.
+        width: characters of a line; the chart takes 73.
     """
+    width = min(width, TEXT)
     about = entry(name)
     cls = type(losses.load(name))
     documented = _about.parameters(cls)
-    lines = [f"{about['name']}  ({cls.__name__})", *textwrap.wrap(about["summary"], TEXT), ""]
-    lines += _entry("formula", about["formula"])
+    lines = [f"{about['name']}  ({cls.__name__})", *textwrap.wrap(about["summary"], width), ""]
+    lines += _entry("formula", formulas.readable(about["formula"]), width)
     lines.append("")
     for parameter, value in about["parameters"].items():
         text = documented.get(parameter) or documented.get(f"{parameter}_", "")
-        lines += _entry("parameter", f"{parameter} = {value}: {text}")
-    lines += _entry("score", f"{about['metric'].replace('_', ' ')}; batches of {about['sample']}")
-    lines += _entry("gradient", results.WEIGHTS.get(about["gradient"], EXACT))
-    lines += _entry("couples", COUPLES[about["couples"]])
-    for key in ("counts", "net", "source", "also_called"):
+        lines += _entry("parameter", f"{parameter} = {value}: {text}", width)
+    lines += _entry("score", f"{about['metric'].replace('_', ' ')}; batches of {about['sample']}", width)
+    lines += _entry("gradient", results.WEIGHTS.get(about["gradient"], EXACT), width)
+    lines += _entry("couples", COUPLES[about["couples"]], width)
+    for key in ("counts", "net", "family", "source", "also_called"):
         if about[key]:
-            lines += _entry(key.replace("_", " "), about[key])
+            lines += _entry(key.replace("_", " "), about[key], width)
     for other in equal_to(equal):
-        lines += _entry("equal to", f"{other['loss']}, {other['where']}; the gradients differ by {other['gap']:.1e}")
+        lines += _entry(
+            "equal to", f"{other['loss']}, {other['where']}; the gradients differ by {other['gap']:.1e}", width
+        )
     push, pull = curve["push"].values, curve["pull"].values
     lines += ["", *chart(curve), ""]
     lines += textwrap.wrap(
@@ -109,6 +115,6 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset) -> str:
         f"{curve.attrs['positive_score']:g}, o the positive. While that negative comes closer, the query's push goes "
         f"from {push[0]:.3g} to {push[-1]:.3g} (at most {push.max():.3g}) and its pull from {pull[0]:.3g} to "
         f"{pull[-1]:.3g} (at most {pull.max():.3g}).",
-        TEXT,
+        width,
     )
     return "\n".join(lines)

@@ -20,7 +20,7 @@ import typer
 from typer import Argument, Option
 
 import cocos
-from cocos import shards, writing
+from cocos import shards, terminal, writing
 from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["app", "main"]
@@ -71,22 +71,34 @@ Width = Annotated[
 
 
 def _say(text: str, *, quiet: bool = False) -> None:
-    """One line on stderr; control characters of a stranger's file do not reach the terminal."""
-    if not quiet:
-        print("".join(c if c.isprintable() else "?" for c in text), file=sys.stderr, flush=True)
+    """One line on stderr, clean and of a bounded length; without a stderr that takes it, nothing."""
+    if quiet:
+        return
+    try:
+        print(terminal.bounded(terminal.clean(text)), file=sys.stderr, flush=True)
+    except OSError:
+        _silent(2)
+
+
+def _silent(descriptor: int) -> None:
+    """Send a standard stream nowhere, so that what it still holds does not fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _print(text: str) -> None:
-    """The result on stdout.
+    """The result on stdout, each line of it clean.
 
     Raises:
         InputError: it cannot be written there.
     """
+    if sys.stdout is None:
+        raise InputError("the output cannot be written (stdout is closed)")
     try:
-        print(text, flush=True)
+        print("\n".join(map(terminal.clean, text.split("\n"))), flush=True)
     except BrokenPipeError:
         os._exit(0)  # the reader has seen enough, as `head` does
     except OSError as error:
+        _silent(1)
         raise InputError(f"the output cannot be written ({error.strerror})") from None
 
 
@@ -148,6 +160,7 @@ def _progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], Non
 
     def start(what: str) -> Callable[[int, int], None]:
         begun = time.monotonic()
+        what = terminal.bounded(terminal.clean(what), 60).replace("[", "(")  # nothing that rich takes for markup
 
         def report(done: int, total: int) -> None:
             nonlocal bar, shown
@@ -224,30 +237,10 @@ def _picture(out: Path, *inputs: Path | str | None) -> bool:
 
 
 def _show(table) -> None:
-    """A rich table on a terminal that is wide enough for it, plain text elsewhere."""
+    """A table on stdout, no wider than the terminal."""
     from cocos import tables
 
-    text = tables.plain(table)
-    if sys.stdout is None or not sys.stdout.isatty():
-        _print(text)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    if console.width < tables.width(table):
-        _print(text)
-        return
-    drawn = Table(box=None, header_style="bold", pad_edge=False, show_header=any(table.columns))
-    for i, name in enumerate(table.columns):
-        drawn.add_column(name, justify="right" if i and not table.left else "left", no_wrap=True)
-    for row in table.rows:
-        drawn.add_row(*row)
-    for line in (*table.head, "") if table.head else ():
-        console.print(line, markup=False)
-    console.print(drawn)
-    for line in ("", *table.notes) if table.notes else ():
-        console.print(line, markup=False, style="dim")
+    _print(tables.plain(table, terminal.room()))
 
 
 @app.command()
@@ -517,7 +510,7 @@ def losses(
         if as_json:
             _print(json.dumps(cards.entry(name) | {"equal_to": cards.equal_to(equal)}))
         else:
-            _print(cards.card(name, curve, equal))
+            _print(cards.card(name, curve, equal, terminal.room()))
         if out is not None:
             _say(f"wrote {out}")
 

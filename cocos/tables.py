@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
-from cocos import results, summaries
+from cocos import results, summaries, terminal
 
 __all__ = [
     "Table",
@@ -30,8 +30,13 @@ __all__ = [
     "summary",
     "thresholds",
     "verify",
-    "width",
 ]
+
+
+# Spaces between two columns.
+GAP = 2
+# Characters that the first column keeps where numbers take the rest of a line.
+LABEL = 24
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ class Table:
         rows: their cells.
         head: lines above.
         notes: lines below.
-        left: all columns are left-aligned, not only the first one.
+        left: all columns are left-aligned text, not only the first one.
+        least: columns that are dropped where there is no room for them, the first one first.
+        typed: lines at the end that are to be copied to a command line, and so are never folded.
     """
 
     columns: tuple[str, ...]
@@ -51,23 +58,25 @@ class Table:
     head: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     left: bool = False
+    least: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
 
 
 ROWS = (
-    ("contributing_mean", "C^A  contributing negatives, over queries with any"),
-    ("contributing_all", "     contributing negatives, over all queries"),
-    ("contributing_sum", "C^B  contributing negatives, summed over a batch"),
-    ("idle", "C^0  queries without any, of {whole} in a batch"),
-    ("weight_above", "W-   share of the negatives above eps"),
-    ("weight_below", "     share of the negatives not above eps"),
-    ("weight_positive", "W+   share of the positives"),
-    ("effective", "     effective number of negatives (exp entropy)"),
-    ("participation", "     participation ratio of the negatives"),
-    ("n90", "     negatives that hold 90 % of the push"),
-    ("hardest_share", "     part of the push on the heaviest negative"),
-    ("eq7_mean", "C^q  Eq. 7 count, over queries with any"),
-    ("eq7_sum", "     Eq. 7 count, summed over a batch"),
-    ("eq7_idle", "     queries without any Eq. 7 count, of {whole}"),
+    ("contributing_mean", "contributing negatives, queries with any (C^A)"),
+    ("contributing_all", "contributing negatives, all queries"),
+    ("contributing_sum", "contributing negatives, sum of a batch (C^B)"),
+    ("idle", "queries without any, of {whole} in a batch (C^0)"),
+    ("weight_above", "share of the negatives above eps (W-)"),
+    ("weight_below", "share of the negatives not above eps"),
+    ("weight_positive", "share of the positives (W+)"),
+    ("effective", "effective number of negatives (exp entropy)"),
+    ("participation", "participation ratio of the negatives"),
+    ("n90", "negatives that hold 90 % of the push"),
+    ("hardest_share", "part of the push on the heaviest negative"),
+    ("eq7_mean", "Eq. 7 count, queries with any (C^q)"),
+    ("eq7_sum", "Eq. 7 count, sum of a batch"),
+    ("eq7_idle", "queries without any Eq. 7 count, of {whole}"),
 )
 METRICS = (
     ("R@1", "R@1, % of the queries with a positive on rank 1"),
@@ -105,9 +114,9 @@ PARTS = (
 )
 SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "negatives are pulled"}
 OVERVIEW = (
-    ("contributing_mean", "C^A"),
-    ("contributing_sum", "C^B"),
-    ("idle", "C^0"),
+    ("contributing_mean", "contributing"),
+    ("contributing_sum", "batch sum"),
+    ("idle", "idle"),
     ("weight_above", "W-"),
     ("weight_positive", "W+"),
     ("effective", "effective"),
@@ -209,11 +218,10 @@ def count(data: xr.Dataset) -> Table:
         if key in next(iter(directions.values()))
     )
     metrics = summary.get("metrics", {}).get("directions", {})
-    rows += tuple(
-        (f"     {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics
-    )
+    rows += tuple((label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics)
     parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
     head = [
+        *_reading(data, summary),
         f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
         f"{summary['convention']} convention",
         f"{_drawn(data)}; {summary['dtype']} on {summary['device']}",
@@ -221,7 +229,7 @@ def count(data: xr.Dataset) -> Table:
     ]
     if about := results.about_weights(data.attrs):
         head.append(f"weights {about}" if about.startswith("by") else about)
-    notes = _reading(data, summary)
+    notes = []
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
     notes += [
         f"batches without any contributing negative: {n} ({name}), left out of C^A" for name, n in without.items() if n
@@ -315,7 +323,7 @@ def decomposition(data: xr.Dataset) -> Table:
     if about := results.about_weights(found):
         head.append(about)
     defined = "lengths and counts are means over all queries, parts, angles and ranks over the queries that have them"
-    return Table(("", *directions), rows, tuple(head), (defined, *_taken_apart(data)))
+    return Table(("", *directions), rows, (*_taken_apart(data), *head), (defined,))
 
 
 def evaluate(data: xr.Dataset) -> Table:
@@ -395,36 +403,39 @@ def overview(datasets: list[xr.Dataset]) -> Table:
     first = results.summary(datasets[0])
     file = first["checkpoint"]
     head = (
+        *(
+            f"{data.attrs['loss']}, {sentence}"
+            for data in datasets
+            for sentence in _reading(data, results.summary(data))
+        ),
         f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, share above eps = {first['eps']:g}",
-        "means over all queries; C^B, C^0 and deviations (±) over full batches",
+        "means over all queries; batch sum, idle and deviations (±) over full batches",
     )
     notes += [
-        "C^A contributing negatives of a query that has any, C^B their sum over a batch, C^0 queries without any;",
-        "W- share of the negatives above eps, W+ of the positives;",
-        "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative.",
-        *_reading(datasets[0], first),
+        "contributing: negatives of a query that has any (C^A); batch sum: their sum over a batch (C^B); idle: "
+        "queries of a batch without any (C^0)",
+        "W-: share of the negatives above eps; W+: share of the positives",
+        "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative",
     ]
-    return Table(("", *(label for _, label in OVERVIEW)), tuple(rows), head, tuple(notes))
+    columns = ("", *(label for _, label in OVERVIEW))
+    return Table(columns, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
 
 
 def losses(entries: list[dict], unspecified: dict[str, str]) -> Table:
-    """Names, parameters with their defaults, scores and sources of losses; below, those that are only named."""
+    """Losses by family, with their parameters and defaults; below, those that are only named."""
+    entries = sorted(entries, key=lambda e: (e["family"], e["name"]))
     rows = tuple(
-        (
-            e["name"],
-            ", ".join(f"{k}={v}" for k, v in e["parameters"].items()),
-            e["metric"],
-            e["gradient"].replace("_", "-"),
-            e["source"].partition(";")[0],
-        )
-        for e in entries
+        (e["name"], e["family"], ", ".join(f"{k}={v}" for k, v in e["parameters"].items()) or "none") for e in entries
     )
     notes = (
         *(f"{name}: unspecified, {reason}" for name, reason in unspecified.items()),
-        "A loss of your own: --loss package.module:attribute; of pytorch-metric-learning: --loss pml:CircleLoss; "
-        'a sum: --loss "triplet+0.5*contrastive_cosine". The card of one: cocos losses NAME.',
+        "The card of one, with its formula, what counts, its source and its other names: cocos losses NAME. Any of its "
+        "names will do, like InfoNCE.",
+        "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; of pytorch-metric-learning: "
+        '--loss pml:CircleLoss; a sum: --loss "triplet+0.5*contrastive_cosine".',
     )
-    return Table(("loss", "parameters", "score", "gradient", "source"), rows, (), notes, left=True)
+    head = (f"{len(entries)} losses; the parameters have the defaults of their papers.",)
+    return Table(("loss", "family", "parameters"), rows, head, notes, left=True)
 
 
 def _part(value: float | None) -> str:
@@ -666,7 +677,7 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
         each = "an image once for each caption" if _images((attrs["direction"],)) else "a row once for each partner"
         notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has {each} drawn")
     columns = ("candidate", "", "group", "score", "weight", "share", "of", "cumulative", "above eps")
-    return Table(columns, tuple(rows), tuple(head), tuple(notes))
+    return Table(columns, tuple(rows), tuple(head), tuple(notes), least=("weight", "group"))
 
 
 def verify(found: list[xr.Dataset]) -> Table:
@@ -686,10 +697,10 @@ def verify(found: list[xr.Dataset]) -> Table:
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
     head = (
-        "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same",
-        "rounded input; slope: against finite differences in float64; pml: value and gradient against",
-        "pytorch-metric-learning, where it has the loss.",
-        "Each the largest over all inputs, in parts of the largest weight of the input.",
+        "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
+        "rounded input; slope: against finite differences in float64; pml: value and gradient against "
+        "pytorch-metric-learning, where it has the loss. Each is the largest over all inputs, in parts of the largest "
+        "weight of the input.",
     )
     columns = (
         "loss",
@@ -704,7 +715,8 @@ def verify(found: list[xr.Dataset]) -> Table:
         "pml",
         "pml grad",
     )
-    return Table(columns, tuple(rows), head, tuple(notes))
+    least = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+    return Table(columns, tuple(rows), head, tuple(notes), least=least)
 
 
 def contents(about: dict) -> Table:
@@ -718,7 +730,7 @@ def contents(about: dict) -> Table:
         rows.append(("splits", ", ".join(about["splits"])))
     more = f" --data {shlex.quote(about['data'])}" if about["data"] else ""
     next_line = f"next: cocos count {shlex.quote(about['path'])}{more} --loss {about['trained_with'] or 'ntxent'}"
-    return Table(("", ""), tuple(rows), (), (next_line,), left=True)
+    return Table(("", ""), tuple(rows), left=True, typed=(next_line,))
 
 
 def _flat(values: dict, prefix: str = "") -> list[tuple[str, object]]:
@@ -734,7 +746,7 @@ def _text(value) -> str:
     """Plain data on one line; control characters of a stranger's file do not reach the terminal."""
     if isinstance(value, dict):
         value = ", ".join(f"{k}={v}" for k, v in value.items())
-    return "".join(c if c.isprintable() else "?" for c in str(value))
+    return terminal.clean(value)
 
 
 def _escaped(text: str) -> str:
@@ -743,23 +755,104 @@ def _escaped(text: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in _text(text))
 
 
-def width(table: Table) -> int:
-    """Characters that the rows of a table take."""
-    return max(len(line) for line in plain(Table(table.columns, table.rows, left=table.left)).splitlines())
-
-
-def plain(table: Table) -> str:
-    """A table as aligned text without any control character."""
-    lines = [table.columns, *table.rows] if any(table.columns) else table.rows
+def _fitted(table: Table, width: int) -> Table:
+    """A table without its least important columns where there is no room for them; a note names them."""
+    lines, out = (table.columns, *table.rows), []
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-    body = [
-        "  ".join(
-            cell.ljust(w) if i == 0 or table.left else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
+    for name in table.least:
+        if sum(widths) + GAP * (len(widths) - 1) > width and name in table.columns:
+            out.append(name)
+            widths[table.columns.index(name)] = -GAP
+    if not out:
+        return table
+    keep = [i for i, name in enumerate(table.columns) if name not in out]
+    said = f"not shown for want of room: {', '.join(out)} (COLUMNS=200 or --json has them)"
+    return replace(
+        table,
+        columns=tuple(table.columns[i] for i in keep),
+        rows=tuple(tuple(row[i] for i in keep) for row in table.rows),
+        notes=(*table.notes, said),
+    )
+
+
+def _shares(widths: list[int], width: int) -> list[int]:
+    """Widths of columns of text that have room together: only the widest ones are cut, all to one width."""
+    most = max(widths)
+    while most > 1 and sum(min(w, most) for w in widths) + GAP * (len(widths) - 1) > width:
+        most -= 1
+    return [min(w, most) for w in widths]
+
+
+def _blocks(table: Table, width: int | None) -> list[tuple[list[int], list[int]]]:
+    """Columns that stand side by side, and their widths; each block begins with the first column."""
+    lines = (table.columns, *table.rows) if any(table.columns) else table.rows
+    widths = [max((len(line[i]) for line in lines), default=0) for i in range(len(table.columns))]
+    every, needed = list(range(len(widths))), sum(widths) + GAP * (len(widths) - 1)
+    if width is None or needed <= width:
+        return [(every, widths)]
+    if table.left:
+        return [(every, _shares(widths, width))]
+    first = min(widths[0], max(widths[0] - (needed - width), LABEL))
+    blocks, taken = [], []
+    for place in every[1:]:
+        used = first + sum(GAP + widths[i] for i in taken)
+        if taken and used + GAP + widths[place] > width:
+            blocks.append(taken)
+            taken = []
+        taken.append(place)
+    wide = []
+    for block in (*blocks, taken):
+        rest = sum(GAP + widths[i] for i in block)
+        wide.append(([0, *block], [min(widths[0], max(width - rest, LABEL)), *(widths[i] for i in block)]))
+    return wide
+
+
+def _row(cells: list[str], widths: list[int], left: bool) -> list[str]:
+    """The lines of a row: cells of text that are wider than their column are folded, numbers never."""
+    folded = [
+        terminal.wrapped(cell, w, "" if i else " " * (len(cell) - len(cell.lstrip()) + 2)) if i == 0 or left else [cell]
+        for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
     ]
-    blocks = [block for block in (table.head, body, table.notes) if block]
+    lines = []
+    for at in range(max(map(len, folded))):
+        parts = [cell[at] if at < len(cell) else "" for cell in folded]
+        lines.append(
+            (" " * GAP).join(
+                part.ljust(w) if i == 0 or left else part.rjust(w)
+                for i, (part, w) in enumerate(zip(parts, widths, strict=True))
+            )
+        )
+    return lines
+
+
+def plain(table: Table, width: int | None = None) -> str:
+    """A table as aligned text without any control character.
+
+    Args:
+        table: what is to be printed; its cells may come from a stranger's file.
+        width: characters of a line. Lines above and below are wrapped, the least important columns dropped, text in
+            cells folded, and columns of numbers that are still too many stand below one another. None: as wide as
+            it is.
+    """
+
+    def cell(text: str) -> str:
+        return terminal.bounded(terminal.clean(text))
+
+    table = replace(
+        table, columns=tuple(map(cell, table.columns)), rows=tuple(tuple(map(cell, row)) for row in table.rows)
+    )
+    if width is not None:
+        table = _fitted(table, width)
+    body = []
+    for places, widths in _blocks(table, width):
+        lines = (table.columns, *table.rows) if any(table.columns) else table.rows
+        body += [""] * bool(body)
+        body += [line for one in lines for line in _row([one[i] for i in places], widths, table.left)]
+    head, notes = (
+        [line for text in map(cell, block) for line in ([text] if width is None else terminal.wrapped(text, width))]
+        for block in (table.head, table.notes)
+    )
+    blocks = [block for block in (head, body, notes, [*map(cell, table.typed)]) if block]
     return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
 
 

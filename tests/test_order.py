@@ -13,6 +13,7 @@ HOUSE = Path(cocos.__file__).parent
 ORDER = (
     "errors",
     "writing",
+    "terminal",
     "shards",
     "carried",
     "embeddings",
@@ -38,6 +39,7 @@ ORDER = (
     "findings",
     "measures",
     "tables",
+    "formulas",
     "cards",
     "plots",
     "drawing",

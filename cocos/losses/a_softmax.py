@@ -43,6 +43,7 @@ class ASoftmax:
         radial.
     Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
     Also called: SphereFace, angular softmax.
+    Family: margin.
     """
 
     margin: int = 4

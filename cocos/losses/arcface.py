@@ -38,6 +38,7 @@ class ArcFace:
     Net: the pull of a positive is its part of the push times t'.
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
     Also called: additive angular margin, AAM-Softmax.
+    Family: margin.
     """
 
     scale: float = 64.0

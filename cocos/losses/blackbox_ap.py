@@ -66,6 +66,7 @@ class BlackBoxAP:
     Net: push equals pull for every query: what rises passes something.
     Source: Rolínek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation, arXiv:1912.03500; from its
         published code.
+    Family: ranking.
     """
 
     lam: float = 4.0

@@ -43,6 +43,7 @@ class CBML:
     Net: pull and push follow their own hinges; the spread pulls negatives below the mean.
     Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
         from its published code.
+    Family: pair.
     """
 
     pos_a: float = 0.5

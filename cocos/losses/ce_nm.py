@@ -37,6 +37,7 @@ class CrossExampleNegativeMining:
     Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares can be above 1; unit λ.
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
+    Family: softmax.
     """
 
     scale: float = 20.0

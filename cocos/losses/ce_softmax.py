@@ -35,6 +35,7 @@ class CrossExampleSoftmax:
     Counts: negatives with more than eps of λ; every query pushes every negative pair, so shares can be above 1; unit λ.
     Net: push equals pull over the batch, not for a query: one with hard negatives is pushed more than it pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eqs. 4-5; scale of section 4.2.
+    Family: softmax.
     """
 
     scale: float = 20.0

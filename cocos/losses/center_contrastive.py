@@ -37,6 +37,7 @@ class CenterContrastive:
     Net: the pull exceeds the push by 2w for each positive.
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
     Also called: CCL.
+    Family: proxy.
     """
 
     scale: float = 64.0

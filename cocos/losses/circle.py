@@ -36,6 +36,7 @@ class Circle:
     Counts: negatives that hold more than eps; unit γ, so that a share is a probability times a pace.
     Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
     Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
+    Family: pair.
     """
 
     margin: float = 0.4

@@ -47,6 +47,7 @@ class Contextual:
     Counts: negatives that autograd gives a weight, by the made-up slope; unit 4α/C.
     Net: not balanced; queries share neighbourhoods, so that a weight serves several of them.
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
+    Family: pair.
     """
 
     k: int = 4

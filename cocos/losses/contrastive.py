@@ -32,6 +32,7 @@ class Contrastive:
     Net: positives pull with the sum of their distances, whatever the push.
     Source: Hadsell et al. 2006, Learning an Invariant Mapping, doi:10.1109/CVPR.2006.100, eq. 4.
     Also called: DrLIM, siamese loss. A negative exactly at the margin does not contribute.
+    Family: pair.
     """
 
     margin: float = 1.0

@@ -33,6 +33,7 @@ class ContrastiveCosine:
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
     Source: Ramzi et al. 2021, Robust and Decomposable Average Precision, arXiv:2110.01445, calibration loss.
     Also called: calibration loss. A pair exactly at its margin does not contribute.
+    Family: pair.
     """
 
     pos_margin: float = 0.9

@@ -31,7 +31,8 @@ class ContrastiveLinear:
     Counts: negatives closer than their margin, whole numbers; unit 1, one violation.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
     Source: Musgrave et al. 2020, PyTorch Metric Learning, arXiv:2008.09164, from its published code.
-    Also called: contrastive loss, without the squares. A pair exactly at its margin does not contribute.
+    Also called: contrastive loss without the squares. A pair exactly at its margin does not contribute.
+    Family: pair.
     """
 
     pos_margin: float = 0.0

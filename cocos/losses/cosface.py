@@ -34,6 +34,7 @@ class CosFace:
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
     Also called: LMCL, AM-Softmax, additive cosine margin.
+    Family: margin.
     """
 
     scale: float = 64.0

@@ -72,6 +72,7 @@ class EuclideanSoftmax:
     Counts: negatives that hold more than eps of the softmax; unit T times the slope of f at the distance.
     Net: push equals pull for every query where f1 and f2 are the same line; else not.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
+    Family: proxy.
     """
 
     f1: str = "t"

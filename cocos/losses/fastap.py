@@ -36,6 +36,7 @@ class FastAP:
     Counts: negatives between two bins whose precision differs; unit 1/(Δ|P|).
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Cakir et al. 2019, Deep Metric Learning to Rank, doi:10.1109/CVPR.2019.00196; bins of its published code.
+    Family: ranking.
     """
 
     bins: int = 10

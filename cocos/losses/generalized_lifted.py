@@ -31,6 +31,7 @@ class GeneralizedLifted:
     Counts: negatives that hold more than eps of the softmax, of active queries; unit 1.
     Net: push equals pull for every query: 1, or 0 where the hinge is closed.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
+    Family: pair.
     """
 
     margin: float = 1.0

@@ -34,6 +34,7 @@ class HIST:
     Net: push equals pull for every query.
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
     Also called: the distribution loss of hypergraph-induced semantic tuplets.
+    Family: proxy.
     """
 
     scale: float = 32.0

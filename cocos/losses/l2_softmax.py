@@ -32,6 +32,7 @@ class L2Softmax:
     Counts: negatives that hold more than eps of the softmax; unit α.
     Net: push equals pull for every query.
     Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
+    Family: proxy.
     """
 
     scale: float = 28.0

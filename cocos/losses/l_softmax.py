@@ -43,6 +43,7 @@ class LSoftmax:
         query gets a gradient too: see radial.
     Source: Liu et al. 2016, L-Softmax, arXiv:1612.02295, eqs. 4 and 6; annealing from its published code.
     Also called: large-margin softmax.
+    Family: margin.
     """
 
     margin: int = 4

@@ -36,6 +36,7 @@ class LiftedStructure:
     Counts: negatives that hold more than eps; unit m.
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
+    Family: pair.
     """
 
     margin: float = 1.0

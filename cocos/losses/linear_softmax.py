@@ -35,7 +35,8 @@ class LinearSoftmax:
     Net: push equals pull for every query, but a negative that holds less than ε/|N| of the softmax is pulled, and a
         positive that holds more than 1 - ε is pushed.
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
-    Also called: softmax cross-entropy, CE.
+    Also called: softmax cross-entropy, cross-entropy, CE.
+    Family: proxy.
     """
 
     smoothing: float = 0.1

@@ -37,6 +37,7 @@ class ListwiseAP:
     Counts: negatives between two bins whose precision differs; unit a/|P|.
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Revaud et al. 2019, Learning with Average Precision, arXiv:1906.07589; formula from its published code.
+    Family: ranking.
     """
 
     bins: int = 20

@@ -42,6 +42,7 @@ class MagFace:
     Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ. A positive may exceed it.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
+    Family: margin.
     """
 
     scale: float = 64.0

@@ -39,6 +39,7 @@ class MultiSimilarity:
     Source: Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting, arXiv:1904.06627; λ from its published
         code.
     Also called: MS loss.
+    Family: pair.
     """
 
     alpha: float = 2.0

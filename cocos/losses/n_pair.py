@@ -23,7 +23,8 @@ class NPair:
     Counts: negatives that hold more than eps of the softmax; unit 1.
     Net: push equals pull for every query.
     Source: Sohn 2016, N-pair Loss, https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html
-    Also called: N-pair-mc, multi-class N-pair loss.
+    Also called: N-pairs, N-pair-mc, multi-class N-pair loss.
+    Family: softmax.
     """
 
     metric: ClassVar[str] = "dot"

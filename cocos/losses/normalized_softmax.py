@@ -30,6 +30,7 @@ class NormalizedSoftmax:
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
     Also called: N-Softmax, Softmax (cos), NormFace.
+    Family: proxy.
     """
 
     temperature: float = 0.05

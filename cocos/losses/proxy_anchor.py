@@ -36,6 +36,7 @@ class ProxyAnchor:
     Counts: candidates of which a query holds more than eps; unit α/|C+| for positives, α/|C| for the others.
     Net: a candidate pulls at most α/|C+| and pushes at most α/|C|, shared by its queries; nothing balances a query.
     Source: Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning, arXiv:2003.13911, eq. 4.
+    Family: proxy.
     """
 
     alpha: float = 32.0

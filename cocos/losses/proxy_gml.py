@@ -37,6 +37,7 @@ class ProxyGML:
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
     Also called: Proxy-Few.
+    Family: proxy.
     """
 
     ratio: float = 0.3

@@ -33,6 +33,7 @@ class ProxyNCA:
     Counts: negatives that hold more than eps of the softmax over the negatives; unit λ.
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
+    Family: proxy.
     """
 
     scale: float = 9.0

@@ -32,6 +32,7 @@ class ProxyNCApp:
     Counts: negatives that hold more than eps of the softmax; unit λ.
     Net: push equals pull for every query.
     Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
+    Family: proxy.
     """
 
     scale: float = 9.0

@@ -37,6 +37,7 @@ class RecallAtK:
     Net: push equals pull for every query.
     Source: Patel et al. 2022, Recall@k Surrogate Loss, arXiv:2108.11179; formula from its published code.
     Also called: RS@k.
+    Family: ranking.
     """
 
     temperature: float = 0.01

@@ -31,7 +31,8 @@ class SampledSoftmax:
     Counts: negatives that hold more than eps of the softmax; unit λ.
     Net: push equals pull for every query.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 2; scale of section 4.2.
-    Also called: in-batch softmax, NT-Xent, InfoNCE.
+    Also called: softmax with in-batch negatives.
+    Family: softmax.
     """
 
     scale: float = 20.0

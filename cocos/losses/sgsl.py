@@ -33,6 +33,7 @@ class SGSL:
     Net: push equals pull for every query, at most 1 a positive.
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.
+    Family: softmax.
     """
 
     gamma: float = 30.0

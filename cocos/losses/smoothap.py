@@ -33,6 +33,7 @@ class SmoothAP:
     Counts: negatives with a slope towards some positive; unit 1/(τ|P|). The published Eq. 7 counts terms instead.
     Net: push equals pull for every query; a positive may be pushed below a worse-ranked one.
     Source: Brown et al. 2020, Smooth-AP, arXiv:2007.12163, eq. 8; Bleeker & de Rijke 2022, arXiv:2202.07474, eqs. 2-4.
+    Family: ranking.
     """
 
     temperature: float = 0.01

@@ -35,6 +35,7 @@ class StochasticNegativeMining:
     Counts: kept negatives that hold more than eps of the softmax; unit λ.
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
+    Family: softmax.
     """
 
     scale: float = 20.0

@@ -37,6 +37,7 @@ class SoftTriple:
     Counts: negatives whose weight is above eps in size, whatever its sign; unit λ.
     Net: push equals pull for every query; the weights of a class sum to λ times what the softmax leaves to it.
     Source: Qian et al. 2019, SoftTriple Loss, arXiv:1909.05235.
+    Family: proxy.
     """
 
     la: float = 20.0

@@ -38,6 +38,7 @@ class SupAP:
     Counts: negatives with a slope towards some positive; unit ρ/|P|.
     Net: push equals pull for every query.
     Source: Ramzi et al. 2021, ROADMAP, arXiv:2110.01445; formula and default values from its published code.
+    Family: ranking.
     """
 
     temperature: float = 0.01

@@ -31,7 +31,8 @@ class SupCon:
     Counts: negatives that hold more than eps of the softmax; unit 1/τ.
     Net: push equals pull for every query.
     Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
-    Also called: L_out. With one positive it is NT-Xent.
+    Also called: L_out, supervised contrastive. With one positive it is NT-Xent.
+    Family: softmax.
     """
 
     temperature: float = 0.1

@@ -30,6 +30,7 @@ class Triplet:
     Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: sum of hinges, VSE0, N-triplets. A tie (s_p - s_n = α) does not contribute.
+    Family: triplet.
     """
 
     margin: float = 0.2

@@ -31,7 +31,8 @@ class TripletEuclidean:
     Counts: violating negatives, whole numbers; unit 1, one violated triplet.
     Net: push equals pull for every query.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, batch all.
-    Also called: triplet margin loss. A tie (d_n - d_p = α) does not contribute.
+    Also called: triplet margin loss, batch-all, batch-all triplet. A tie (d_n - d_p = α) does not contribute.
+    Family: triplet.
     """
 
     margin: float = 0.05

@@ -31,6 +31,7 @@ class TripletSquared:
     Net: push equals pull for every query.
     Source: Schroff et al. 2015, FaceNet, arXiv:1503.03832.
     Also called: FaceNet loss. A tie (d_n² - d_p² = α) does not contribute.
+    Family: triplet.
     """
 
     margin: float = 0.2

@@ -40,6 +40,7 @@ class WarpedSoftmax:
     Counts: negatives that hold more than eps of the softmax; unit T for them, T times the slope for positives.
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
+    Family: proxy.
     """
 
     alpha: float = 3.0

@@ -1,0 +1,185 @@
+"""What reaches a terminal: no wider than it, clean, and of a bounded length."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+import cocos
+from cocos import drawing, formulas, measures, pictures, tables, terminal
+from cocos.cli import app
+from cocos.losses import _about
+
+EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
+
+
+@pytest.fixture(autouse=True)
+def eighty(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide")
+    draw = np.random.default_rng(3)
+    image, group = draw.normal(size=(20, 8)), np.repeat(np.arange(20), 5)
+    caption = image[group] + 0.8 * draw.normal(size=(100, 8))
+    sides = {"query": image, "candidate": caption, "query_group": np.arange(20), "candidate_group": group}
+    np.savez(folder / "e.npz", **sides)
+    np.savez(folder / "pairs.npz", query=image, candidate=image + 0.5 * draw.normal(size=(20, 8)))
+    labels, proxies = np.repeat(np.arange(6), 5), draw.normal(size=(6, 8))
+    for step in (1, 2):
+        samples = proxies[labels] + draw.normal(size=(30, 8)) / step
+        np.savez(
+            folder / f"epoch_{step}.npz", embeddings=samples, labels=labels, proxies=proxies, proxy_labels=range(6)
+        )
+    np.savez(folder / "labelled.npz", embeddings=samples, labels=labels)
+    return folder
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+FROM_A_FILE = sorted(kind.name for kind in pictures.kinds() if kind.command == f"cocos plot {kind.name} FILE")
+TABLES = [
+    ["count", "e.npz"],
+    ["count", "e.npz", "--batch-size", "all", "--metrics"],
+    ["count", "e.npz", "--loss", "smoothap", "--convention", "ecir2022"],
+    ["count", "labelled.npz", "--loss", "triplet_sh+0.5*contrastive_cosine"],
+    ["decompose", "e.npz"],
+    ["decompose", "labelled.npz", "--loss", "supcon"],
+    ["evaluate", "e.npz", "--folds", "4", "--distractors", "pairs.npz"],
+    ["evaluate", "labelled.npz"],
+    ["inspect", "e.npz"],
+    ["losses"],
+    ["losses", "ntxent"],
+    ["losses", "fastap"],
+    ["verify", "circle"],
+    ["verify", "e.npz", "--loss", "lifted_structure", "--batches", "1", "--batch-size", "16"],
+    ["query", "e.npz", "--row", "3"],
+    ["landscape", "--f1", "warp"],
+    ["landscape", "epoch_1.npz", "--loss", "ntxent"],
+    ["dtp", "epoch_1.npz", "epoch_2.npz"],
+    ["plot"],
+    ["plot", "weight_curve", "--loss", "circle"],
+    ["plot", "retrievals", "e.npz", "--queries", "1,2,3"],
+    *(["plot", kind] for kind in ("thresholds", "count", "retrievals", "temperature_curve")),
+    *(["plot", kind, "e.npz"] for kind in FROM_A_FILE if kind not in {"contributors", "score_landscape"}),
+]
+
+
+@pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
+def test_no_line_is_wider_than_the_terminal(arguments, folder, monkeypatch, tmp_path):
+    for file in folder.glob("*.npz"):
+        os.link(file, tmp_path / file.name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(drawing, "panels", lambda *_, **__: None)  # only the text is looked at
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip()
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
+def test_columns_is_the_width(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    for arguments in (["losses"], ["decompose", folder / "e.npz"]):
+        assert max(map(len, call(*arguments).stdout.splitlines())) <= 60
+    monkeypatch.setenv("COLUMNS", "300")
+    data = measures.count(cocos.open(folder / "e.npz"), "ntxent", batch_size=32)
+    assert "batch sum" in tables.plain(tables.overview([data]), terminal.room())
+    narrow = tables.plain(tables.overview([data]), 70).partition("not shown for want of room: ")
+    assert narrow[1] and "batch sum" in narrow[2] and max(map(len, narrow[0].splitlines())) <= 70
+    monkeypatch.delenv("COLUMNS")
+    assert terminal.room() == 80
+
+
+def test_least_important_columns_go_first_and_are_named():
+    table = tables.Table(("loss", "verdict", "gap", "pml"), (("ntxent", "exact", "1e-16", "2e-12"),), least=("pml",))
+    assert tables.plain(table, 30) == tables.plain(table)
+    text = tables.plain(table, 24)
+    assert text.splitlines()[0] == "loss    verdict    gap"
+    assert "not shown for want of room: pml" in " ".join(text.split())
+
+
+def test_columns_of_numbers_that_are_too_many_stand_below_one_another():
+    table = tables.Table(("", "one", "two"), (("x", "1" * 30, "2" * 30), ("y", "3" * 30, "4" * 30)))
+    lines = tables.plain(table, 40).splitlines()
+    assert [line.split() for line in lines if line] == [
+        ["one"], ["x", "1" * 30], ["y", "3" * 30], ["two"], ["x", "2" * 30], ["y", "4" * 30]
+    ]  # fmt: skip
+
+
+def test_every_table_of_a_loss_begins_with_a_sentence(folder):
+    assert call("count", folder / "e.npz").stdout.partition(": ")[2].startswith("of ")
+    assert "of pull and push cancels" in call("decompose", folder / "e.npz").stdout.splitlines()[0]
+    rows = call("count", folder / "e.npz").stdout.splitlines()
+    assert any(row.startswith("contributing negatives, queries with any (C^A)") for row in rows)
+
+
+def test_formulae_are_readable():
+    assert formulas.readable(r"\sum_{p \in P} e^{s_p / \tau}") == "Σ[p ∈ P] exp(sₚ / τ)"
+    for name in cocos.losses.names():
+        text = formulas.readable(_about.formula(type(cocos.losses.load(name))))
+        assert text and not set(text) & set("\\&") and "begin" not in text, text
+
+
+def test_a_cell_cannot_forge_a_row_or_reach_the_terminal():
+    table = tables.Table((EVIL, "b"), ((EVIL, EVIL),), (EVIL,), (EVIL,), typed=(EVIL,))
+    for width in (None, 80, 40):
+        text = tables.plain(table, width)
+        assert all(character.isprintable() or character == "\n" for character in text)
+        assert not any(line.startswith("format") for line in text.splitlines())
+
+
+def test_a_file_cannot_write_to_the_terminal(tmp_path, folder):
+    name = tmp_path / "a\x1b[31m\u202e\r\x9b.npz"
+    arrays = dict(np.load(folder / "e.npz"))
+    np.savez(name, **arrays)
+    turned = tmp_path / "turned.npz"
+    np.savez(turned, **arrays, directions=np.array(["\u202ea", "b"]))
+    strange = tmp_path / "strange.safetensors"
+    save_file(arrays | {f"q\x1b[2J{'uery' * 25_000}": arrays["query"]}, strange)
+    nowhere = tmp_path / "no\x1b]0;x\x07\n.pt"
+    for arguments in (
+        ["inspect", name],
+        ["count", name],
+        ["evaluate", name],
+        ["query", name, "--row", 0],
+        ["count", name, "--format", "latex"],
+        ["plot", "lorenz", name, "--out", tmp_path / "a.png"],
+        ["inspect", turned],
+        ["count", turned],
+        ["inspect", strange],
+        ["count", strange],
+        ["count", nowhere],
+        ["count", folder / "e.npz", "--loss", EVIL],
+        ["count", folder / "e.npz", "--loss", "x" * 100_000],
+        ["count", folder / "e.npz", "-p", f"{EVIL}=1"],
+    ):
+        done = call(*arguments)
+        assert done.exit_code in {0, 2}, done.output
+        assert not [c for c in done.stdout + done.stderr if not (c.isprintable() or c == "\n")], arguments
+        assert all(len(line) <= 2010 for line in (done.stdout + done.stderr).splitlines()), arguments
+        assert not (done.exit_code and done.stdout)
+    assert json.loads(call("inspect", name, "--json").stdout)["path"] == str(name)
+
+
+def test_a_checkpoint_cannot_forge_a_line(tmp_path):
+    content = torch.load(Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt", weights_only=True)
+    content["cocos"]["training"] = {EVIL: 1, "notes": {EVIL: EVIL}}
+    torch.save(content, tmp_path / "i.pt")
+    text = call("inspect", tmp_path / "i.pt").stdout
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert sum(line.startswith("format") for line in text.splitlines()) == 1
+
+
+def test_sentences_have_a_bounded_length():
+    assert terminal.bounded("short") == "short"
+    long = terminal.bounded("a" * 3000 + "b" * 3000)
+    assert len(long) <= terminal.LONGEST and long.startswith("aa") and long.endswith("bb") and "…" in long
