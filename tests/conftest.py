@@ -11,6 +11,12 @@ settings.load_profile("cocos")
 torch.set_num_threads(1)  # the tensors here are small: a second thread costs more than it brings
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Sentences of a table are looked for in one line; tests/test_terminal.py looks at the widths."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 @pytest.fixture(params=regimes.NAMES)
 def regime(request):
     """(metric, seed) -> Pairs, for one regime at a time."""
