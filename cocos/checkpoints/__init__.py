@@ -104,16 +104,20 @@ class Checkpoint:
             InputError: an unknown loss or parameter.
         """
         # What a file names is of the shelf: only the user can name code.
-        name = losses.module_name(self.trained_with or "ntxent") if name is None else losses.canonical(name)
+        asked = (self.trained_with or "ntxent") if name is None else name
+        name = losses.module_name(asked) if name is None else losses.canonical(asked)
+        own = losses.brought(asked)
         usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))
         recorded = dict(self.recorded.get(name, {}))
-        for term, own in self.recorded.items():
-            recorded |= {f"{term}.{key}": value for key, value in own.items() if f"{term}.{key}" in usable}
-        loss = losses.load(name, recorded | given)
+        for term, theirs in self.recorded.items():
+            recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
+        loss = losses.load(name, own | recorded | given)
         origin = []
         for key, value in losses.parameters(loss).items():
             where = "given" if key in given else "recorded in the checkpoint" if key in recorded else "default"
-            origin.append(f"{key} {value} ({where})")
+            origin.append(f"{key} {value} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
+        if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
+            return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
         return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:

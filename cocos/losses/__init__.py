@@ -1,8 +1,11 @@
 """The shelf of losses: one file per loss, found by its name."""
 
 import dataclasses
+import functools
 import importlib
+import math
 import pkgutil
+import re
 import types
 import typing
 from typing import Protocol
@@ -12,6 +15,7 @@ from cocos.errors import InputError, nearest
 __all__ = [
     "UNSPECIFIED",
     "Loss",
+    "brought",
     "canonical",
     "known",
     "load",
@@ -62,8 +66,30 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
+def _plain(name: str) -> str:
+    """A name without what its spellings differ in: case, hyphens, spaces, the word loss at its end."""
+    letters = re.sub(r"[^a-z0-9]", "", name.lower().replace("++", "pp"))
+    return letters.removesuffix("loss") or letters
+
+
+@functools.cache
+def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
+    """Other names of the losses, as their cards have them: plain name -> file, and the parameters that it brings along.
+
+    A docstring lists them behind `Also called:`; parentheses after a name hold its parameters, or a remark.
+    """
+    from cocos.losses import _about
+
+    found = {_plain(name): (name, {}) for name in names()}
+    for module in names():
+        said = _about.sections(_of_file(module)).get("Also called", "")
+        for name, remark in _about.listed(said):
+            found.setdefault(_plain(name), (module, dict(re.findall(r"(\w+)=([\d.]+)", remark))))
+    return found
+
+
 def module_name(name: str) -> str:
-    """The loss's file name; a hyphen may stand for an underscore.
+    """The loss's file name; a hyphen may stand for an underscore, and a name that its card knows for the file's.
 
     Raises:
         InputError: no such loss (the nearest one is named).
@@ -71,16 +97,49 @@ def module_name(name: str) -> str:
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:
         raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
+    if module in names():
+        return module
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
-    if module not in names():
+    known = _known_names()
+    if _plain(name) not in known:
         raise InputError(nearest("loss", name, names()))
-    return module
+    return known[_plain(name)][0]
+
+
+def brought(name: str) -> dict[str, str]:
+    """Parameters that a known name brings along: `MultipleNegativesRankingLoss` is NT-Xent at a temperature of 0.05.
+
+    They are defaults: what is given or recorded takes their place.
+    """
+    if name.strip().lower().replace("-", "_") in names() or _place(name) is not None:
+        return {}
+    return dict(_known_names().get(_plain(name), ("", {}))[1])
+
+
+def _of_file(module: str) -> type:
+    found = importlib.import_module(f"{__name__}.{module}")
+    return getattr(found, found.__all__[0])
 
 
 def _class(name: str) -> type:
-    module = importlib.import_module(f"{__name__}.{module_name(name)}")
-    return getattr(module, module.__all__[0])
+    return _of_file(module_name(name))
+
+
+def _settled(name: str, fields, parameters: dict) -> dict:
+    """Parameters with a `scale` read as 1/temperature, where the loss has a temperature and no scale.
+
+    Raises:
+        InputError: both are given, or the scale is not above 0.
+    """
+    if "scale" not in parameters or "scale" in fields or "temperature" not in fields:
+        return parameters
+    if "temperature" in parameters:
+        raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
+    scale = _value("scale", parameters["scale"], float)
+    if not (0 < scale < math.inf and 1 / scale < math.inf):
+        raise InputError(f"{name}: scale is 1/temperature, finite and above 0, got {scale}")
+    return {key: value for key, value in parameters.items() if key != "scale"} | {"temperature": 1 / scale}
 
 
 def _place(name: str):
@@ -89,6 +148,8 @@ def _place(name: str):
     Raises:
         InputError: a sum that is not one.
     """
+    if name.strip().endswith("++"):
+        return None  # VSE++ is a name
     from_sum = importlib.import_module(f"{__name__}._sum") if set(name) & set("+*") else None
     terms = from_sum.terms_of(name) if from_sum else None
     if terms:
@@ -119,7 +180,8 @@ def known(name: str) -> set[str] | None:
     """
     place = _place(name.strip())
     if place is None:
-        return {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}
+        fields = {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}
+        return fields | ({"scale"} if "temperature" in fields else set())
     return place[0].known(*place[1])
 
 
@@ -130,7 +192,9 @@ def qualified(name: str, parameters: dict) -> dict:
         InputError: no term has it, or more than one.
     """
     place = _place(name.strip())
-    if place is None or not hasattr(place[0], "qualified"):
+    if place is None:
+        return _settled(name, {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}, parameters)
+    if not hasattr(place[0], "qualified"):
         return parameters
     return place[0].qualified(name.strip(), *place[1], parameters)
 
@@ -186,7 +250,7 @@ def _build(name: str, cls: type, parameters: dict):
     """
     fields = {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
     chosen = {}
-    for key, value in parameters.items():
+    for key, value in _settled(name, fields, parameters).items():
         if key not in fields:
             raise InputError(nearest(f"parameter of {name}", key, fields))
         chosen[fields[key].name] = _value(key, value, fields[key].type)
@@ -200,10 +264,12 @@ def load(name: str, parameters: dict | None = None):
     """Build a loss from its name and parameters.
 
     Args:
-        name: a file of the shelf, e.g. `ntxent`; a loss of yours, `package.module:attribute` or `file.py:attribute`;
-            one of pytorch-metric-learning, `pml:CircleLoss`; or a sum of such, `triplet+0.5*contrastive_cosine`.
+        name: a file of the shelf, e.g. `ntxent`, or a name that its card knows, e.g. `InfoNCE`; a loss of yours,
+            `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; or a
+            sum of such, `triplet+0.5*contrastive_cosine`.
         parameters: its fields or arguments, as numbers or as text; those left out have the paper's value. In a sum
-            `triplet.margin` is that of the term triplet, and `margin` that of the one term that has it.
+            `triplet.margin` is that of the term triplet, and `margin` that of the one term that has it. A loss with a
+            temperature takes `scale`, 1/temperature, as well.
 
     Raises:
         InputError: an unknown loss or parameter (the nearest one is named), a value out of range, or a loss of yours
@@ -212,7 +278,9 @@ def load(name: str, parameters: dict | None = None):
     name, parameters = name.strip(), dict(parameters or {})
     place = _place(name)
     if place is None:
-        return _build(name, _class(name), parameters)
+        cls, own = _class(name), brought(name)
+        given = _settled(name, {f.name.rstrip("_") for f in dataclasses.fields(cls)}, parameters)
+        return _build(module_name(name), cls, own | given)
     file, (what,) = place
     if file.__name__.endswith("._sum"):
         return file.load(name, what, parameters)

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-__all__ = ["formula", "parameters", "sections", "summary"]
+__all__ = ["formula", "listed", "parameters", "sections", "summary"]
 
 HEADING = re.compile(r"^(Args|Raises|[A-Z][a-z]+(?: [a-z]+)?):(?:\s+(.*))?$")
 
@@ -58,3 +58,10 @@ def parameters(cls: type) -> dict[str, str]:
         elif name:
             found[name] += f" {line.strip()}"
     return found
+
+
+def listed(text: str) -> list[tuple[str, str]]:
+    """Names separated by commas, up to the first full stop, each with what stands in parentheses behind it."""
+    names = re.split(r"\. (?![^()]*\))", text, maxsplit=1)[0].rstrip(".")
+    parts = (item.partition("(") for item in re.split(r",(?![^()]*\))", names))
+    return [(name.strip(), remark.rstrip(") ")) for name, _, remark in parts if name.strip()]

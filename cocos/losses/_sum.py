@@ -164,6 +164,12 @@ def terms_of(text: str) -> list[tuple[float, str]] | None:
             raise InputError(
                 f"loss {text!r}: term {part.strip()!r}, expected a loss, or a number above 0 times one, like 0.5*ntxent"
             )
+        if own := losses.brought(name):
+            shelf, key = losses.canonical(name), next(iter(own))
+            raise InputError(
+                f"loss {text!r}: {name.strip()} is {shelf} with a {key} of its own; in a sum write {shelf} and "
+                f"-p {shelf}.{key}={own[key]}"
+            )
         found.append((value, losses.canonical(name)))
     return found
 
@@ -197,9 +203,11 @@ def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> di
                 f"parameter {key!r} of {text}: more than one term has it; write "
                 f"{' or '.join(f'{name}.{own}' for name, own in places)}"
             )
-        if f"{places[0][0]}.{places[0][1]}" in found:
-            raise InputError(f"parameter {places[0][0]}.{places[0][1]} of {text} is given twice")
-        found[f"{places[0][0]}.{places[0][1]}"] = value
+        name, own = places[0]
+        for at, settled in losses.qualified(name, {own: value}).items():  # a scale may be a temperature
+            if f"{name}.{at}" in found:
+                raise InputError(f"parameter {name}.{at} of {text} is given twice")
+            found[f"{name}.{at}"] = settled
     return found
 
 

@@ -1,0 +1,99 @@
+"""Losses by the names that people know them by."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cocos
+from cocos import losses
+from cocos.cli import app
+from cocos.errors import InputError
+from cocos.losses import _about
+
+KNOWN = {
+    "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
+    "MultipleNegativesRankingLoss MNRL NT-Xent NTXentLoss SimCLR",
+    "n_pair": "npairs N-pairs NPairsLoss n_pair N-pair-mc",
+    "supcon": "SupConLoss SupervisedContrastiveLoss sup-con",
+    "a_softmax": "sphereface SphereFaceLoss",
+    "normalized_softmax": "normface NormalizedSoftmaxLoss",
+    "cosface": "AM-Softmax LMCL CosFaceLoss",
+    "arcface": "AAM-Softmax ArcFaceLoss",
+    "triplet": "sum_of_hinges VSE0 TripletLoss",
+    "triplet_sh": "batch_hard VSE++ max-of-hinges BatchHardTripletLoss",
+    "triplet_euclidean": "batch_all TripletMarginLoss",
+    "triplet_squared": "FaceNet",
+    "multi_similarity": "MSLoss MultiSimilarityLoss",
+    "linear_softmax": "cross_entropy CE",
+    "proxynca_pp": "ProxyNCA++",
+    "smoothap": "Smooth-AP smooth_ap SmoothAP",
+    "center_contrastive": "CCL",
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    side = np.random.default_rng(0).normal(size=(20, 6))
+    np.savez(tmp_path / "e.npz", query=side, candidate=side + 0.3)
+    return tmp_path / "e.npz"
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_names_lead_to_their_loss(name):
+    for known in KNOWN[name].split():
+        assert losses.name_of(losses.load(known)) == name, known
+        assert losses.canonical(known) == name
+
+
+def test_a_name_leads_to_one_loss():
+    seen = {}
+    for name in losses.names():
+        for known, _ in _about.listed(_about.sections(type(losses.load(name))).get("Also called", "")):
+            plain = losses._plain(known)
+            assert seen.setdefault(plain, name) == name, (plain, name)
+            assert plain not in {losses._plain(each) for each in losses.names()} - {losses._plain(name)}, plain
+
+
+def test_a_name_brings_its_own_parameters_as_defaults(file):
+    assert losses.load("MultipleNegativesRankingLoss") == losses.load("ntxent", {"temperature": 0.05})
+    assert losses.load("MultipleNegativesRankingLoss", {"scale": 10}) == losses.load("ntxent", {"temperature": 0.1})
+    done = call("count", file, "--loss", "MultipleNegativesRankingLoss", "--json")
+    assert json.loads(done.stdout)["loss"] == {"name": "ntxent", "parameters": {"temperature": 0.05}}
+    said = "loss ntxent, asked for as MultipleNegativesRankingLoss: temperature 0.05 (default of Multiple"
+    assert said in done.stderr
+    done = call("count", file, "--loss", "MultipleNegativesRankingLoss", "-p", "scale=40", "--json")
+    assert json.loads(done.stdout)["loss"]["parameters"] == {"temperature": 0.025}
+    assert "temperature 0.025 (given)" in done.stderr
+    with pytest.raises(InputError, match="in a sum write ntxent and -p ntxent.temperature=0.05"):
+        losses.load("triplet+MNRL")
+    assert "asked for as" not in call("count", file, "--loss", "NTXENT").stderr
+
+
+@pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.parameters(losses.load(n))])
+def test_a_temperature_may_be_given_as_a_scale(name):
+    assert losses.load(name, {"scale": "20"}) == losses.load(name, {"temperature": 0.05})
+    with pytest.raises(InputError, match=f"{name}: temperature and scale are given; give one of them"):
+        losses.load(name, {"scale": 20, "temperature": 0.05})
+    for scale in ("0", "-1", "inf", "nan", "1e-320", "much"):
+        with pytest.raises(InputError, match="scale"):
+            losses.load(name, {"scale": scale})
+
+
+def test_a_scale_in_a_sum():
+    assert losses.load("triplet+ntxent", {"scale": 20}) == losses.load("triplet+ntxent", {"temperature": 0.05})
+    assert losses.load("triplet+ntxent", {"ntxent.scale": 20}) == losses.load("triplet+ntxent", {"temperature": 0.05})
+    with pytest.raises(InputError, match="given twice"):
+        losses.load("triplet+ntxent", {"scale": 20, "temperature": 0.05})
+    assert losses.load("cosface", {"scale": 20}).scale == 20
+
+
+def test_python_knows_the_names_too(file):
+    data = cocos.measures.count(cocos.open(file), "InfoNCE")
+    assert data.attrs["loss"] == "ntxent"
+    assert call("losses", "InfoNCE").stdout.startswith("ntxent  (NTXent)")
