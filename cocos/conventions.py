@@ -14,7 +14,7 @@ from cocos.losses.smoothap import SmoothAP
 from cocos.losses.triplet import Triplet
 from cocos.scores import Pairs
 
-__all__ = ["NAMES", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group"]
+__all__ = ["NAMES", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group", "unit"]
 
 NAMES = ("standard", "ecir2022")
 PUBLISHED = (Triplet, NTXent, SmoothAP)  # those whose published counter differs from the standard one
@@ -47,6 +47,20 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
 def same_group(convention: str) -> str:
     """What a batch of pairs does with two rows of one group: the published batches keep them as negatives."""
     return "negative" if convention == "ecir2022" else "ignore"
+
+
+def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:
+    """Unit of a weight in the published way: that of one positive, however many a query has (docs/eps.md).
+
+    Args:
+        loss: the loss that is counted.
+        pairs: the masks.
+        standard: unit of the standard convention, broadcastable to (Q, C).
+    """
+    terms = getattr(loss, "terms", None)
+    if terms and getattr(loss, "unit_from", "natural") != "push":
+        return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in terms)
+    return standard / pairs.positives() if getattr(loss, "per_positive", False) else standard
 
 
 def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: bool = True) -> Tensor:

@@ -267,8 +267,8 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
       where nothing cancels.
     - `radial_fraction`: :math:`|g \cdot \hat q| / |g|`, which the normalisation removes, and that of pull and of push;
       not defined for metrics that read raw queries. `radial`: the loss's own ∂ loss / ∂ |x|, where it is given.
-    - `hardest_share`, `hardest_rank`: of the negative with the largest weight, its part of the weight of all negatives,
-      and its rank by score, 1 for the most similar one; with `_force`: of the negative with the largest force.
+    - `hardest_share`, `hardest_rank`: of the negative that is pushed with the largest weight, its part of the weights
+      above zero on negatives, and its rank by score, 1 for the most similar one; with `_force`: by force.
       `hardest_projection`: the part of the push that the former makes along it; it may exceed 1 or be below 0.
     - `pushed_positives`, `pulled_negatives`: positives with w > 0 and negatives with w < 0, int64, and `_part`: what
       they hold of the sum of \|w\|.
@@ -282,8 +282,9 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     Raises:
         TypeError: the pairs hold no embeddings.
     """
-    share, rank, place = _hardest(weights.abs(), pairs)
-    share_force, rank_force, _ = _hardest(force(weights, pairs, metric), pairs)
+    pushed = weights.clamp(min=0)
+    share, rank, place = _hardest(pushed, pairs)
+    share_force, rank_force, _ = _hardest(force(pushed, pairs, metric), pairs)
     pulling, pushing = (torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative))
     alone = torch.zeros_like(weights).scatter(1, place, pushing.gather(1, place))
     pull, push, hardest = _drawn(torch.stack([pulling, pushing, alone], dim=1), pairs, metric).unbind(dim=1)

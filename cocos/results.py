@@ -20,6 +20,8 @@ __all__ = [
     "BATCH",
     "DECOMPOSITION",
     "WEIGHTS",
+    "above",
+    "about_unit",
     "about_weights",
     "contributed",
     "contributors",
@@ -55,6 +57,8 @@ __all__ = [
 
 QUERY = {
     "contributing": ("contributing negatives", "candidates"),
+    "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
+    "relative_uncertain": ("candidates whose part of the push is too near eps to tell", "candidates"),
     "uncertain": ("candidates too near eps to tell: the count lies within so many", "candidates"),
     "weight_above_per_query": ("summed share of the negatives above eps", "share"),
     "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
@@ -77,6 +81,7 @@ BATCH = {
     "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative (C^0)", "queries"),
+    "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
     "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
     "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
     "weight_positive": ("share of the positives, mean over the queries (W^{qv+})", "share"),
@@ -103,8 +108,8 @@ DECOMPOSITION = {
     "radial_fraction_pull": ("radial part of the pull", "1"),
     "radial_fraction_push": ("radial part of the push", "1"),
     "radial": ("slope of the loss along the norm of the query", "loss / length"),
-    "hardest_share": ("part of the weight on the heaviest negative", "1"),
-    "hardest_share_force": ("part of the force on the strongest negative", "1"),
+    "hardest_share": ("part of the weight that pushes on the heaviest negative", "1"),
+    "hardest_share_force": ("part of the force that pushes on the strongest negative", "1"),
     "hardest_projection": ("part of the push that the heaviest negative makes along it", "1"),
     "hardest_rank": ("rank by score of the heaviest negative", "rank"),
     "hardest_rank_force": ("rank by score of the strongest negative", "rank"),
@@ -144,6 +149,7 @@ WEIGHTS = {
 PACKED = {"zlib": True, "complevel": 4, "fletcher32": True}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
+TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")  # of one query
 
 
 def _plain(value):
@@ -160,6 +166,30 @@ def _plain(value):
 def about_weights(attrs: dict) -> str:
     """One sentence on what the weights of a Dataset are; empty where they are the derivative, by a closed form."""
     return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
+
+
+def above(attrs: dict, eps: float | None = None) -> str:
+    """When a negative contributes, in words: `probability above 1 %`. What a share is decides (docs/eps.md).
+
+    Args:
+        attrs: of a Dataset.
+        eps: smallest share that contributes; None: that of the attributes.
+    """
+    eps = float(attrs["eps"] if eps is None else eps)
+    percent = f"{100 * eps:.6g} %"
+    return {
+        "probability": f"probability above {percent}",
+        "violations": f"more than {eps:g} violations",
+        "push": f"more than {percent} of the push",
+    }.get(attrs.get("share"), f"weight above {percent} of its unit")
+
+
+def about_unit(attrs: dict) -> str:
+    """One sentence on the unit of a share; empty where it is the loss's own natural one."""
+    unit = attrs.get("unit", "natural")
+    said = {"own": "the unit is the loss's own", "sum": "the unit is the sum of the terms' units"}
+    said |= {"push": "the unit of this loss is not known: a share is a part of the query's own push", "natural": ""}
+    return said.get(unit, "the unit is " + (unit if unit.startswith("given") else f"that of {unit}, the same loss"))
 
 
 def heading(data: xr.Dataset) -> str:
@@ -182,8 +212,24 @@ def provenance(loss, **more) -> dict:
         "gradient": loss.gradient,
         "weights": getattr(loss, "weights", "score"),
         "metric": loss.metric,
+        "unit": _unit(loss),
+        "share": _share(loss),
     }
     return attrs | {key: value for key, value in more.items() if value is not None}
+
+
+def _unit(loss) -> str:
+    """Where the unit of a weight comes from: `natural`, `own`, `sum`, `push`, `given: 3`, or the loss that it is."""
+    source = getattr(loss, "unit_from", "natural")
+    return f"given: {loss.unit_:g}" if source == "given" else source
+
+
+def _share(loss) -> str:
+    """What a share is: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
+    if getattr(loss, "unit_from", "natural") == "push":
+        return "push"
+    loss = getattr(loss, "twin", None) or loss
+    return getattr(loss, "share", None) or ("violations" if hasattr(loss, "hinge") else "unit")
 
 
 def _statistics(data: xr.Dataset, over: str | tuple[str, ...], *, zero_when_idle: bool = False) -> xr.Dataset:
@@ -200,8 +246,9 @@ def _statistics(data: xr.Dataset, over: str | tuple[str, ...], *, zero_when_idle
         "contributing_all": mean("contributing"),
         "idle": (counted == 0).sum(over),
     }
-    for name in ("weight_above", "weight_below", "weight_positive"):
-        result[name] = mean(f"{name}_per_query")
+    for name in ("relative", "weight_above", "weight_below", "weight_positive"):
+        if f"{name}_per_query" in data:  # a file of an earlier version has no `relative`
+            result[name] = mean(f"{name}_per_query")
     for name in SPREAD:
         result[name] = mean(f"{name}_per_query", data["effective_per_query"] > 0)
     if "eq7_per_query" in data:
@@ -354,7 +401,7 @@ def summary(data: xr.Dataset) -> dict:
         entry["active_queries"] = int((one["contributing"] > 0).sum())
         entry["batch_queries"] = float(one["queries"].values[full].mean())
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
-        entry["uncertain"] = int(one["uncertain"].sum())
+        entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
         directions[str(name)] = entry
     return {
         "cocos": attrs["cocos"],
@@ -362,6 +409,8 @@ def summary(data: xr.Dataset) -> dict:
         "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
         "gradient": attrs["gradient"],
         "weights": attrs["weights"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
         "eps": float(attrs["eps"]),
         "convention": attrs["convention"],
         "batches": int(data.sizes["batch"]),
@@ -808,7 +857,7 @@ def contributors(found: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
         "part": ("part of the push, or of the pull", "1"),
         "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
         "positive": ("is a positive", "1"),
-        "contributes": ("is a negative whose share is above eps", "1"),
+        "contributes": (f"is a negative, {above(attrs)}", "1"),
     }
     for name, (long_name, units) in long_names.items():
         data[name].attrs.update(long_name=long_name, units=units)
@@ -833,13 +882,15 @@ def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, qu
         "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
         "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
         "gradient": attrs["gradient"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
         "eps": float(attrs["eps"]),
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
         **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
-        | {name: int(attrs[name]) for name in ("positives", "negatives", "left_out", "repeated", "contributing")},
+        | {name: int(attrs[name]) for name in TOTALS if name in attrs},
         "candidates": listed,
     }
 

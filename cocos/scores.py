@@ -111,6 +111,10 @@ class Pairs:
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
 
+    def positives(self) -> Tensor:
+        """Number of positives of each query, at least 1, (Q, 1), in the dtype of the scores."""
+        return self.positive.sum(dim=1, keepdim=True).clamp(min=1).to(self.scores.dtype)
+
     def classes(self) -> tuple[Tensor, int]:
         """Class of each pair, (Q, C), and the number of classes; the last class is each query's own.
 

@@ -1,8 +1,10 @@
 """What the weights of a query say: plain functions of (shares, pairs, eps), one number per query.
 
-A share is |weight| / unit of the loss, so that eps means the same for every loss. All functions return (Q,). Those that
-describe how the push is spread over the negatives (`effective`, `participation`, `n90`, `hardest_share`) do not depend
-on eps, and are 0 for a query whose negatives have no weight at all: from 1 up otherwise, save the last.
+A share is |weight| / unit of the loss, so that eps means the same for every loss (docs/eps.md). The push of a query is
+the sum of the weights above zero on its negatives; a negative that is pulled has no part of it. All functions return
+(Q,). Those that describe how the push is spread over the negatives (`effective`, `participation`, `n90`,
+`hardest_share`) do not depend on eps, and are 0 for a query whose negatives are not pushed: from 1 up otherwise, save
+the last.
 """
 
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ __all__ = [
     "per_query",
     "pull",
     "push",
+    "relative",
     "spread",
     "uncertain",
     "weight_above",
@@ -42,16 +45,16 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     return ((share > eps) & pairs.negative).sum(dim=1)
 
 
-def uncertain(share: Tensor, pairs: Pairs, eps: float, relative: float) -> Tensor:
-    """Number of negatives whose share is so near to eps that rounding decides, int64.
+def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
+    """Number of negatives whose share, or part of the push, is so near to eps that rounding decides, int64.
 
     Args:
         share: (Q, C).
         pairs: the masks.
         eps: smallest share that contributes.
-        relative: difference of a share and eps, in parts of eps, that rounding can make.
+        equal: difference of a share and eps, in parts of eps, that rounding can make.
     """
-    return (((share - eps).abs() <= relative * eps) & pairs.negative & (share > 0)).sum(dim=1)
+    return (((share - eps).abs() <= equal * eps) & pairs.negative & (share > 0)).sum(dim=1)
 
 
 def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -80,11 +83,17 @@ def pull(weights: Tensor) -> Tensor:
 
 
 def spread(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Each negative's part of the weight of all negatives, (Q, C): rows sum to one, or are zero without any weight."""
-    part = torch.where(pairs.negative, weights.abs(), 0)
+    """Each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push."""
+    part = torch.where(pairs.negative, weights.clamp(min=0), 0)
+    # First by a power of two, which rounds nothing: the sum of tiny weights underflows, that of huge ones overflows.
     largest = part.amax(dim=1, keepdim=True)
-    part = part / torch.where(largest > 0, largest, 1)  # first by the largest: the sum of tiny weights underflows
+    part = part / torch.where(largest > 0, largest / (2 * largest.frexp().mantissa), 1)
     return part / part.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def relative(part: Tensor, eps: float = 0.01) -> Tensor:
+    """Number of negatives whose part of the query's own push is above eps, strictly, int64."""
+    return (part > eps).sum(dim=1)
 
 
 def effective(part: Tensor) -> Tensor:
@@ -99,17 +108,19 @@ def participation(part: Tensor) -> Tensor:
 
 
 def n90(part: Tensor) -> Tensor:
-    """Smallest number of negatives that hold 90 % of the weight of all negatives, int64."""
+    """Smallest number of negatives that hold 90 % of the push, int64."""
     held = part.sort(dim=1, descending=True).values.cumsum(dim=1)
     return torch.where(part.any(dim=1), (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
 
 
 def hardest_share(part: Tensor) -> Tensor:
-    """Part of the weight of all negatives that the heaviest one holds, 0 to 1."""
+    """Part of the push that the heaviest negative holds, 0 to 1."""
     return part.amax(dim=1)
 
 
-def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
+def per_query(
+    weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01, *, equal: float | None = None
+) -> dict[str, Tensor]:
     """Every statistic above, by its name, (Q,) each.
 
     Args:
@@ -117,10 +128,14 @@ def per_query(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         unit: natural size of one weight, broadcastable to (Q, C).
         pairs: the scores' masks.
         eps: smallest share that contributes.
+        equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.
     """
     share, part = weights.abs() / unit, spread(weights, pairs)
-    return {
+    doubts = {} if equal is None else {"uncertain": uncertain(share, pairs, eps, equal)}
+    doubts |= {} if equal is None else {"relative_uncertain": uncertain(part, pairs, eps, equal)}
+    return doubts | {
         "contributing": contributing(share, pairs, eps),
+        "relative": relative(part, eps),
         "weight_above": weight_above(share, pairs, eps),
         "weight_below": weight_below(share, pairs, eps),
         "weight_positive": weight_positive(share, pairs),
@@ -154,9 +169,11 @@ def eq7(pairs: Pairs, temperature: float, eps: float = 0.01, *, ranked: bool = T
     terms = torch.zeros_like(number)
     for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
         others = taking_part.scatter(1, index, False)
-        above = torch.where(others, ((scores - scores.gather(1, index)) / temperature).sigmoid(), 0)
+        logits = (scores - scores.gather(1, index)) / temperature
+        above = torch.where(others, logits.sigmoid(), 0)
+        slope = above * (-logits).sigmoid()  # 1 - σ would round to 0 where σ rounds to 1
         rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
-        terms = terms + ((above * (1 - above) / rank.square() > eps) & others & filled).sum(dim=1)
+        terms = terms + ((slope / rank.square() > eps) & others & filled).sum(dim=1)
     return terms.to(scores.dtype) / number.clamp(min=1)
 
 

@@ -67,6 +67,7 @@ ROWS = (
     ("contributing_all", "contributing negatives, all queries"),
     ("contributing_sum", "contributing negatives, sum of a batch (C^B)"),
     ("idle", "queries without any, of {whole} in a batch (C^0)"),
+    ("relative", "negatives with more than {percent} of the push"),
     ("weight_above", "share of the negatives above eps (W-)"),
     ("weight_below", "share of the negatives not above eps"),
     ("weight_positive", "share of the positives (W+)"),
@@ -197,8 +198,11 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
         counted, active, total = entry["contributing_all"], entry["active_queries"], entry["queries"]
         negatives = float(data["negatives"].sel(direction=name).mean())
         sentence = f"{name}: of {negatives:.0f} negatives of a query, {_mean(counted)} contribute"
+        sentence += f" ({results.above(summary)})"
         if 0 < active < total:
             sentence += f" ({_mean(entry['contributing_mean'])} for the {active} of {total} queries with any)"
+        if data.attrs.get("share") != "push" and entry.get("relative", {}).get("mean") is not None:
+            sentence += f"; {_mean(entry['relative'])} have more than {100 * summary['eps']:.6g} % of the push"
         if entry["effective"]["mean"]:
             sentence += f"; the push is spread as if over {_mean(entry['effective'])}"
         whole, idle = entry["batch_queries"], entry["idle"]
@@ -210,10 +214,10 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
 def count(data: xr.Dataset) -> Table:
     """The counts of one loss: a row for each statistic, a column for each direction."""
     summary = results.summary(data)
-    directions = summary["directions"]
+    directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
     whole = _whole(directions)
     rows = tuple(
-        (label.format(whole=whole), *(_number(entry[key]) for entry in directions.values()))
+        (label.format(whole=whole, percent=percent), *(_number(entry[key]) for entry in directions.values()))
         for key, label in ROWS
         if key in next(iter(directions.values()))
     )
@@ -222,13 +226,15 @@ def count(data: xr.Dataset) -> Table:
     parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
     head = [
         *_reading(data, summary),
-        f"{summary['loss']['name']}({parameters}), share above eps = {summary['eps']:g}, "
+        f"{summary['loss']['name']}({parameters}), {results.above(summary)} (eps = {summary['eps']:g}), "
         f"{summary['convention']} convention",
         f"{_drawn(data)}; {summary['dtype']} on {summary['device']}",
         _over(summary, "C^B, C^0"),
     ]
     if about := results.about_weights(data.attrs):
         head.append(f"weights {about}" if about.startswith("by") else about)
+    if about := results.about_unit(summary):
+        head.append(about)
     notes = []
     without = {name: e["batches_without_active_queries"] for name, e in directions.items()}
     notes += [
@@ -247,6 +253,10 @@ def count(data: xr.Dataset) -> Table:
             notes.append(
                 f"{name}: {entry['uncertain']} candidates of {queries} queries are too near eps to tell: the sum of "
                 "their counts is uncertain by as many"
+            )
+        if entry.get("relative_uncertain"):
+            notes.append(
+                f"{name}: {entry['relative_uncertain']} candidates have a part of the push too near {percent} to tell"
             )
     if summary["same_group_pairs"]:
         fate = FATES[summary["same_group"]]
@@ -316,7 +326,7 @@ def decomposition(data: xr.Dataset) -> Table:
     )
     parameters = ", ".join(f"{k}={v}" for k, v in found["loss"]["parameters"].items())
     head = [
-        f"{found['loss']['name']}({parameters}), {found['metric']} scores, share above eps = {found['eps']:g}",
+        f"{found['loss']['name']}({parameters}), {found['metric']} scores, {results.above(data.attrs)}",
         f"{_drawn(data)}; {found['dtype']} on {found['device']}",
         _over(found),
     ]
@@ -408,7 +418,7 @@ def overview(datasets: list[xr.Dataset]) -> Table:
             for data in datasets
             for sentence in _reading(data, results.summary(data))
         ),
-        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, share above eps = {first['eps']:g}",
+        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, eps = {first['eps']:g}",
         "means over all queries; batch sum, idle and deviations (±) over full batches",
     )
     notes += [
@@ -508,7 +518,7 @@ def _about(data: xr.Dataset) -> tuple[str, ...]:
     attrs = data.attrs
     lines = [attrs["title"]]
     if "loss_repr" in attrs:
-        eps = f", share above eps = {attrs['eps']:g}" if "eps" in attrs else ""
+        eps = f", {results.above(attrs)}" if "eps" in attrs else ""
         lines.append(f"{attrs['loss_repr']}{eps}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
@@ -658,16 +668,18 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
     head = [
         which if query is None else f"{which}: {_label(query, 80)}",
-        f"{attrs['loss_repr']}, share above eps = {attrs['eps']:g}",
+        f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
         f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
         f"seed {attrs['seed']}; {attrs['dtype']} on {attrs['device']}",
     ]
-    if about := results.about_weights(attrs):
-        head.append(about)
+    head += filter(None, (results.about_weights(attrs), results.about_unit(attrs)))
+    percent = f"{100 * float(attrs['eps']):.6g} %"
+    what = {"probability": "probability", "violations": "violations", "push": "share"}.get(attrs.get("share"), "share")
     notes = [
-        f"of {attrs['negatives']} negatives {attrs['contributing']} contribute; their push is spread as "
-        f"if over {attrs['effective']:.1f}; positives: {attrs['positives']}; push {attrs['push']:.4g}, "
-        f"pull {attrs['pull']:.4g}"
+        f"of {attrs['negatives']} negatives {attrs['contributing']} contribute ({results.above(attrs)}), "
+        + (f"{attrs['relative']} have more than {percent} of the push; " if "relative" in attrs else "")
+        + f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "
+        f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
     ]
     if shown < total:
         notes.append(f"the first {shown} of {total} candidates are listed")
@@ -676,7 +688,7 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     if attrs["repeated"]:
         each = "an image once for each caption" if _images((attrs["direction"],)) else "a row once for each partner"
         notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has {each} drawn")
-    columns = ("candidate", "", "group", "score", "weight", "share", "of", "cumulative", "above eps")
+    columns = ("candidate", "", "group", "score", "weight", what, "of", "cumulative", f"{what} > {attrs['eps']:g}")
     return Table(columns, tuple(rows), tuple(head), tuple(notes), least=("weight", "group"))
 
 

@@ -50,6 +50,7 @@ KEYS = {
     "contributing_sum",
     "contributing_all",
     "idle",
+    "relative",
     "weight_above",
     "weight_below",
     "weight_positive",
@@ -116,7 +117,7 @@ def test_piped_output_is_plain_text(file):
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert ": of 61 negatives of a query, " in lines[0]
-    assert "ntxent(temperature=0.1), share above eps = 0.01, standard convention" in lines
+    assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention" in lines
     assert any(line.startswith("4 batches of 64 pairs (the last of 58), seed 0; float64 on cpu") for line in lines)
     assert any(line.startswith("contributing negatives") and line.count("±") == 2 for line in lines)
     quiet = run("count", file, "--batch-size", 64, "--quiet")

@@ -201,7 +201,9 @@ def slow(weights, pairs, metric, radial):
             "pull_push_cosine": missing(dot(pull, push), length(pull) * length(push)),
             "cancellation": 1 - missing(length(net), length(pull) + length(push)),
         }
-        for key, sizes in (("", [abs(w) for w in row["w"]]), ("_force", forces)):
+        pushed = [max(w, 0.0) for w in row["w"]]
+        strong = [size if w > 0 else 0.0 for size, w in zip(forces, row["w"], strict=True)]
+        for key, sizes in (("", pushed), ("_force", strong)):
             order = sorted(chosen["push"], key=lambda j: (sizes[j], row["s"][j]), reverse=True)  # noqa: B023
             some, heaviest = bool(order) and sizes[order[0]] > 0, order[:1]
             total = math.fsum(sizes[j] for j in order)

@@ -35,7 +35,7 @@ def weighed(embeddings, loss, direction, **options):
         pairs = scores.pairs(side, seen)
         unit = loss.unit(pairs).expand_as(pairs.scores)
         for q, row in enumerate(weights.autograd(loss, pairs).tolist()):
-            yield [(abs(w), float(unit[q, c])) for c, w in enumerate(row) if pairs.negative[q, c]]
+            yield [(max(w, 0.0), float(unit[q, c])) for c, w in enumerate(row) if pairs.negative[q, c]]
 
 
 @pytest.mark.parametrize("name", ["ntxent", "triplet"])
@@ -173,7 +173,7 @@ def test_the_temperatures_are_drawn(embeddings):
     figure, (left, right) = plt.subplots(1, 2)
     assert plots.temperature_curve(data, ax=left) is left
     lines = {line.get_label(): line.get_xydata() for line in left.lines}
-    for said, name in (("effective number", "effective"), ("share above 0.01", "contributing_all")):
+    for said, name in (("effective number", "effective"), ("probability above 1 %", "contributing_all")):
         for direction in ("q2c", "c2q"):
             drawn = lines[f"{direction}, {said}"]
             np.testing.assert_allclose(drawn, np.stack([data["value"], data[name].sel(direction=direction)], axis=1))

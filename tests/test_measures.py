@@ -81,6 +81,7 @@ def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
 
 
+SPREAD = {"n90", "effective", "participation", "hardest_share"}
 VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm", "snm", "supcon", "triplet_squared")
 
 
@@ -94,11 +95,13 @@ def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings,
     assert visited.attrs["dtype"] == "float32" and "visited once" in visited.attrs["notes"]
     assert (visited["uncertain"].fillna(0) == 0).all()
     np.testing.assert_array_equal(visited["contributing"], held["contributing"])
+    if name != "smoothap":
+        np.testing.assert_array_equal(visited["relative_per_query"], held["relative_per_query"])
     np.testing.assert_array_equal(visited["query_index"], held["query_index"])
     for key in set(held.data_vars) - {"contributing", "query_index"}:
         if visited[key].isnull().all() and not held[key].isnull().all():
-            assert key.removesuffix("_per_query") in {"n90", "effective", "participation", "hardest_share"}
-            assert key.removesuffix("_per_query") in visited.attrs["notes"]
+            assert key.removesuffix("_per_query") in {*SPREAD, "relative", "relative_uncertain"}
+            assert key.removesuffix("_per_query").removesuffix("_uncertain") in visited.attrs["notes"]
         else:
             np.testing.assert_allclose(visited[key], held[key], rtol=2e-4, atol=1e-4, err_msg=key)
 

@@ -345,10 +345,14 @@ def test_the_metric_is_an_attribute_or_a_parameter(own):
     assert measures.count(two_sided(), own("ntxent", {"metric": "dot"})).attrs["metric"] == "dot"
 
 
-def test_the_unit_is_given_or_the_largest_weight_of_a_negative(own):
+def test_the_unit_is_given_or_the_push_of_the_query(own):
     pairs = pairs_of(two_sided())
     loss = own("ntxent")
-    assert loss.unit(pairs) == loss.weight(pairs)[pairs.negative].abs().max()
+    close(loss.unit(pairs)[:, 0], torch.where(pairs.negative, loss.weight(pairs), 0).sum(dim=1))
+    data = measures.count(two_sided(), loss)
+    np.testing.assert_array_equal(data["contributing"], data["relative_per_query"])
+    assert (data.attrs["unit"], data.attrs["share"]) == ("push", "push")
+    assert "is not known: a share is a part of the query's own push" in tables.plain(tables.count(data))
     exact = own("ntxent", {"unit": "10"})
     assert exact.unit(pairs) == 10
     for name in ("contributing", "weight_above", "idle", "hardest_share"):
@@ -617,7 +621,9 @@ def test_weights_add(own):
     parts = (losses.load("triplet", {"margin": 0.1}), losses.load("ntxent"), own("ntxent", {"tau": 0.3}))
     close(loss.weight(pairs), sum(c * part.weight(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
     close(loss(pairs), sum(c * part(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
-    close(loss.unit(pairs), sum(c * part.unit(pairs) for c, part in zip((0.5, 1, 2), parts, strict=True)))
+    close(loss.unit(pairs)[:, 0], torch.where(pairs.negative, loss.weight(pairs), 0).sum(dim=1))
+    known = losses.load(f"0.5*triplet + ntxent+2 * {own.file}:ntxent", {"tau": 0.3, "margin": 0.1, "unit": 3})
+    close(known.unit(pairs).expand(24, 1), torch.full((24, 1), 0.5 + 10 + 2 * 3, dtype=torch.float64))
     close(loss.weight(pairs), weights.autograd(loss, pairs))
     assert (loss.gradient, loss.couples, loss.sample, loss.balanced) == ("autograd", "batch", "pairs", False)
 
@@ -1030,7 +1036,7 @@ def test_a_loss_of_the_library_is_weighed_or_refused_with_a_sentence(name):
             continue
         assert loss.weights == outcome
         weight = loss.weight(pairs)
-        assert weight.isfinite().all() and weight.abs().max() > 0 and loss.unit(pairs) > 0
+        assert weight.isfinite().all() and weight.abs().max() > 0 and (loss.unit(pairs) > 0).all()
         assert (weight[~(pairs.positive | pairs.negative)] == 0).all()
 
 

@@ -168,7 +168,7 @@ def inputs():
 def visited(given, asked, *, product="float32", tile=TILE):
     """What one pass says to readers of losses of one metric, which are given as (loss, eps)."""
     view = given.view(asked[0][0].metric, product)
-    found = sweep.run(view, [readers.of(loss, eps) for loss, eps in asked], tile=tile)
+    found = sweep.run(view, [readers.of(loss, eps, relative=True) for loss, eps in asked], tile=tile)
     return [(loss, eps, result) for (loss, eps), result in zip(asked, found, strict=True)]
 
 
@@ -238,6 +238,13 @@ def check_counts(found, loss, eps, pairs, what, *, settled=True):
         ties = tied(loss, share, pairs, eps)
         assert (unsure <= ties).all(), f"{what}: {int(unsure.sum())} are uncertain, and {int(ties.sum())} are ties"
     assert torch.equal(found["negatives"], pairs.negative.sum(dim=1)), f"{what}: negatives"
+    if "relative" in found:
+        part = statistics.spread(weights.of(loss, pairs), pairs)
+        unsure, off = found["relative_uncertain"], (found["relative"] - statistics.relative(part, eps)).abs()
+        assert (off <= unsure).all(), f"{what}: {int((off > unsure).sum())} relative counts are wrong"
+        near = tied(loss, part, pairs, eps)
+        near = torch.where(near > 0, len(pairs.scores[0]), 0) if hasattr(loss, "hinge") else near
+        assert not settled or (unsure <= near).all(), f"{what}: {int(unsure.sum())} relative counts are uncertain"
     return len(truth)
 
 
@@ -390,7 +397,7 @@ def assert_same(loss, found, other, what):
 def test_counts_and_sums_alone_are_the_same(kind):
     given, described = inputs()[kind], {"effective", "participation"}
     for asked in (FAMILY, DISTANCES):
-        alone = [readers.of(loss, eps, spread=False) for loss, eps in asked]
+        alone = [readers.of(loss, eps, spread=False, relative=True) for loss, eps in asked]
         found = sweep.run(given.view(asked[0][0].metric), alone, tile=TILE)
         for (loss, _, whole), part in zip(visited(given, asked), found, strict=True):
             assert not any(described & each.keys() for each in part)

@@ -36,11 +36,14 @@ class Loss(Protocol):
     Three more methods are found by their names where a loss has them. `radial(pairs)`, (Q,): closed form of
     ∂ Σ loss / ∂ norm of the query, for losses that read norms. `equals()`: other losses of the shelf that it is, as
     (name, parameters, where), which `cocos losses NAME` and the tests check. `peer()`: the same loss in
-    pytorch-metric-learning, as (class, arguments, setting), which `cocos verify` compares.
+    pytorch-metric-learning, as (class, arguments, setting), which `cocos verify` compares. Two class variables say how
+    to read a share (docs/eps.md): `per_positive`, True where the loss sums one term for each positive, so that the unit
+    has their number in it; and `share`, "probability" where a share is one.
 
     Code of others (`load` with a colon, `of`) has more: `reads`, "embeddings" or "scores"; `weights`, "score" or
     "influence"; `matching`, "labels" or "rows", what it takes for positives; `bind(pairs)`, the same loss with what a
-    first batch settles; `notes` on it; and `unit_of(weights, pairs)`, its unit where the weights are known already.
+    first batch settles; `notes` on it; `unit_of(weights, pairs)`, its unit where the weights are known already; and
+    `unit_from`, where that comes from.
     """
 
     metric: str  # of `cocos.scores.METRICS`: what `Pairs.scores` must hold

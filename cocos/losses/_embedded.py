@@ -10,8 +10,8 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses._cut import Cut, See, find, seeded
-from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
-from cocos.scores import METRICS, Pairs
+from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
+from cocos.scores import METRICS, Pairs, length
 
 __all__ = ["Embedded"]
 
@@ -52,12 +52,14 @@ class Embedded:
         sample: `pairs` or `groups`.
         reduction: "mean" where one number that it returns is known to be a mean over the queries.
         sorted_by_group: it is handed the samples, or the proxies, in the order of their groups.
-        unit_: natural size of one weight; None: the largest weight of a negative in the batch.
+        unit_: natural size of one weight; None: that of its twin, or the query's own push.
+        twins: metric -> losses of the shelf that it may be, by its class and parameters.
         metric: of the scores in its Pairs.
         cut: where its scores are.
         weights: "score" or "influence".
         notes: what the user should know, a sentence each.
         bound: the fields above are settled.
+        twin: the loss of the shelf with the same weights, whose unit it takes.
     """
 
     spelling: str
@@ -69,11 +71,13 @@ class Embedded:
     reduction: str | None = None
     sorted_by_group: bool = False
     unit_: float | None = None
+    twins: Callable[[str], list] | None = None
     metric: str = "cosine"
     cut: Cut | None = None
     weights: str = "score"
     notes: tuple[str, ...] = ()
     bound: bool = False
+    twin: object = None
     reads: ClassVar[str] = "embeddings"
     couples: ClassVar[str] = "batch"
     gradient: ClassVar[str] = "autograd"
@@ -86,6 +90,21 @@ class Embedded:
     def own_scores(self) -> bool:
         """Its weights are of scores that are no metric of cocos: weights of other losses cannot be added to them."""
         return self.bound and (self.cut is None or self.cut.metric is None)
+
+    @property
+    def unit_from(self) -> str:
+        """Where the unit comes from: `given`, the loss of the shelf that this one is, or `push`."""
+        return "given" if self.unit_ is not None else repr(self.twin) if self.twin else "push"
+
+    @property
+    def share(self) -> str | None:
+        """What a share is, as its twin says."""
+        return getattr(self.twin, "share", None)
+
+    @property
+    def per_positive(self) -> bool:
+        """As its twin says: its unit has the number of positives in it."""
+        return getattr(self.twin, "per_positive", False)
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch.
@@ -160,7 +179,46 @@ class Embedded:
         loss = self._settle(pairs)
         if not loss._has_gradient(pairs.embeddings):
             raise InputError(f"{self.spelling}: {DETACHED}")
-        return loss
+        return loss._with_unit(pairs)
+
+    def _with_unit(self, pairs: Pairs) -> "Embedded":
+        """The same loss with the unit of the shelf's, where there is one with these weights; a note says which."""
+        if self.unit_ is not None:
+            return self
+        twin = self._twin(pairs)
+        said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here" if twin else UNIT
+        return replace(self, twin=twin, notes=(*self.notes, said))
+
+    def _twin(self, pairs: Pairs):
+        """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
+        if self.twins is None or self.weights == "influence":
+            return None
+        try:
+            found = self.weight(pairs)
+        except InputError:
+            return None  # said where it is weighed
+        room = torch.finfo(found.dtype).eps ** 0.5 * found.abs().max()
+        metrics = (self.metric, "squared_euclidean") if self.metric == "cosine" else (self.metric,)
+        if self.own_scores:
+            metrics = ("euclidean",) if self.cut.sign < 0 else ()
+        for twin in (twin for metric in metrics for twin in self.twins(metric)):
+            own, factor = self._as_read(twin, pairs)
+            if (factor * twin.weight(own) - found).abs().max() <= room:
+                return twin
+        return None
+
+    def _as_read(self, twin, pairs: Pairs) -> tuple[Pairs, float]:
+        """The pairs as a twin reads them, and the slope of its scores: of unit vectors, -d² is 2 cos - 2.
+
+        Distances of its own are those of the rows divided by their norms, where they are anything that a twin reads.
+        """
+        if self.own_scores:
+            part = self._rows(pairs)
+            query, candidate = (rows / length(rows)[:, None] for rows in (part.query, part.candidate))
+            return pairs.with_scores(METRICS["euclidean"](query, candidate)), 1.0
+        if twin.metric == self.metric:
+            return pairs, 1.0
+        return pairs.with_scores(2 * pairs.scores - 2), 2.0
 
     def _has_gradient(self, part: Embeddings) -> bool:
         """Autograd follows it, on candidates in another order, where no hinge of it is likely to sleep."""
@@ -191,8 +249,7 @@ class Embedded:
                 return self._settled(call, cut, value)
             found += [(call, cut)] if cut else []
         if value.ndim:
-            notes = (INFLUENCE, *(() if self.unit_ else (UNIT,)))
-            return replace(self, calls=self.calls[:1], weights="influence", notes=notes, bound=True)
+            return replace(self, calls=self.calls[:1], weights="influence", notes=(INFLUENCE,), bound=True)
         if found:
             return self._settled(*found[0], value)
         raise InputError(
@@ -212,8 +269,6 @@ class Embedded:
             what = cut.beside.replace("other", "its embeddings in other").replace("their", "the")
             notes.append(f"it reads {what} too, and that part of its gradient is not weighed")
         notes += reduced(value, self.reduction)
-        if self.unit_ is None:
-            notes.append(UNIT)
         metric = cut.metric or self.metric
         return replace(self, calls=(call,), cut=cut, metric=metric, notes=tuple(notes), bound=True)
 
@@ -273,9 +328,15 @@ class Embedded:
         return found
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
-        """The unit of weights that are known already, ()."""
-        return heaviest(weights, pairs) if self.unit_ is None else weights.new_tensor(self.unit_)
+        """The unit of weights that are known already, broadcastable to (Q, C)."""
+        if self.unit_ is not None:
+            return weights.new_tensor(self.unit_)
+        if self.twin is None:
+            return pushes(weights, pairs)
+        own, factor = self._as_read(self.twin, pairs)
+        return factor * self.twin.unit(own)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, or the largest weight of a negative in the batch, ()."""
-        return pairs.scores.new_tensor(self.unit_) if self.unit_ else self.unit_of(self.weight(pairs), pairs)
+        """The unit that was given, that of its twin, or the query's own push, broadcastable to (Q, C)."""
+        loss = self.bind(pairs)
+        return loss.unit_of(loss.weight(pairs) if loss.unit_from == "push" else pairs.scores, pairs)

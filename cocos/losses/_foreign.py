@@ -13,11 +13,9 @@ from torch import Tensor
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DETACHED", "UNIT", "checked", "finite", "gradient", "guarded", "heaviest", "reduced", "shown"]
+__all__ = ["DETACHED", "UNIT", "checked", "finite", "gradient", "guarded", "pushes", "reduced", "shown"]
 
-UNIT = (
-    "a share is a part of the largest weight of a negative in the batch, since its natural unit is not known (-p unit=)"
-)
+UNIT = "a share is a part of the query's own push, since the natural unit of this loss is not known (-p unit= gives it)"
 DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
 LIBRARIES = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
@@ -100,10 +98,10 @@ def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     return torch.zeros_like(leaf) if found is None else found
 
 
-def heaviest(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Largest weight of a negative in the batch, (), the unit of losses that have no natural one; 1 where all are 0."""
-    largest = torch.where(pairs.negative, weights.abs(), 0).max()
-    return torch.where(largest > 0, largest, 1)
+def pushes(weights: Tensor, pairs: Pairs) -> Tensor:
+    """Push of each query, (Q, 1), the unit of a weight whose natural one is not known; 1 where nothing is pushed."""
+    push = torch.where(pairs.negative, weights.clamp(min=0), 0).sum(dim=1, keepdim=True)
+    return torch.where(push > 0, push, 1)
 
 
 def reduced(value: Tensor, reduction: str | None) -> list[str]:

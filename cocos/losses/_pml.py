@@ -1,14 +1,17 @@
 """Any loss of pytorch-metric-learning, as it is: `pml:CircleLoss`."""
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
+import math
 import warnings
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit, nearest
 from cocos.losses._cut import See, Watch
@@ -224,6 +227,47 @@ class _Library:
             raise Unfit(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
         return labels, per_class
 
+    def twins(self, metric: str) -> list:
+        """Losses of the shelf whose peer this one is, with these parameters, on scores of this metric."""
+        actual = {n: p.default for n, p in _arguments(self.cls).items()} | self.given
+        found = []
+        for name in losses.names():
+            loss = losses.load(name)
+            if loss.metric == metric and hasattr(loss, "peer"):
+                loss = _matched(loss, self.cls.__name__, actual)
+                miner = loss and loss.peer()[1].get("miner")
+                found += [loss] if loss and miner == self.objects.get("miner", (None,))[0] else []
+        return found
+
+
+def _matched(loss, cls: str, actual: dict):
+    """A loss of the shelf with the parameters that make its peer this class with these arguments; None: there are none.
+
+    A parameter may be the argument, one over it, or the same angle in radians.
+    """
+
+    def peer(each) -> dict | None:
+        found = each.peer()
+        return None if found is None or found[0] != cls else {k: v for k, v in found[1].items() if k in actual}
+
+    def same(each, key: str) -> bool:
+        own = peer(each)
+        values = (own or {}).get(key), actual[key]
+        if not all(isinstance(value, int | float) for value in values):
+            return own is not None and values[0] == values[1]
+        return math.isclose(*values, rel_tol=1e-9)
+
+    for key in peer(loss) or ():
+        tries = [loss]
+        for field in dataclasses.fields(loss):
+            for read in (float, int, lambda value: 1 / value, math.radians):
+                with contextlib.suppress(Exception):  # a value that this parameter cannot have
+                    tries.append(dataclasses.replace(loss, **{field.name: read(actual[key])}))
+        loss = next((each for each in tries if same(each, key)), None)
+        if loss is None:
+            return None
+    return loss if peer(loss) is not None else None
+
 
 def _summed(parts: dict, query: Tensor) -> Tensor:
     """What a loss that was not reduced holds for each query, (Q,); its sum, (), where a part of it belongs to none."""
@@ -311,4 +355,5 @@ def load(spelling: str, given: dict) -> Embedded:
         needs="proxies" if loss.proxies else None,
         sorted_by_group=True,
         unit_=reserved.get("unit"),
+        twins=loss.twins,
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cocos.errors import InputError, Unfit
 from cocos.losses._cut import seeded
-from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, heaviest, reduced, shown
+from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
 from cocos.losses._signature import named, signature_of
 from cocos.scores import Pairs
 
@@ -83,7 +83,7 @@ class OfScores:
         target: where `metric`, `couples`, `weight`, `unit` and the like are looked for: an object of the protocol
             `cocos.losses.Loss` has them, a function may have some.
         metric_: of the scores; None: what the target says, or cosine.
-        unit_: natural size of one weight; None: what the target says, or the largest weight of a negative in the batch.
+        unit_: natural size of one weight; None: what the target says, or the query's own push.
         notes: what the user should know, a sentence each.
     """
 
@@ -131,6 +131,23 @@ class OfScores:
         return "rows" if "scores" in roles and "negative" not in roles else None
 
     @property
+    def unit_from(self) -> str:
+        """Where the unit comes from: `given`, `own` or `push`."""
+        if self.unit_ is not None:
+            return "given"
+        return "own" if callable(getattr(self.target, "unit", None)) else "push"
+
+    @property
+    def share(self) -> str | None:
+        """What a share is, as the target says."""
+        return getattr(self.target, "share", None) if self.unit_from == "own" else None
+
+    @property
+    def per_positive(self) -> bool:
+        """As the target says: its unit has the number of positives in it."""
+        return self.unit_from == "own" and bool(getattr(self.target, "per_positive", False))
+
+    @property
     def _closed(self) -> bool:
         return callable(getattr(self.target, "weight", None))
 
@@ -151,7 +168,7 @@ class OfScores:
         if self.gradient == "autograd":
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
         notes += reduced(value, self.call.reduction)
-        if self.unit_ is None and not callable(getattr(self.target, "unit", None)):
+        if self.unit_from == "push":
             notes.append(UNIT)
         return dataclasses.replace(self, notes=tuple(notes))
 
@@ -224,12 +241,11 @@ class OfScores:
         """The unit of weights that are known already."""
         if self.unit_ is not None:
             return weights.new_tensor(self.unit_)
-        if callable(getattr(self.target, "unit", None)):
+        if self.unit_from == "own":
             with guarded(self.spelling):
                 return torch.as_tensor(self.target.unit(pairs)).to(weights)
-        return heaviest(weights, pairs)
+        return pushes(weights, pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, the target's own, or the largest weight of a negative in the batch."""
-        own = self.unit_ is not None or callable(getattr(self.target, "unit", None))
-        return self.unit_of(pairs.scores if own else self.weight(pairs), pairs)
+        """The unit that was given, the target's own, or the query's own push, (Q, 1)."""
+        return self.unit_of(self.weight(pairs) if self.unit_from == "push" else pairs.scores, pairs)

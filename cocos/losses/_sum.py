@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.errors import InputError, nearest
+from cocos.losses._foreign import UNIT, pushes
 from cocos.scores import Pairs
 
 __all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]
@@ -27,7 +28,8 @@ class Sum:
 
     .. math:: \ell = \sum_t c_t \, \ell_t
 
-    Its weights are the weighted sum of the terms' weights, and its unit that of their units.
+    Its weights are the weighted sum of the terms' weights, and its unit that of their units: the weight of a candidate
+    that has one unit of every term. Where the unit of a term is not known, a share is a part of the query's own push.
 
     Args:
         terms: coefficients, above 0, and losses.
@@ -101,7 +103,10 @@ class Sum:
     @property
     def notes(self) -> tuple[str, ...]:
         """Those of the terms."""
-        return tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in getattr(loss, "notes", ()))
+        told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in getattr(loss, "notes", ()))
+        if self.unit_from != "push":
+            return told
+        return (*(note for note in told if not note.endswith(UNIT)), UNIT.replace("this loss", "a term"))
 
     def bind(self, pairs: Pairs) -> "Sum":
         """The same sum of terms that have seen a batch.
@@ -126,9 +131,22 @@ class Sum:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
         return sum(c * _weight(loss, pairs) for c, loss in self.bind(pairs).terms)
 
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that has one unit of every term, broadcastable to (Q, C)."""
+    @property
+    def unit_from(self) -> str:
+        """Where the unit comes from: `natural`, `sum` where a term's is not its own, `push` where one is not known."""
+        sources = {getattr(loss, "unit_from", "natural") for _, loss in self.terms}
+        return "push" if "push" in sources else "natural" if sources == {"natural"} else "sum"
+
+    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
+        """The unit of weights that are known already, broadcastable to (Q, C)."""
+        if self.unit_from == "push":
+            return pushes(weights, pairs)
         return sum(c * loss.unit(pairs) for c, loss in self.terms)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that has one unit of every term, or the query's own push, broadcastable to (Q, C)."""
+        bound = self.bind(pairs)
+        return bound.unit_of(bound.weight(pairs) if bound.unit_from == "push" else pairs.scores, pairs)
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""

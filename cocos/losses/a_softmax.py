@@ -37,8 +37,8 @@ class ASoftmax:
     Raises:
         ValueError: if the margin is not a whole number of at least 1, or the annealing not finite and at least 0.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x|. A positive holds up to m²
-        times its unit.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x| |P|. A positive holds up to
+        m² times its unit.
     Net: the pull of a positive is its part of the push times t'. The length of the query gets a gradient too: see
         radial.
     Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
@@ -52,6 +52,8 @@ class ASoftmax:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not isinstance(self.margin, int) or self.margin < 1:
@@ -89,8 +91,8 @@ class ASoftmax:
         return (pairs.residual(pairs.norms()[0] * cosine) * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability, (Q, 1): |x|."""
-        return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny)
+        """Weight of a negative that holds all of the probability for every positive, (Q, 1): |x| |P|."""
+        return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

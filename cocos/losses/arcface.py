@@ -34,7 +34,7 @@ class ArcFace:
     Raises:
         ValueError: if the scale is not finite and above 0, or the margin below 0, or not below π.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ. A positive may exceed it.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|. A positive may exceed it.
     Net: the pull of a positive is its part of the push times t'.
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
     Also called: additive angular margin, AAM-Softmax.
@@ -47,6 +47,8 @@ class ArcFace:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -95,8 +97,8 @@ class ArcFace:
         return slope * pairs.residual(logits)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -34,7 +34,7 @@ class CrossExampleNegativeMining:
     Raises:
         ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
 
-    Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares can be above 1; unit λ.
+    Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares may exceed 1; unit λ|P|.
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
     Family: softmax.
@@ -47,6 +47,7 @@ class CrossExampleNegativeMining:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -80,8 +81,8 @@ class CrossExampleNegativeMining:
         return self.scale * (missing.sum() * softmax(logits, kept, BATCH) - missing)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Largest weight of a positive pair, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -32,7 +32,7 @@ class CrossExampleSoftmax:
     Raises:
         ValueError: if the scale is not finite and above 0.
 
-    Counts: negatives with more than eps of λ; every query pushes every negative pair, so shares can be above 1; unit λ.
+    Counts: negatives with more than eps of λ; every query pushes every pair, so shares may exceed 1; unit λ|P|.
     Net: push equals pull over the batch, not for a query: one with hard negatives is pushed more than it pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eqs. 4-5; scale of section 4.2.
     Family: softmax.
@@ -44,6 +44,7 @@ class CrossExampleSoftmax:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -68,8 +69,8 @@ class CrossExampleSoftmax:
         return self.scale * (missing.sum() * softmax(logits, pairs.negative, BATCH) - missing)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Largest weight of a positive pair, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

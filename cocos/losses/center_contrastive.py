@@ -33,7 +33,7 @@ class CenterContrastive:
     Raises:
         ValueError: if the scale is not finite and above 0, or the margin or the weight not finite and at least 0.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|.
     Net: the pull exceeds the push by 2w for each positive.
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
     Also called: CCL.
@@ -47,6 +47,8 @@ class CenterContrastive:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -78,5 +80,5 @@ class CenterContrastive:
         return self.scale * pairs.residual(self._logits(pairs)) - 2 * self.weight_ * pairs.positive.to(pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()

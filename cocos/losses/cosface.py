@@ -30,7 +30,7 @@ class CosFace:
     Raises:
         ValueError: if the scale is not finite and above 0, or the margin not finite and at least 0.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|.
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
     Also called: LMCL, AM-Softmax, additive cosine margin.
@@ -44,6 +44,8 @@ class CosFace:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -72,8 +74,8 @@ class CosFace:
         return self.scale * pairs.residual(self._logits(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

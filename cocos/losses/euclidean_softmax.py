@@ -69,7 +69,7 @@ class EuclideanSoftmax:
     Raises:
         ValueError: if f1 or f2 is no such function, or the scale is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit T times the slope of f at the distance.
+    Counts: negatives that hold more than eps of the softmax; unit T|P| times the slope of f at the distance.
     Net: push equals pull for every query where f1 and f2 are the same line; else not.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
     Family: proxy.
@@ -82,6 +82,8 @@ class EuclideanSoftmax:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         for field in ("f1", "f2"):
@@ -121,9 +123,9 @@ class EuclideanSoftmax:
         return self._steepness(pairs) * pairs.residual(self._logits(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (Q, C): T times its slope; T where that is 0."""
+        """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
         steepness = self._steepness(pairs)
-        return torch.where(steepness > 0, steepness, self.scale)
+        return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -40,6 +40,7 @@ class GeneralizedLifted:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 <= self.margin < math.inf:

@@ -30,7 +30,7 @@ class HIST:
     Raises:
         ValueError: if the scale is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit τ.
+    Counts: negatives that hold more than eps of the softmax; unit τ|P|.
     Net: push equals pull for every query.
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
     Also called: the distribution loss of hypergraph-induced semantic tuplets.
@@ -43,6 +43,8 @@ class HIST:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -61,5 +63,5 @@ class HIST:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): τ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): τ|P|."""
+        return self.scale * pairs.positives()

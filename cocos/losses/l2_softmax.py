@@ -29,7 +29,7 @@ class L2Softmax:
     Raises:
         ValueError: if the scale is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit α.
+    Counts: negatives that hold more than eps of the softmax; unit α|P|.
     Net: push equals pull for every query.
     Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
     Family: proxy.
@@ -41,6 +41,8 @@ class L2Softmax:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -64,8 +66,8 @@ class L2Softmax:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): α."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): α|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -37,10 +37,10 @@ class LSoftmax:
     Raises:
         ValueError: if the margin is not a whole number of at least 1, or the annealing not finite and at least 0.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x| |W|. A positive holds up to
-        m² times its unit.
-    Net: weights count in units of |x| |W|; the pull of a positive is its part of the push times t'. The length of the
-        query gets a gradient too: see radial.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x| |W| |P|. A positive holds
+        up to m² times its unit.
+    Net: weights count in units of |x| |W| |P|; the pull of a positive is its part of the push times t'. The length of
+        the query gets a gradient too: see radial.
     Source: Liu et al. 2016, L-Softmax, arXiv:1612.02295, eqs. 4 and 6; annealing from its published code.
     Also called: large-margin softmax.
     Family: margin.
@@ -53,6 +53,8 @@ class LSoftmax:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not isinstance(self.margin, int) or self.margin < 1:
@@ -88,9 +90,9 @@ class LSoftmax:
         return (pairs.residual(query * candidate * cosine) * candidate * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability, (Q, C): |x| |W|."""
+        """Weight of a negative that holds all of the probability for every positive, (Q, C): |x| |W| |P|."""
         query, candidate = pairs.norms()
-        return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny)
+        return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

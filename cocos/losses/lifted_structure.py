@@ -33,7 +33,7 @@ class LiftedStructure:
     Raises:
         ValueError: if the margin is not finite and above 0.
 
-    Counts: negatives that hold more than eps; unit m.
+    Counts: negatives that hold more than eps; unit m|P|.
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
     Family: pair.
@@ -45,6 +45,7 @@ class LiftedStructure:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
+    per_positive: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.margin < math.inf:
@@ -89,8 +90,8 @@ class LiftedStructure:
         return among - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Margin of a pair, (): m."""
-        return pairs.scores.new_tensor(self.margin)
+        """Margin of a pair for every positive, (Q, 1): m|P|."""
+        return self.margin * pairs.positives()
 
     def peer(self) -> tuple[str, dict, str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""

@@ -31,7 +31,7 @@ class LinearSoftmax:
     Raises:
         ValueError: if the smoothing is below 0, or not below 1.
 
-    Counts: negatives whose weight is above eps in size, pulled ones too; unit 1.
+    Counts: negatives whose weight is above eps in size, pulled ones too; unit |P|.
     Net: push equals pull for every query, but a negative that holds less than ε/|N| of the softmax is pulled, and a
         positive that holds more than 1 - ε is pushed.
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
@@ -45,6 +45,7 @@ class LinearSoftmax:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 <= self.smoothing < 1:
@@ -75,8 +76,8 @@ class LinearSoftmax:
         return pairs.residual(pairs.scores) + self._shift(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): 1."""
-        return pairs.scores.new_ones(())
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
+        return pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -39,7 +39,7 @@ class MagFace:
         ValueError: if the scale is not finite and above 0, the lengths or margins are out of order, a margin is above
             π/2, or lambda_g is not finite and at least 0.
 
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ. A positive may exceed it.
+    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|. A positive may exceed it.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
     Family: margin.
@@ -55,6 +55,8 @@ class MagFace:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "exact"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -127,8 +129,8 @@ class MagFace:
         return torch.where(free & self._active(pairs), turned + drawn, 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

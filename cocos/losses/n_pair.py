@@ -20,7 +20,7 @@ class NPair:
     take the place of a temperature. The paper has one positive a query, and adds a penalty on the norms, which belongs
     to no pair and is left out.
 
-    Counts: negatives that hold more than eps of the softmax; unit 1.
+    Counts: negatives that hold more than eps of the softmax; unit |P|.
     Net: push equals pull for every query.
     Source: Sohn 2016, N-pair Loss, https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html
     Also called: N-pairs, N-pair-mc, multi-class N-pair loss.
@@ -32,6 +32,8 @@ class NPair:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     @property
     def softmax_scale(self) -> float:
@@ -51,8 +53,8 @@ class NPair:
         return pairs.residual(pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): 1."""
-        return pairs.scores.new_ones(())
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
+        return pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

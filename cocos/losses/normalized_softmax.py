@@ -26,7 +26,7 @@ class NormalizedSoftmax:
     Raises:
         ValueError: if the temperature is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Counts: negatives that hold more than eps of the softmax; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
     Also called: N-Softmax, Softmax (cos), NormFace.
@@ -39,6 +39,8 @@ class NormalizedSoftmax:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.temperature < math.inf:
@@ -62,8 +64,8 @@ class NormalizedSoftmax:
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): 1/τ."""
-        return pairs.scores.new_tensor(1 / self.temperature)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
+        return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -26,7 +26,7 @@ class NTXent:
     Raises:
         ValueError: if the temperature is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Counts: negatives that hold more than eps of the softmax; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: InfoNCE (van den Oord et al. 2018), SimCLR, in-batch softmax, CLIP loss (temperature=0.07),
@@ -40,6 +40,8 @@ class NTXent:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.temperature < math.inf:
@@ -63,8 +65,8 @@ class NTXent:
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): 1/τ."""
-        return pairs.scores.new_tensor(1 / self.temperature)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
+        return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -46,6 +46,7 @@ class ProxyGML:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.ratio <= 1:

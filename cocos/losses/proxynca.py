@@ -30,7 +30,7 @@ class ProxyNCA:
     Raises:
         ValueError: if the scale is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax over the negatives; unit λ.
+    Counts: negatives that hold more than eps of the softmax over the negatives; unit λ|P|.
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
     Family: proxy.
@@ -42,6 +42,8 @@ class ProxyNCA:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -71,5 +73,5 @@ class ProxyNCA:
         return self.scale * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of every positive, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of all positives together, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()

@@ -29,7 +29,7 @@ class ProxyNCApp:
     Raises:
         ValueError: if the scale is not finite and above 0.
 
-    Counts: negatives that hold more than eps of the softmax; unit λ.
+    Counts: negatives that hold more than eps of the softmax; unit λ|P|.
     Net: push equals pull for every query.
     Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
     Family: proxy.
@@ -41,6 +41,8 @@ class ProxyNCApp:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -64,8 +66,8 @@ class ProxyNCApp:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

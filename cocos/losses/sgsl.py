@@ -29,7 +29,7 @@ class SGSL:
     Raises:
         ValueError: if gamma is not finite and above 0.
 
-    Counts: negatives that hold more than eps; unit 1.
+    Counts: negatives that hold more than eps; unit |P|.
     Net: push equals pull for every query, at most 1 a positive.
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.
@@ -42,6 +42,7 @@ class SGSL:
     gradient: ClassVar[str] = "stop_gradient"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
 
     def __post_init__(self):
         if not 0 < self.gamma < math.inf:
@@ -66,5 +67,5 @@ class SGSL:
         return pull.sum(dim=1, keepdim=True) * softmax(self.gamma * pairs.scores, pairs.negative) - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the soft maximum, (): 1."""
-        return pairs.scores.new_ones(())
+        """Weight of a candidate that holds all of the soft maximum for every positive, (Q, 1): |P|."""
+        return pairs.positives()

@@ -32,7 +32,7 @@ class StochasticNegativeMining:
     Raises:
         ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
 
-    Counts: kept negatives that hold more than eps of the softmax; unit λ.
+    Counts: kept negatives that hold more than eps of the softmax; unit λ|P|.
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
     Family: softmax.
@@ -45,6 +45,8 @@ class StochasticNegativeMining:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.scale < math.inf:
@@ -73,8 +75,8 @@ class StochasticNegativeMining:
         return self.scale * pairs.residual(self.scale * pairs.scores, negative=self._kept(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (): λ."""
-        return pairs.scores.new_tensor(self.scale)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

@@ -41,6 +41,7 @@ class SupCon:
     gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         if not 0 < self.temperature < math.inf:

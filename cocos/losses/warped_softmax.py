@@ -37,7 +37,7 @@ class WarpedSoftmax:
     Raises:
         ValueError: if a parameter is out of range.
 
-    Counts: negatives that hold more than eps of the softmax; unit T for them, T times the slope for positives.
+    Counts: negatives that hold more than eps of the softmax; unit T|P| for them, times the slope for positives.
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
     Family: proxy.
@@ -52,6 +52,8 @@ class WarpedSoftmax:
     couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "stop_gradient"
     sample: ClassVar[str] = "pairs"
+    per_positive: ClassVar[bool] = True
+    share: ClassVar[str] = "probability"
 
     def __post_init__(self):
         for name in ("k1", "k2", "scale"):
@@ -97,8 +99,8 @@ class WarpedSoftmax:
         return self.scale * self._slope(pairs) * pairs.residual(self._logits(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability, (Q, C): T times its slope."""
-        return self.scale * self._slope(pairs)
+        """Weight of a candidate that holds all of the probability for every positive, (Q, C): T|P| times its slope."""
+        return self.scale * self._slope(pairs) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict, str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

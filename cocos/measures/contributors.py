@@ -129,7 +129,7 @@ def contributors(
     number, batch = _drawn(run, row, direction)
     batch = _first(batch, row, both=batch.paired or side.shared)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
-    share, index = weights.abs() / unit, batch.candidate_index
+    share, spread, index = weights.abs() / unit, statistics.spread(weights, pairs), batch.candidate_index
     sums = {"push": statistics.push(weights)[0], "pull": statistics.pull(weights)[0]}
     total = torch.where(weights[0] < 0, sums["pull"], sums["push"])
     part = torch.where(weights[0] != 0, weights[0].abs() / torch.where(total > 0, total, 1), 0)
@@ -161,7 +161,8 @@ def contributors(
         left_out=len(index) - len(order),
         repeated=len(order) - len(index[order].unique()),
         contributing=int(statistics.contributing(share, pairs, eps)[0]),
-        effective=float(statistics.effective(statistics.spread(weights, pairs))[0]),
+        relative=int(statistics.relative(spread, eps)[0]),
+        effective=float(statistics.effective(spread)[0]),
         batch=number,
         batches=len(run.plan.batches),
         batch_size=run.plan.batch_size,

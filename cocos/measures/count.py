@@ -21,17 +21,20 @@ VISITED = "scores are visited once and never held: products and sums of shares i
 SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the tiles, several times as slowly"
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
-UNKNOWN = ("n90", "effective", "participation", "hardest_share")  # what a pass may leave open
+# What one pass may leave open.
+UNKNOWN = ("n90", "effective", "participation", "hardest_share", "relative", "relative_uncertain")
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool) -> dict:
     """Statistics of every query of one batch, (queries,) each."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     parts, whole = [], hasattr(run.loss, "hinge")  # whole numbers are above eps or not
-    for pairs, weights, unit in run.blocks(embeddings, batch, whole=published):
-        part = statistics.per_query(weights, unit, pairs, eps)
+    for pairs, weights, standard in run.blocks(embeddings, batch, whole=published):
+        unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
+        part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
-        part["uncertain"] = statistics.uncertain(weights.abs() / unit, pairs, eps, 0 if whole else EQUAL[run.dtype])
+        if whole:
+            part["relative_uncertain"] = torch.zeros_like(part["negatives"])
         if isinstance(run.loss, SmoothAP):
             part["eq7"] = statistics.eq7(pairs, run.loss.temperature, eps)
         if published:
@@ -55,7 +58,7 @@ def _visited(
     NaN stands for what one pass does not know.
     """
     view = run.view(batch, together=together)
-    found, *others = sweep.run(view, [readers.of(run.loss, eps), *more], progress=report)
+    found, *others = sweep.run(view, [readers.of(run.loss, eps, relative=True), *more], progress=report)
     result = []
     for part, index in zip(found, (batch.query_index, batch.candidate_index), strict=False):
         missing = {name: torch.full_like(part["push"], torch.nan) for name in UNKNOWN if name not in part}
@@ -94,7 +97,7 @@ def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
     if not run.visited:
         return [UNCERTAIN] if run.dtype == "float32" else []
     parts = [part for of_direction in records.values() for part in of_direction]
-    open_ = [name for name in UNKNOWN if any(bool(part[name].isnan().all()) for part in parts)]
+    open_ = [name for name in UNKNOWN[:-1] if any(bool(part[name].isnan().all()) for part in parts)]
     slow = [SLOW] if run.embeddings.query.device.type == "cpu" and tiles.kernel_name() == "plain torch" else []
     return [VISITED.format(run.dtype), *slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
 
@@ -119,8 +122,10 @@ def count(
 ) -> xr.Dataset:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
 
-    A negative contributes where |weight| / unit of the loss is above eps, strictly. The embeddings are computed once;
-    batches are drawn from them.
+    A negative contributes where its share, |weight| / unit of the loss, is above eps, strictly: for softmax losses its
+    probability, the mean over the positives of a query; for hinges a number of violations (docs/eps.md). Beside it is
+    `relative`, the number of negatives whose part of the query's own push is above eps. The embeddings are computed
+    once; batches are drawn from them.
 
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).

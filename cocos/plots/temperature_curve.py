@@ -28,8 +28,8 @@ def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes 
         raise InputError(nearest("show", show, SHOWN))
     ax = ax or plt.gca()
     ax.set_xscale("log")
-    eps = f"{dataset.attrs['eps']:g}"
-    said = {"effective": "effective number", "contributing_all": f"share above {eps}", "idle": "idle"}
+    above = results.above(dataset.attrs)
+    said = {"effective": "effective number", "contributing_all": above, "idle": "idle"}
     names = dataset["direction"].values
     looks = ({"linewidth": 3.2, "alpha": 0.6}, {"linewidth": 1.1, "marker": "o", "markersize": 4, "markevery": 2})
     for name, look, colour in zip(names, looks, sns.color_palette("colorblind", 2), strict=False):
@@ -43,7 +43,7 @@ def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes 
                 textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.set(
         xlabel=f"{parameter} ({dataset['value'].attrs['units']})",
-        ylabel=f"queries without a share above {eps} (%)" if show == "idle" else "negatives per query",
+        ylabel=f"queries without any: {above} (%)" if show == "idle" else "negatives per query",
         title=results.heading(dataset),
         ylim=(0, None),
     )

@@ -3,7 +3,8 @@
 A reader of a loss gives, for each direction, a dict of (queries,) tensors in the order of the batch: `contributing`,
 `uncertain` (candidates that may fall on either side of eps: the count is within that many), `weight_above`,
 `weight_below`, `weight_positive`, `push`, `pull`, `hardest_share`, `negatives`, and where they were asked for and can
-be had from one pass, `effective` and `participation`; as in `cocos.statistics`.
+be had from one pass, `effective` and `participation`, and `relative` with `relative_uncertain`; as in
+`cocos.statistics`.
 """
 
 import functools
@@ -20,7 +21,7 @@ from cocos.sweep import Reader
 __all__ = ["Curve", "Histogram", "PrecisionRecall", "Ranked", "Ranks", "has", "of"]
 
 
-def of(loss, eps: float = 0.01, *, spread: bool = True) -> Reader | None:
+def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> Reader | None:
     """The reader of a loss; None where it couples queries in a way that only the whole score matrix shows.
 
     Losses without a reader of their own are weighed a few rows of scores at a time, held in float64.
@@ -29,17 +30,19 @@ def of(loss, eps: float = 0.01, *, spread: bool = True) -> Reader | None:
         loss: as in `cocos.losses.load`.
         eps: smallest share that contributes.
         spread: False leaves out what describes how the push is spread (entropy, participation), which takes longer.
+        relative: count the negatives whose part of the query's own push is above eps too; a softmax notes more
+            candidates for it, and may look at the scores a second time.
     """
-    return _own(loss, eps, spread=spread) or (Held(loss, eps) if loss.couples == "query" else None)
+    return _own(loss, eps, spread=spread, relative=relative) or (Held(loss, eps) if loss.couples == "query" else None)
 
 
 def has(loss) -> bool:
     """Whether a loss has a reader of its own, so that its scores need not be held."""
-    return _own(loss, 0.01, spread=False) is not None
+    return _own(loss, 0.01, spread=False, relative=False) is not None
 
 
-def _own(loss, eps: float, *, spread: bool) -> Reader | None:
-    found = (reads(loss, eps, spread=spread) for reads in _shelf())
+def _own(loss, eps: float, *, spread: bool, relative: bool) -> Reader | None:
+    found = (reads(loss, eps, spread=spread, relative=relative) for reads in _shelf())
     return next((reader for reader in found if reader is not None), None)
 
 

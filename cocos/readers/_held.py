@@ -20,11 +20,10 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
         pairs = view.dense(direction, some)
         found = weights.of(loss, pairs)
         unit = loss.unit_of(found, pairs) if hasattr(loss, "unit_of") else loss.unit(pairs)
-        part = statistics.per_query(found, unit, pairs, eps)
-        near = statistics.uncertain(found.abs() / unit, pairs, eps, EQUAL)
-        if hasattr(loss, "hinge"):
-            near = torch.zeros_like(near)  # whole numbers
-        part |= {"uncertain": near, "negatives": pairs.negative.sum(dim=1)}
+        part = statistics.per_query(found, unit, pairs, eps, equal=0 if hasattr(loss, "hinge") else EQUAL)
+        if hasattr(loss, "hinge"):  # whole numbers, and their quotients, are above eps or not
+            part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
+        part["negatives"] = pairs.negative.sum(dim=1)
         if isinstance(loss, SmoothAP):
             part["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
         parts.append(part)

@@ -11,9 +11,10 @@ from cocos.readers._exponentials import Exponentials, powers
 from cocos.readers._levels import summed
 from cocos.sweep import View
 
-__all__ = ["EQUAL", "Counted", "counted", "directions_of", "recounted", "rows_exactly", "statistics_of"]
+__all__ = ["EQUAL", "Counted", "Shares", "counted", "counts_of", "recounted", "rows_exactly", "statistics_of"]
 
 EQUAL = 1e-11  # relative difference below which two shares are equal, in float64
+Shares = list[tuple[Tensor, Tensor, Tensor]]  # of each direction: see `counts_of`
 UNDECIDED = 2**18  # pairs whose scores are looked up in float64 in a second pass; more stay uncertain
 
 
@@ -216,47 +217,69 @@ def counted(
     return Counted(counts, doubts, mass)
 
 
-def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor]], eps: float) -> list[Counted]:
-    """Count both directions, with a second pass where the survivors of one were too many to note.
+def counts_of(state: Exponentials, asked: list[Shares], eps: float, *, noted: int) -> list[list[Counted]]:
+    """Count both directions of each question, with one more pass where the survivors do not tell.
 
     Args:
         state: the pass.
-        shares: of each direction, share of all negatives together, log2 of their sum, and its relative error.
+        asked: of each question, and of each direction: share of all negatives together, log2 of their sum, and its
+            relative error. A share of 1 makes each negative's share its part of the push.
         eps: smallest share that counts.
+        noted: the survivors hold all negatives that may count for the first questions, this many; for the others the
+            scores are visited again, as where there were too many to note.
     """
-    view, found = state.view, [None] * len(shares)
+    view = state.view
     if eps == 0:
-        none = [torch.zeros_like(share, dtype=torch.int64) for share, _, _ in shares]
         return [
-            Counted(torch.where(share > 0, view.negatives(k), 0), none[k], share)
-            for k, (share, _, _) in enumerate(shares)
+            [
+                Counted(torch.where(share > 0, view.negatives(k), 0), torch.zeros_like(view.negatives(k)), share)
+                for k, (share, _, _) in enumerate(shares)
+            ]
+            for shares in asked
         ]
-    spilled = [k for k in view.directions if state.survivors[k].spilled]
-    for k in view.directions:
-        if k not in spilled:
-            found[k] = counted(state, k, *shares[k], eps)
-    if not spilled:
-        return found
+    found: list[list] = [[None] * len(shares) for shares in asked]
+    left = [[k for k in view.directions if j >= noted or state.survivors[k].spilled] for j in range(len(asked))]
+    for j, shares in enumerate(asked):
+        for k in view.directions:
+            if k not in left[j]:
+                found[j][k] = counted(state, k, *shares[k], eps)
+    again = [j for j, directions in enumerate(left) if directions]
+    seconds = sweep.run(view, [_second(state, asked[j], left[j], eps) for j in again]) if again else []
+    for j, second in zip(again, seconds, strict=True):
+        for k, each in _decided(state, second, asked[j], left[j], eps).items():
+            found[j][k] = each
+    return found
+
+
+def _second(state: Exponentials, shares: Shares, directions: list[int], eps: float) -> _Recount:
+    """The second pass of a question, for the directions that are left."""
     limits, references = [], []
     for k, (share, logarithm, error) in enumerate(shares):
         limit = (math.log2(eps) - share.log2() + logarithm) / state.scale
-        width = torch.log1p(error) * math.log2(math.e) / state.scale + view.slack(limit) + 1e-6 * limit.abs()
+        width = torch.log1p(error) * math.log2(math.e) / state.scale + state.view.slack(limit) + 1e-6 * limit.abs()
         never = torch.full_like(limit, torch.inf)
         ends = [
-            torch.where(limit.isfinite(), limit + sign * width, never) if k in spilled else never for sign in (-1, 1)
+            torch.where(limit.isfinite(), limit + sign * width, never) if k in directions else never for sign in (-1, 1)
         ]
         if state.floor is not None:
             ends = [end.clamp(min=state.floor) for end in ends]
-        limits.append(tuple(end.to(view.dtype) for end in ends))
+        limits.append(tuple(end.to(state.view.dtype) for end in ends))
         reference = torch.where(logarithm.isfinite() & state.wide, logarithm.ceil(), 0)
-        references.append(reference.to(view.dtype))
-    second = sweep.run(view, [_Recount(state, limits, references)])[0]
+        references.append(reference.to(state.view.dtype))
+    return _Recount(state, limits, references)
+
+
+def _decided(
+    state: Exponentials, second: _Recount, shares: Shares, directions: list[int], eps: float
+) -> dict[int, Counted]:
+    """What a second pass has counted, by direction, with float64 for what lies between its limits."""
+    view, found = state.view, {}
     row, other, side = (torch.cat(each) for each in zip(*second.between, strict=True))
     if view.together:
         order = (row.long() * len(view.sides[1]) + other).argsort(stable=True)
         row, other, side = row[order], other[order], side[order]
     score = view.exact(row, other)
-    for k in spilled:
+    for k in directions:
         share, logarithm, error = shares[k]
         mine = (side == k).nonzero().flatten()
         query = (row if k == 0 else other)[mine].long()
@@ -268,7 +291,7 @@ def directions_of(state: Exponentials, shares: list[tuple[Tensor, Tensor, Tensor
             excess = torch.cat([excess, (share.log2() - logarithm - math.log2(eps))[more] + its * state.scale])
             above, unsure = excess > 0, excess.abs() <= torch.log1p(error[query]) * math.log2(math.e)
         number = second.number[k] + torch.bincount(query[above], minlength=len(share))
-        mass = second.mass[k][0] * (share.log2() - logarithm + references[k].double()).exp2()
+        mass = second.mass[k][0] * (share.log2() - logarithm + second.reference[k].double()).exp2()
         mass = torch.where(share > 0, mass, 0)
         mass = mass.index_add(0, query, torch.where(above, powers(excess) * eps, 0))
         uncertain = torch.bincount(query[unsure], minlength=len(share)) + second.unlisted[k]
@@ -280,7 +303,7 @@ def recounted(
     state: Exponentials,
     found: list[Counted],
     again: list[Tensor],
-    shares: list[tuple[Tensor, Tensor, Tensor]],
+    shares: Shares,
     eps: float,
 ) -> list[Counted]:
     """Counts of both directions after the sums of some queries were taken again in float64.
@@ -289,7 +312,7 @@ def recounted(
         state: the pass.
         found: what was counted before.
         again: of each direction, those queries, (P,).
-        shares: as for `directions_of`, now.
+        shares: as for `counts_of`, now.
         eps: smallest share that counts.
     """
     result = []
@@ -317,6 +340,7 @@ def statistics_of(
     state: Exponentials,
     direction: int,
     found: Counted,
+    heavy: Counted | None,
     logarithm: Tensor,
     share: Tensor,
     positive: Tensor,
@@ -329,6 +353,7 @@ def statistics_of(
         state: the pass.
         direction: 0 or 1.
         found: the negatives that count.
+        heavy: those whose part of the push is above eps; None: that was not asked.
         logarithm: log2 of the sum of exponentials.
         share: of all negatives together.
         positive: share of the positives.
@@ -349,6 +374,8 @@ def statistics_of(
         "hardest_share": top.clamp(max=1),
         "negatives": negatives,
     }
+    if heavy is not None:
+        result |= {"relative": heavy.number, "relative_uncertain": heavy.uncertain}
     if state.spread:
         numbers = (torch.where(active, each, 0).clamp(max=negatives) for each in sums.numbers())
         result |= dict(zip(("effective", "participation"), numbers, strict=True))

@@ -14,7 +14,7 @@ from cocos.losses.ce_softmax import CrossExampleSoftmax
 from cocos.readers._brackets import largest
 from cocos.readers._exponentials import MARGIN, Exponentials, powers
 from cocos.readers._later import Later
-from cocos.readers._shares import EQUAL, Counted, directions_of, rows_exactly, statistics_of
+from cocos.readers._shares import EQUAL, Counted, counts_of, rows_exactly, statistics_of
 from cocos.readers.histogram import Histogram
 from cocos.scores import Pairs
 from cocos.sweep import View
@@ -34,12 +34,12 @@ TRIES = 8
 DENSE = 2**24  # scores up to which an uncertain sum is taken again in float64
 
 
-def reads(loss, eps: float, *, spread: bool) -> "CrossExample | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | None":
     """The reader of both losses; None for others."""
     if type(loss) is CrossExampleSoftmax:
-        return CrossExample(loss, 1.0, eps, spread=spread)
+        return CrossExample(loss, 1.0, eps, spread=spread, relative=relative)
     if type(loss) is CrossExampleNegativeMining:
-        return CrossExample(loss, loss.fraction, eps, spread=spread)
+        return CrossExample(loss, loss.fraction, eps, spread=spread, relative=relative)
     return None
 
 
@@ -114,10 +114,12 @@ class CrossExample:
         fraction: of the negative pairs that is kept.
         eps: smallest share that contributes.
         spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the query's own push is above eps are wanted: one more pass, since what
+            the first one notes is what counts against the sum of the batch.
     """
 
-    def __init__(self, loss, fraction: float, eps: float, *, spread: bool):
-        self.loss, self.fraction, self.eps, self.spread = loss, fraction, eps, spread
+    def __init__(self, loss, fraction: float, eps: float, *, spread: bool, relative: bool = False):
+        self.loss, self.fraction, self.eps, self.spread, self.relative = loss, fraction, eps, spread, relative
 
     def begin(self, view: View) -> None:
         """Look at the positives, guess where the last kept pair lies, and make the state."""
@@ -134,7 +136,8 @@ class CrossExample:
     def _start(self) -> None:
         view = self.view
         positives = max(1, int(view.counted(0).sum()))
-        offset = (math.log2(self.eps) if self.eps else math.inf) - math.log2(positives)
+        fewest = min(max(1, int(view.counted(k).min())) for k in view.directions)
+        offset = (math.log2(self.eps) if self.eps else math.inf) + math.log2(fewest) - math.log2(positives)
         self.state = _Everywhere(
             view,
             self.loss.scale,
@@ -332,7 +335,7 @@ class CrossExample:
             rounded = score.to(view.dtype)
             some = (rounded > limit[query.long()]).nonzero().flatten()
             survivors.add(query[some], other[some], rounded[some], lambda: state.limits(direction))
-        if survivors.spilled:
+        if survivors.spilled or self.relative:
             state.inside[direction] = tuple(
                 torch.cat(each) for each in zip(*((q, s) for q, _, s in kept()), strict=True)
             )
@@ -370,14 +373,15 @@ class CrossExample:
         whole, error = _logsum(logarithms[0]), state.error(0).max()
         found = self._counted(logarithms, whole, error)
         size = len(view.sides[0]) * len(view.sides[1])
-        if self.bracket is None and size <= DENSE and any(bool(each.uncertain.any()) for each in found):
+        doubtful = any(bool(each.uncertain.any()) for counts in found for each in counts)
+        if self.bracket is None and size <= DENSE and doubtful:
             logarithms = [
                 rows_exactly(view, k, torch.arange(len(view.sides[k]), device=view.device), state.scale)
                 for k in view.directions
             ]
             whole, error = _logsum(logarithms[0]), torch.zeros_like(error) + EQUAL
             found = self._counted(logarithms, whole, error)
-        return tuple(self._result(k, found[k], logarithms[k]) for k in view.directions)
+        return tuple(self._result(k, [counts[k] for counts in found], logarithms[k]) for k in view.directions)
 
     def _missing(self, whole: Tensor, direction: int) -> tuple[Tensor, Tensor]:
         """What the positives of each query leave to the negatives, (n,), and the weight of all negatives, (1,)."""
@@ -398,7 +402,7 @@ class CrossExample:
             )
         return torch.cat(missing), total
 
-    def _counted(self, logarithms: list[Tensor], whole: Tensor, error: Tensor) -> list:
+    def _counted(self, logarithms: list[Tensor], whole: Tensor, error: Tensor) -> list[list[Counted]]:
         self.missing, shares = [], []
         for direction, logarithm in enumerate(logarithms):
             if not bool(whole > -torch.inf):
@@ -406,15 +410,20 @@ class CrossExample:
                 shares.append((torch.zeros_like(logarithm), logarithm, torch.zeros_like(logarithm)))
                 continue
             missing, total = self._missing(whole, direction)
-            self.missing.append(missing)
-            shares.append((total * (logarithm - whole).exp2(), logarithm, error.expand(len(logarithm))))
+            number = self.view.counted(direction).clamp(min=1)
+            self.missing.append(missing / number)
+            shares.append((total / number * (logarithm - whole).exp2(), logarithm, error.expand(len(logarithm))))
         self.shares = [share for share, _, _ in shares]
-        return directions_of(self.state, shares, self.eps)
+        asked = [shares]
+        if self.relative:
+            asked.append([((share > 0).double(), *rest) for share, *rest in shares])
+        return counts_of(self.state, asked, self.eps, noted=1)
 
-    def _result(self, direction: int, found: Counted, logarithm: Tensor) -> dict[str, Tensor]:
+    def _result(self, direction: int, found: list[Counted], logarithm: Tensor) -> dict[str, Tensor]:
         share, missing = self.shares[direction], self.missing[direction]
-        weights = (share, missing, self.loss.scale * share, self.loss.scale * missing)
-        return statistics_of(self.state, direction, found, logarithm, *weights)
+        unit = self.loss.scale * self.view.counted(direction).clamp(min=1)
+        weights = (share, missing, unit * share, unit * missing)
+        return statistics_of(self.state, direction, *(*found, None)[:2], logarithm, *weights)
 
 
 class _Watch:

@@ -11,10 +11,10 @@ from cocos.readers._levels import OnLevels
 __all__ = ["Hinge", "reads"]
 
 
-def reads(loss, eps: float, *, spread: bool) -> "Hinge | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Hinge | None":
     """The reader of a loss; None where it is not a hinge of (margin - positive + negative)."""
     hinge = getattr(loss, "hinge", None)
-    return Hinge(loss, eps, spread=spread) if hinge in {"all", "hardest"} else None
+    return Hinge(loss, eps, spread=spread, relative=relative) if hinge in {"all", "hardest"} else None
 
 
 class Hinge(OnLevels):
@@ -26,10 +26,11 @@ class Hinge(OnLevels):
         loss: with a margin, and a hinge of `all` or of the `hardest` negative.
         eps: smallest weight that counts.
         spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the push is above eps are wanted.
     """
 
-    def __init__(self, loss, eps: float, *, spread: bool):
-        self.loss, self.eps, self.spread, self.margin = loss, eps, spread, loss.margin
+    def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
+        self.loss, self.eps, self.spread, self.relative, self.margin = loss, eps, spread, relative, loss.margin
 
     def finish(self) -> tuple[dict[str, Tensor], ...]:
         """The statistics of every query, one dict a direction: see `cocos.readers`."""
@@ -63,8 +64,13 @@ class Hinge(OnLevels):
             "hardest_share": ((number > 0) * weight).amax(dim=1) / total.clamp(min=1),
             "negatives": self.view.negatives(direction),
         }
+        part = weight / total[:, None].clamp(min=1)
+        if self.relative:
+            # A tie changes the push of its query, and so the part of every negative in it.
+            tied = (doubtful > 0).any(dim=1)
+            result["relative"] = (number * (part > self.eps)).sum(dim=1)
+            result["relative_uncertain"] = torch.where(tied, number.sum(dim=1) + doubtful[:, 0], 0)
         if self.spread:
-            part = weight / total[:, None].clamp(min=1)
             active = total > 0
             result["effective"] = torch.where(active, (number * torch.special.entr(part)).sum(dim=1).exp(), 0)
             squares = (number * part.square()).sum(dim=1)

@@ -11,7 +11,7 @@ from cocos.readers._brackets import Bracket, Counts, ascending, doubt, guessed
 from cocos.readers._exponentials import Exponentials, powers
 from cocos.readers._held import held
 from cocos.readers._later import Later
-from cocos.readers._shares import EQUAL, Counted, directions_of
+from cocos.readers._shares import EQUAL, Counted, counts_of
 from cocos.readers.softmax import RECHECKED, Softmax
 from cocos.sweep import View
 
@@ -28,12 +28,12 @@ HELD = 2**18  # scores in float64 that are held at once
 MAGNITUDE = 2**31 - 1  # all bits of a float32 number save its sign
 
 
-def reads(loss, eps: float, *, spread: bool) -> "Softmax | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
     """The reader of stochastic negative mining; None for other losses."""
     if type(loss) is not StochasticNegativeMining:
         return None
     kind = Softmax if loss.fraction == 1 else Mining
-    return kind(loss, loss.scale, eps, spread=spread)
+    return kind(loss, loss.scale, eps, spread=spread, relative=relative)
 
 
 def _room(view: View) -> int:
@@ -253,6 +253,7 @@ class Mining(Softmax):
         scale: as in `Softmax`.
         eps: smallest share that contributes.
         spread: the effective number and the participation ratio are wanted.
+        relative: as in `Softmax`.
     """
 
     def begin(self, view: View) -> None:
@@ -332,17 +333,19 @@ class Mining(Softmax):
         wholes, found = self._weighed(logarithms, errors)
         doubtful = {
             k: places[: len(view.sides[k]) // RECHECKED + 256]
-            for k, each in enumerate(found)
-            if len(places := each.uncertain.nonzero().flatten())
+            for k in view.directions
+            if len(places := sum(counts[k].uncertain for counts in found).nonzero().flatten())
         }
         if doubtful:
             for k, places in doubtful.items():
                 logarithms[k] = logarithms[k].index_copy(0, places, self._exactly(k, places))
                 errors[k] = errors[k].index_fill(0, places, EQUAL)
             wholes, found = self._weighed(logarithms, errors)
-        return tuple(self._whole_result(k, wholes[k], logarithms[k], found[k]) for k in view.directions)
+        return tuple(
+            self._whole_result(k, wholes[k], logarithms[k], [counts[k] for counts in found]) for k in view.directions
+        )
 
-    def _whole_result(self, direction: int, whole, logarithm: Tensor, found: Counted) -> dict[str, Tensor]:
+    def _whole_result(self, direction: int, whole, logarithm: Tensor, found: list[Counted]) -> dict[str, Tensor]:
         """The statistics of every query, of which a few are weighed with all of their scores held."""
         result = self._result(direction, whole, logarithm, found)
         lost = self.state.lost[direction].nonzero().flatten()
@@ -353,20 +356,25 @@ class Mining(Softmax):
                 values[places] = again[name].to(values.dtype)
         return result
 
-    def _weighed(self, logarithms: list[Tensor], errors: list[Tensor]) -> tuple[list, list[Counted]]:
+    def _weighed(self, logarithms: list[Tensor], errors: list[Tensor]) -> tuple[list, list[list[Counted]]]:
         """Weights and counts of all queries. Where the last kept negative counts for certain, all kept ones do."""
-        state, wholes, every, shares = self.state, self._wholes(logarithms), [], []
-        for k, (whole, logarithm, error) in enumerate(zip(wholes, logarithms, errors, strict=True)):
-            excess = (whole.share / self.eps if self.eps else whole.share * torch.inf).log2() - logarithm
-            certain = excess + state.last[k] * state.scale > torch.log1p(error) * math.log2(math.e)
-            every.append(certain & (whole.share > 0))
-            shares.append((torch.where(every[k], 0, whole.share), logarithm, error))
-        found = []
-        for k, part in enumerate(directions_of(state, shares, self.eps)):
-            keep = self.brackets[k].keep
-            number = torch.where(every[k], keep, torch.minimum(part.number, keep))
-            mass = torch.where(every[k], wholes[k].share, torch.minimum(part.mass, wholes[k].share))
-            found.append(Counted(number, torch.minimum(part.uncertain, keep), mass))
+        state, wholes, every, left = self.state, self._wholes(logarithms), [], []
+        asked = self._asked(wholes, logarithms, errors)
+        for shares in asked:
+            certain = []
+            for k, (share, logarithm, error) in enumerate(shares):
+                excess = (share / self.eps if self.eps else share * torch.inf).log2() - logarithm
+                sure = excess + state.last[k] * state.scale > torch.log1p(error) * math.log2(math.e)
+                certain.append(sure & (share > 0))
+            every.append(certain)
+            left.append([(torch.where(c, 0, each[0]), *each[1:]) for c, each in zip(certain, shares, strict=True)])
+        found = counts_of(state, left, self.eps, noted=len(left))
+        for counts, certain, shares in zip(found, every, asked, strict=True):
+            for k, part in enumerate(counts):
+                keep, share = self.brackets[k].keep, shares[k][0]
+                number = torch.where(certain[k], keep, torch.minimum(part.number, keep))
+                mass = torch.where(certain[k], share, torch.minimum(part.mass, share))
+                counts[k] = Counted(number, torch.minimum(part.uncertain, keep), mass)
         return wholes, found
 
     def _exactly(self, direction: int, places: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from cocos.sweep import View
 __all__ = ["Sigmoids", "reads"]
 
 FAR = 30.0  # binary exponent below which a sigmoid is left out
+LEAST = 1e-9  # with an eps below it (2^-FAR) a pair that is left out may count: rows of scores are held instead
 ROUNDED = 1e-6  # relative error of a float32 sigmoid and of float32 sums of 64 of them
 SLACK = 0.99  # survivors are a little more than those that count
 OFTEN = 4  # strips between two looks at the bands of the candidates, after so many
@@ -24,7 +25,7 @@ ALIKE = 2**17  # pairs of positives that are looked at side by side
 RECHECKED = 64  # one query in so many, and some more, may be weighed again in float64
 
 
-def reads(loss, eps: float, *, spread: bool) -> "Sigmoids | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Sigmoids | None":
     """The reader of SmoothAP; None for other losses."""
     return Sigmoids(loss, eps) if type(loss) is SmoothAP else None
 
@@ -48,7 +49,7 @@ class Sigmoids:
         """Look at the positives, and make the state."""
         self.view, self.scale = view, math.log2(math.e) / self.temperature
         self.give = math.exp(min(50.0, view.slack() / self.temperature))  # by which rounding may change a sigmoid
-        self.fits = Levels.fits(view) and self.eps > 0
+        self.fits = Levels.fits(view) and self.eps > LEAST
         if not self.fits:
             return
         self.score, self.there, self.rank = [], [], []
@@ -86,6 +87,10 @@ class Sigmoids:
 
     def _sigmoid(self, difference: Tensor) -> Tensor:
         return (difference.nan_to_num(0.0, 0.0, 0.0) / self.temperature).sigmoid()
+
+    def _slope(self, difference: Tensor) -> Tensor:
+        """σ (1 - σ), right for a σ that rounds to 1 too."""
+        return self._sigmoid(difference) * self._sigmoid(-difference)
 
     def _padded(self, values: Tensor, columns: slice, width: int) -> Tensor:
         found = values.new_full((values.shape[1], width), torch.inf)
@@ -221,20 +226,19 @@ class Sigmoids:
         number = len(side)
         score, there, rank = self.score[direction], self.there[direction], self.rank[direction]
         query, candidate, level, rounded = self._survivors(direction)
-        steepness = self._sigmoid(rounded.double() - score[query, level])
+        steepness = self._slope(rounded.double() - score[query, level])
         least = self._least(direction, slice(None), rank + self.above[direction] / self.give)
-        kept = (
-            self.give * steepness * (1 - steepness) > least[query, level]
-        )  # so that it is the same whatever was known when
+        kept = self.give * steepness > least[query, level]  # so that it is the same whatever was known when
         query, candidate, level, rounded = (each[kept] for each in (query, candidate, level, rounded))
         exact = view.exact(*((query, candidate) if direction == 0 else (candidate, query)))
         above, slope = self.above[direction], self.slope[direction]
         own = score[query, level]
         new, old = self._sigmoid(exact - own), self._sigmoid(rounded.double() - own)
+        steep, before = self._slope(exact - own), self._slope(rounded.double() - own)
         place = (query, level)
         above.index_put_(place, new - old, accumulate=True)
-        slope.index_put_(place, new * (1 - new) - old * (1 - old), accumulate=True)
-        known = torch.zeros_like(slope).index_put_(place, new * (1 - new), accumulate=True)
+        slope.index_put_(place, steep - before, accumulate=True)
+        known = torch.zeros_like(slope).index_put_(place, steep, accumulate=True)
         whole = torch.where(there, rank + above, 1)
         loose = view.slack() / self.temperature * (slope - known).clamp(min=0) + ROUNDED * above
         loose = loose + len(view.sides[1 - direction]) * 2.0**-FAR
@@ -244,18 +248,17 @@ class Sigmoids:
         pair, inverse = torch.unique(query * len(view.sides[1 - direction]) + candidate, return_inverse=True)
         at = torch.empty_like(pair).index_copy_(0, inverse, query)
         its = torch.empty(len(pair), dtype=torch.float64, device=view.device).index_copy_(0, inverse, exact)
-        sigma = self._sigmoid(its[:, None] - score[at])
-        share = (factor[at] * sigma * (1 - sigma)).sum(dim=1)
+        share = (factor[at] * self._slope(its[:, None] - score[at])).sum(dim=1)
         counts, unsure = share > eps, (share - eps).abs() <= eps * error[at]
-        term = new * (1 - new) / whole[place].square()
+        term = steep / whole[place].square()
         also = (term - eps).abs() <= eps * error[query]
 
         among = torch.zeros(number, dtype=torch.int64, device=view.device)
         pulled = factor * slope
         beside = torch.where(there, above / whole.square(), 0)
         for some in self._some(score) if score.shape[1] > 1 else ():
-            other = self._sigmoid(score[:, None] - score[:, some, None])
-            met = torch.where(there[:, None] & there[:, some, None], other * (1 - other), 0)
+            other = self._slope(score[:, None] - score[:, some, None])
+            met = torch.where(there[:, None] & there[:, some, None], other, 0)
             met[:, :, some].diagonal(dim1=1, dim2=2).zero_()
             among += (met / whole[:, some, None].square() > eps).sum(dim=(1, 2))
             pulled += (met * (beside[:, some, None] - beside[:, None])).sum(dim=1)

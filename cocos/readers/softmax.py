@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.readers._exponentials import Exponentials
-from cocos.readers._shares import EQUAL, Counted, directions_of, recounted, rows_exactly, statistics_of
+from cocos.readers._shares import EQUAL, Counted, Shares, counts_of, recounted, rows_exactly, statistics_of
 from cocos.scores import Pairs
 from cocos.sweep import View
 
@@ -17,12 +17,12 @@ TOGETHER = 2**15  # queries whose weights are worked out at once, whatever their
 RECHECKED = 32  # one query in so many, and some more, may have their sums taken again in float64
 
 
-def reads(loss, eps: float, *, spread: bool) -> "Softmax | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
     """The reader of a loss; None where its negatives do not enter through Σ exp(λ score) of each query alone."""
     scale = getattr(loss, "softmax_scale", None)
     if loss.couples != "query" or scale is None or not hasattr(loss, "weight"):
         return None
-    return Softmax(loss, scale, eps, spread=spread)
+    return Softmax(loss, scale, eps, spread=spread, relative=relative)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,11 @@ class Softmax:
         scale: λ.
         eps: smallest share that contributes.
         spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the push is above eps are wanted.
     """
 
-    def __init__(self, loss, scale: float, eps: float, *, spread: bool):
-        self.loss, self.scale, self.eps, self.spread = loss, scale, eps, spread
+    def __init__(self, loss, scale: float, eps: float, *, spread: bool, relative: bool = False):
+        self.loss, self.scale, self.eps, self.spread, self.relative = loss, scale, eps, spread, relative
 
     def begin(self, view: View) -> None:
         """Look at the positives, and make the state."""
@@ -64,8 +65,11 @@ class Softmax:
                 base.append(base[0][view.positives(1, 0, len(view.sides[1]))[1]])
             else:
                 base.append(torch.cat([self._alone(direction, a, b) for a, b in view.chunks(direction)]))
-            many = view.counted(direction).clamp(min=1).double().log2()
+            number = view.counted(direction).clamp(min=1).double()
+            many = torch.zeros_like(number) if getattr(self.loss, "per_positive", False) else number.log2()
             offset.append((math.log2(self.eps) if self.eps else math.inf) - many)
+        if self.relative:  # the positives are no part of the push
+            base = [torch.full_like(each, -torch.inf) for each in base]
         self.state = Exponentials(view, self.scale, spread=self.spread, base=base, offset=offset)
 
     def _alone(self, direction: int, start: int, stop: int) -> Tensor:
@@ -150,8 +154,9 @@ class Softmax:
         logarithms = [state.result(direction).logarithm() for direction in view.directions]
         errors = [state.error(direction) for direction in view.directions]
         wholes = self._wholes(logarithms)
-        found = self._counted(wholes, logarithms, errors)
-        again = [self._doubtful(found[direction], direction) for direction in view.directions]
+        asked = self._asked(wholes, logarithms, errors)
+        found = counts_of(state, asked, self.eps, noted=len(asked))
+        again = [self._doubtful(found, direction) for direction in view.directions]
         for direction, places in enumerate(again):
             if len(places):
                 exact = rows_exactly(view, direction, places, state.scale)
@@ -159,22 +164,27 @@ class Softmax:
                 errors[direction] = errors[direction].index_fill(0, places, EQUAL)
         if any(len(places) for places in again):
             wholes = self._wholes(logarithms)
-            shares = [whole.share for whole in wholes]
-            found = recounted(state, found, again, list(zip(shares, logarithms, errors, strict=True)), self.eps)
+            asked = self._asked(wholes, logarithms, errors)
+            found = [
+                recounted(state, counts, again, shares, self.eps) for counts, shares in zip(found, asked, strict=True)
+            ]
         return tuple(
-            self._result(direction, wholes[direction], logarithms[direction], found[direction])
+            self._result(direction, wholes[direction], logarithms[direction], [counts[direction] for counts in found])
             for direction in view.directions
         )
 
-    def _doubtful(self, found: Counted, direction: int) -> Tensor:
+    def _doubtful(self, found: list[list[Counted]], direction: int) -> Tensor:
         """Queries whose sums are taken again in float64, (P,): all that are uncertain, or none where they are many."""
-        places = found.uncertain.nonzero().flatten()
+        places = sum(counts[direction].uncertain for counts in found).nonzero().flatten()
         return places if len(places) <= len(self.view.sides[direction]) // RECHECKED + 256 else places[:0]
 
-    def _counted(self, wholes: list[_Whole], logarithms: list[Tensor], errors: list[Tensor]) -> list[Counted]:
-        shares = [whole.share for whole in wholes]
-        return directions_of(self.state, list(zip(shares, logarithms, errors, strict=True)), self.eps)
+    def _asked(self, wholes: list[_Whole], logarithms: list[Tensor], errors: list[Tensor]) -> list[Shares]:
+        """Shares of all negatives of each query by the unit of the loss, and by the push where that is wanted."""
+        kinds = [[whole.share for whole in wholes]]
+        if self.relative:
+            kinds.append([(whole.share > 0).double() for whole in wholes])
+        return [list(zip(shares, logarithms, errors, strict=True)) for shares in kinds]
 
-    def _result(self, direction: int, whole: _Whole, logarithm: Tensor, found: Counted) -> dict[str, Tensor]:
+    def _result(self, direction: int, whole: _Whole, logarithm: Tensor, found: list[Counted]) -> dict[str, Tensor]:
         weights = (whole.share, whole.positive, whole.push, whole.pull)
-        return statistics_of(self.state, direction, found, logarithm, *weights)
+        return statistics_of(self.state, direction, *(*found, None)[:2], logarithm, *weights)

@@ -33,15 +33,16 @@ def eq7(pairs, temperature, eps):
         for i in positives:
             others = {j: sigmoid((row[j] - row[i]) / temperature) for j in positives + negatives if j != i}
             rank = 1 + math.fsum(others.values())
-            found += sum(g * (1 - g) / rank**2 > eps for g in others.values())
+            steep = {j: g * sigmoid((row[i] - row[j]) / temperature) for j, g in others.items()}
+            found += sum(g / rank**2 > eps for g in steep.values())
         counts.append(found / len(positives) if positives else 0.0)
     return counts
 
 
 def push_of(weights, pairs):
-    """Weights of the negatives of each query that are not zero, as fractions of their sum, heaviest first."""
+    """Weights above zero of the negatives of each query, as fractions of their sum, heaviest first."""
     for q in range(len(weights)):
-        row = [abs(float(weights[q, j])) for j in range(weights.shape[1]) if pairs.negative[q, j]]
+        row = [max(0.0, float(weights[q, j])) for j in range(weights.shape[1]) if pairs.negative[q, j]]
         total = math.fsum(row)
         yield sorted((w / total for w in row if w > 0), reverse=True) if total > 0 else []
 
