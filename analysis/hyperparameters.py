@@ -1,13 +1,17 @@
 """What the warp's α, k1, k2 and δ do to retrieval among unseen characters, one at a time around one setting.
 
-A point is a seed, the line their mean; the band is what plain softmax over distances, t, gets from the same seeds.
+Differences of R@1 from plain softmax over distances, t, trained from the same seeds, with 95 % intervals.
 """
+
+import textwrap
 
 import seaborn as sns
 import xarray as xr
+from matplotlib.lines import Line2D
 
 import omniglot
 from cocos import losses, measures
+from cocos.plots._forest import OPEN, forest
 from cocos.statistics import holm, paired
 from proxy_networks import one_thread, recall, trained
 
@@ -23,15 +27,15 @@ SAID = (  # DeMoor & Prevost 2024, section IV-D, on Figs. 6 to 8, in its words
     "1.0”; with k and Δ multiplied by 1 to 5.5 it “improves, past a point drops, then plateaus”"
 )
 INPUTS = (omniglot.FILE,)
-SIZE = (11.4, 8.2)
+SIZE = (10.4, 7.6)
 CENTRE = {"alpha": 8.0, "k1": 0.65, "k2": 1.5, "delta": 1.0}  # the slopes of Fig. 3d; δ of eq. 7
 SWEEPS = {
-    "alpha": (2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0),
+    "alpha": (2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 40.0, 64.0, 95.0),
     "k1": (0.1, 0.35, 0.65, 0.85, 1.0),
     "k2": (1.0, 1.2, 1.5, 2.0, 3.0),
-    "delta": (1.0, 1.3, 1.6, 2.0),
+    "delta": (1.0, 1.3, 1.6, 2.0, 3.0, 4.0, 5.5),
 }
-SEEDS, EPOCHS, VIEWS = (0, 1, 2, 3), 12, 5
+SEEDS, EPOCHS, VIEWS = tuple(range(10)), 12, 5
 NAMED = {"long_name": "drawings of unseen characters whose nearest other drawing shows the same one", "units": "%"}
 SIGNS, LEVEL = {"alpha": "α", "k1": "k1", "k2": "k2", "delta": "δ"}, 0.05
 AXES = {
@@ -40,12 +44,8 @@ AXES = {
     "k2": "k2, slope outside α",
     "delta": "δ, multiplier of Δ",
 }
-TITLES = {
-    "alpha": "α",
-    "k1": "k1",
-    "k2": "k2",
-    "delta": "δ",
-}
+TITLES = {name: f"{sign}: intervals of ± {{reach:.1f}} points" for name, sign in SIGNS.items()}
+SHOWN = (-6.5, 6.5)  # points, of all panels but that of α
 
 
 def data(progress):
@@ -89,14 +89,23 @@ def _differences(parts):
     }
 
 
+def _setting(parts, name, value):
+    """All four parameters where one is varied."""
+    return tuple(({key: part.attrs[f"centre_{key}"] for key, part in parts.items()} | {name: value}).items())
+
+
 def _settled(parts):
-    """Settings that differ from t after Holm's correction, among the distinct ones."""
-    settings = {}
-    for (name, value), one in _differences(parts).items():
-        centre = {key: part.attrs[f"centre_{key}"] for key, part in parts.items()}
-        settings.setdefault(tuple((centre | {name: value}).items()), ((name, value), one))
-    adjusted = holm([one.p for _, one in settings.values()])
-    return len(settings), [key for (key, _), p in zip(settings.values(), adjusted, strict=True) if p < LEVEL]
+    """Number of distinct settings, and those that differ from t after Holm's correction."""
+    tests = {_setting(parts, *key): one for key, one in _differences(parts).items()}
+    adjusted = holm([one.p for one in tests.values()])
+    clear = {setting for setting, p in zip(tests, adjusted, strict=True) if p < LEVEL}
+    return len(tests), [key for key in _differences(parts) if _setting(parts, *key) in clear]
+
+
+def _reach(parts, name):
+    """Median half-width of the intervals of a panel."""
+    widths = sorted((one.high - one.low) / 2 for key, one in _differences(parts).items() if key[0] == name)
+    return widths[len(widths) // 2]
 
 
 def _called(name, value):
@@ -105,12 +114,12 @@ def _called(name, value):
 
 def title(parts):
     """The claim."""
-    number, settled = _settled(parts)
-    which = ", ".join(_called(*key) for key in settled)
-    return (
-        f"No setting of the warp is resolved above t; {len(settled)} of {number} are below it after Holm: "
-        f"{which or 'none'}"
-    )
+    every, (number, settled) = _differences(parts), _settled(parts)
+    sides = {
+        side: [key for key in settled if (every[key].mean > 0) == (side == "above")] for side in ("above", "below")
+    }
+    told = [f"{side} t: {', '.join(_called(*key) for key in keys) or 'none'}" for side, keys in sides.items()]
+    return f"Of {number} settings of the warp, after Holm {'; '.join(told)}"
 
 
 def alt(parts):
@@ -135,32 +144,39 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """A panel a parameter, on one scale of R@1."""
-    blue, orange = sns.color_palette("colorblind")[0], sns.color_palette("colorblind")[1]
-    for (name, part), ax in zip(parts.items(), figure.subplots(2, 2, sharey=True).flat, strict=True):
-        plain, places, mean = part["recall_of_t"], part[name].values, part["recall"].mean("seed")
-        ax.axhspan(float(plain.min()), float(plain.max()), color=orange, alpha=0.15, linewidth=0)
-        ax.axhline(float(plain.mean()), color=orange, linestyle="--", linewidth=1.4)
-        ax.plot(places, part["recall"], color=blue, marker="o", markersize=3.5, linestyle="", alpha=0.45)
-        ax.plot(places, mean, color=blue, marker="o", markersize=6, linewidth=1.8)
-        centre = part.attrs[f"centre_{name}"]
-        ax.plot(centre, float(mean.sel({name: centre})), marker="o", markersize=12, color="none", markeredgecolor=blue)
+    """A panel a parameter: paired differences from t, the line at 0."""
+    every, (_, settled) = _differences(parts), _settled(parts)
+    for (name, part), ax in zip(parts.items(), figure.subplots(2, 2).flat, strict=True):
+        values = part[name].values.tolist()
+        away = part["recall"] - part["recall_of_t"]
+        forest(
+            [every[name, value] for value in values],
+            [away.sel({name: value}).values for value in values],
+            at=range(len(values)),
+            resolved=[(name, value) in settled for value in values],
+            upright=True,
+            offset=0.22,
+            ax=ax,
+        )
+        ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        shared = ax.get_xticklabels()[values.index(part.attrs[f"centre_{name}"])]
+        shared.set_fontweight("bold")
+        ax.set(xlabel=AXES[name], ylabel="R@1, warp minus t (points)", xlim=(-0.5, len(values) - 0.3))
         if name == "alpha":
-            ax.set_xscale("log", base=2)
-            ax.set_xticks(places, [f"{place:g}" for place in places])
-            rest, named = part.attrs["rest_of_t"], {"textcoords": "offset points", "fontsize": "small", "color": orange}
-            ax.axvline(rest, color=orange, linewidth=1, linestyle=":")
-            at = {"xy": (rest, 0.04), "xycoords": ("data", "axes fraction"), "xytext": (-5, 0), "ha": "right"}
-            ax.annotate(f"t comes to rest\nat {rest:.1f}", **at, **named)
-            at = {
-                "xy": (0.99, float(plain.max())),
-                "xycoords": ("axes fraction", "data"),
-                "xytext": (0, 3),
-                "ha": "right",
-            }
-            ax.annotate("t: mean and range of its seeds", **at, **named)
-        ax.set(xlabel=AXES[name], title=TITLES[name])
+            ax.set_yscale("symlog", linthresh=4, linscale=1.2)
+            ax.set_yticks((-40, -20, -10, -4, -2, 0, 2, 4), ("-40", "-20", "-10", "-4", "-2", "0", "2", "4"))
+            ax.minorticks_off()
+        else:
+            ax.set_ylim(*SHOWN)
+        ax.set_title(TITLES[name].format(reach=_reach(parts, name)))
         sns.despine(ax=ax)
-    for ax in figure.axes[::2]:
-        ax.set_ylabel("R@1 among unseen characters (%)")
-    figure.suptitle("ring: α = 8, k1 = 0.65, k2 = 1.5, δ = 1, from which each panel varies one")
+    entries = [
+        Line2D(
+            [], [], color=sns.color_palette("colorblind")[0], marker="o", linewidth=2.4, label="resolved after Holm"
+        ),
+        Line2D([], [], color=OPEN, marker="o", linewidth=2.4, label="not resolved"),
+        Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
+        Line2D([], [], linestyle="", label="bold: the setting that all panels share"),
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
+    figure.suptitle(textwrap.fill(title(parts), 84))

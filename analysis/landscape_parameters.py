@@ -1,14 +1,12 @@
 """The warp's landscape under other parameters: α alone says how far behind its proxy an embedding comes to rest.
 
-One parameter at a time differs from those of Fig. 3d, the first panel. k1 and k2 say how steep the basin is on its near
-and on its far side, and T how deep; with k1 above 1 the minimum falls onto the proxy, and with k2 below 1 an embedding
-runs away. Star: the own proxy; square: the other one; circle: the minimum that a descent found; cross: the
-predicted one.
+One parameter at a time differs from those of Fig. 3d. Above, three landscapes (star: the own proxy, square: the other
+one, circle: the minimum found, cross: the predicted; an arrow is as long as the logarithm of the gradient, full from
+1 on). Below, the loss along the line of the proxies for all.
 """
 
-import numpy as np
-
-from cocos import measures, plots
+import along_proxies
+from cocos import measures
 from cocos.captions import holds
 
 PUBLISHED = (
@@ -16,9 +14,10 @@ PUBLISHED = (
     "show is not known here; these are ours, around those of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
 )
 DIFFERS = "compared with what the paper derives, not with the panels of its Fig. 12"
-SIZE = (14.4, 12.6)
+WHOLE = ("published", "k1_high", "k2_low")
+SIZE = (11.4, 7.4)
 CHANGES = {
-    "published": ("α = 3, k1 = 0.65, k2 = 1.5, T = 1", {}),
+    "published": ("Fig. 3d: α = 3", {}),
     "alpha_1": ("α = 1", {"alpha": 1.0}),
     "alpha_6": ("α = 6", {"alpha": 6.0}),
     "k1_low": ("k1 = 0.3", {"k1": 0.3}),
@@ -31,13 +30,14 @@ CHANGES = {
 
 
 def data(progress):
-    """A landscape for each change, and how far the minimum that was found is from the own proxy."""
-    parts = {}
-    for name, (_, change) in CHANGES.items():
-        part = measures.landscape("warp", points=81, **change).drop_vars("binary")  # of two proxies the loss itself
-        x, y = part["found"].values - [part["proxy_x"][0].item(), part["proxy_y"][0].item()]
-        parts[name] = part.assign_attrs(behind=float(np.hypot(x, y)))
-    return parts
+    """A landscape for each change, whole for three of them."""
+    found = {
+        name: measures.landscape("warp", points=along_proxies.POINTS, **change) for name, (_, change) in CHANGES.items()
+    }
+    return {
+        name: along_proxies.kept(part, name in WHOLE).assign_attrs(behind=along_proxies.behind(part))
+        for name, part in found.items()
+    }
 
 
 def title(parts):
@@ -75,12 +75,6 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """One panel a change; below its name, where the minimum is, or why there is none."""
-    for (name, part), ax in zip(parts.items(), figure.subplots(3, 3).flat, strict=True):
-        plots.landscape(part, legend=False, ax=ax)
-        said = "no minimum, as predicted"
-        if "gap" in part.attrs:
-            behind = part.attrs["behind"]
-            where = f"{behind:.3f} behind the proxy" if behind > 1e-3 else "minimum on the proxy"
-            said = f"{where}, {part.attrs['gap']:.0e} from the prediction"
-        ax.set_title(f"{CHANGES[name][0]}\n{said}", fontsize="small")
+    """Maps of three, and the line of the proxies for all."""
+    along_proxies.draw(parts, {name: label for name, (label, _) in CHANGES.items()}, WHOLE, figure)
+    figure.suptitle(title(parts))

@@ -1,8 +1,7 @@
 """The loss of an embedding around its proxy and another one: the functions of Table III and the warp."""
 
-import numpy as np
-
-from cocos import measures, plots
+import along_proxies
+from cocos import measures
 from cocos.captions import holds
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 3a-d (t, t², √t and the warp with α = 3, k1 = 0.65, k2 = 1.5) and Table III"
@@ -11,21 +10,22 @@ DIFFERS = (
     "whose slope is the gradient: the value alone is flat inside α, for Δ is held constant"
 )
 FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2", "warp")
-SIZE = (14.4, 12.6)
+WHOLE = ("t", "t^2", "sqrt", "warp")  # Fig. 3a-d
+SIZE = (11.4, 7.4)
 
 
 def data(progress):
-    """A landscape for each function."""
-    found = {name.replace(".", "_"): measures.landscape(name, points=81) for name in FUNCTIONS}
-    return {name: part.drop_vars("binary") for name, part in found.items()}  # of two proxies it is the loss itself
+    """A landscape for each function, whole for those of Fig. 3."""
+    found = {name: measures.landscape(name, points=along_proxies.POINTS) for name in FUNCTIONS}
+    return {name.replace(".", "_"): along_proxies.kept(part, name in WHOLE) for name, part in found.items()}
 
 
 def title(parts):
     """The claim."""
     warp = parts["warp"]
-    behind = float(np.hypot(*(warp["found"].values - [warp["proxy_x"][0], warp["proxy_y"][0]])))
+    behind = along_proxies.behind(warp)
     others = [part for name, part in parts.items() if name != "warp" and "gap" in part.attrs]
-    on = all(np.hypot(*(part["found"].values - [part["proxy_x"][0], part["proxy_y"][0]])) < 1e-3 for part in others)
+    on = all(along_proxies.behind(part) < 1e-3 for part in others)
     return holds(on, f"Only the warp keeps an embedding at a distance from its proxy ({behind:.2f})")
 
 
@@ -51,11 +51,7 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """One panel a function; below its name, what became of the minimum."""
-    for part, ax in zip(parts.values(), figure.subplots(3, 3).flat, strict=True):
-        plots.landscape(part, legend=False, ax=ax)
-        found = part["found"].values
-        where = f"minimum ({found[0]:.3f}, {abs(round(found[1], 3)):.3f})" if found[0] == found[0] else ""
-        gap = f", {part.attrs['gap']:.0e} from the prediction" if "gap" in part.attrs else ""
-        text = where + gap or part.attrs["predicted_as"].partition(":")[2].strip()
-        ax.set_title(f"{part.attrs['f1'].replace(', delta=1', '')}\n{text}", fontsize="small")
+    """Maps of the functions of Fig. 3, and the line of the proxies for all."""
+    labels = {name: part.attrs["f1"].partition("(")[0] for name, part in parts.items()}
+    along_proxies.draw(parts, labels, WHOLE, figure)
+    figure.suptitle(title(parts))

@@ -1,17 +1,21 @@
 """How well unseen characters are retrieved when the held-out images are corrupted, and when training labels are wrong.
 
-On the left R@1 by corruption and loss; in the middle what the warp adds to plain softmax over distances, here and in
-the paper; on the right R@1 over the part of the training labels that name another character.
+On the left what the warp adds to plain softmax over distances, t, under each corruption, here and in the paper; on the
+right what training labels that name another character cost each loss. Bars are 95 % intervals over paired seeds.
 """
+
+import textwrap
 
 import numpy as np
 import seaborn as sns
 import torch
 import xarray as xr
+from matplotlib.lines import Line2D
 from torch.nn.functional import conv2d
 
 import omniglot
 from cocos import losses
+from cocos.plots._forest import OPEN, forest
 from cocos.statistics import paired
 from proxy_networks import one_thread, recall, trained
 
@@ -24,7 +28,7 @@ DIFFERS = (
     "test of the paper. ProxyNCA++ on unit vectors is our cosine softmax"
 )
 INPUTS = (omniglot.FILE,)
-SIZE = (15.2, 6.4)
+SIZE = (10.4, 5.2)
 LOSSES = {
     "√t": ("euclidean_softmax", {"f1": "sqrt", "f2": "sqrt"}),
     "t": ("euclidean_softmax", {}),
@@ -43,7 +47,7 @@ TABLE_IV = {  # regular softmax, warped softmax
     "defocus blur": (46.1, 47.6),
 }
 WRONG = (0.0, 0.2, 0.4)
-SEEDS, EPOCHS, VIEWS = (0, 1, 2), 12, 5
+SEEDS, EPOCHS, VIEWS = tuple(range(10)), 12, 5
 NAMED = {"long_name": "drawings of unseen characters whose nearest other drawing shows the same one", "units": "%"}
 
 
@@ -169,49 +173,33 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """The table, the differences in line with its rows, the wrong labels."""
-    table, gain, wrong = figure.subplots(1, 3, width_ratios=(1.25, 0.9, 1))
-    noise, colours = parts["noise"], dict(zip(LOSSES, sns.color_palette("colorblind", len(LOSSES)), strict=True))
-    _table(noise["corrupted"], table)
-    paired = noise["corrupted"].sel(loss="warp") - noise["corrupted"].sel(loss="t")
-    rows = np.arange(noise.sizes["corruption"])
-    gain.axvline(0, color="black", linewidth=0.8)
-    for seed in noise["seed"].values:
-        gain.plot(
-            paired.sel(seed=seed), rows, marker="o", markersize=4, linestyle="", color=colours["warp"], alpha=0.45
-        )
-    gain.plot(paired.mean("seed"), rows, marker="o", markersize=8, linestyle="", color=colours["warp"], label="ours")
-    told = noise["published"].values
-    gain.plot(
-        told[:, 1] - told[:, 0], rows, marker="D", markersize=6, linestyle="", color="black", label="Table IV, CUB"
+    """Warp minus t by corruption on the left; what wrong labels cost each loss on the right."""
+    noise, (left, right) = parts["noise"], figure.subplots(1, 2, width_ratios=(1.5, 1))
+    kinds = noise["corruption"].values.tolist()
+    every = noise["corrupted"].sel(loss="warp") - noise["corrupted"].sel(loss="t")
+    forest(
+        [_gain(parts, kind) for kind in kinds],
+        [every.sel(corruption=kind).values for kind in kinds],
+        at=range(len(kinds)),
+        published=noise["published"].diff("published_loss").values[:, 0],
+        ax=left,
     )
-    gain.set(ylim=(len(rows) - 0.5, -0.5), xlabel="points of R@1", title="warp minus t", yticks=[])
-    gain.legend(frameon=False, loc="lower left")
-    parted, ends = 100 * noise["wrong"].values, noise["mislabelled"].mean("seed").isel(wrong=-1)
-    for name, style in zip(LOSSES, (":", "-", "--", "-."), strict=True):
-        every, above = noise["mislabelled"].sel(loss=name), int((ends < ends.sel(loss=name)).sum()) % 2
-        wrong.plot(parted, every.mean("seed"), color=colours[name], linestyle=style, linewidth=1.8, marker="o")
-        wrong.plot(parted, every, color=colours[name], marker="o", markersize=3, linestyle="", alpha=0.45)
-        at = {"xytext": (8, 6 if above else -6), "textcoords": "offset points", "va": "center"}  # two and two are near
-        wrong.annotate(f"{name}, {float(ends.sel(loss=name)):.1f}", (parted[-1], float(ends.sel(loss=name))), **at,
-                       color=colours[name])  # fmt: skip
-    wrong.set(xlabel="training labels that name another character (%)", ylabel="R@1, uncorrupted (%)", xlim=(-2, 53),
-              xticks=parted, title="wrong training labels (not in the paper)")  # fmt: skip
-    sns.despine(ax=gain, left=True)
-    sns.despine(ax=wrong)
-
-
-def _table(recall, ax):
-    """Numbers, on the colour of their difference from t: red below, blue above, light where there is none."""
-    mean, spread = recall.mean("seed").transpose("corruption", "loss"), recall.std("seed")
-    away = mean - mean.sel(loss="t")
-    ax.imshow(away, cmap="RdBu", vmin=-16, vmax=16, aspect="auto")
-    for row, kind in enumerate(mean["corruption"].values):
-        for column, name in enumerate(mean["loss"].values):
-            text = f"{float(mean[row, column]):.1f} ± {float(spread.sel(loss=name, corruption=kind)):.1f}"
-            ax.text(column, row, text, ha="center", va="center")
-    ax.set_xticks(range(mean.sizes["loss"]), mean["loss"].values)
-    ax.set_yticks(range(mean.sizes["corruption"]), mean["corruption"].values)
-    ax.tick_params(length=0, top=False)
-    ax.set_title("R@1 (%), mean ± sd of three seeds; red: below t")
-    sns.despine(ax=ax, left=True, bottom=True)
+    left.set(ylim=(len(kinds) - 0.4, -0.6), yticks=range(len(kinds)), yticklabels=kinds, title="warp minus t")
+    wrong = noise["mislabelled"]
+    cost = wrong.isel(wrong=-1) - wrong.isel(wrong=0)
+    forest([_lost(parts, loss) for loss in LOSSES], [cost.sel(loss=loss).values for loss in LOSSES],
+           at=range(len(LOSSES)), ax=right)  # fmt: skip
+    part = f"{100 * float(noise['wrong'][-1]):.0f} % wrong training labels minus none"
+    right.set(ylim=(len(LOSSES) - 0.4, -0.6), yticks=range(len(LOSSES)), yticklabels=list(LOSSES), title=part)
+    for ax in (left, right):
+        ax.set_xlabel("difference of R@1 (points)")
+        ax.tick_params(axis="y", length=0)
+        sns.despine(ax=ax, left=True)
+    entries = [
+        Line2D([], [], color=sns.color_palette("colorblind")[0], marker="o", linewidth=2.4, label="resolved"),
+        Line2D([], [], color=OPEN, marker="o", linewidth=2.4, label="not resolved"),
+        Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
+        Line2D([], [], color="none", markeredgecolor=sns.color_palette("colorblind")[1], marker="D", label="Table IV"),
+    ]
+    figure.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False)
+    figure.suptitle(textwrap.fill(title(parts), 80))

@@ -21,7 +21,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
 
     Returns:
         `loss` (positive, negative), in nats or units of score, `push` and `pull` (positive, negative), the weights of
-        all negatives and minus that of the positive.
+        all negatives and minus that of the positive; the attribute `unit` is the natural size of one weight.
 
     Raises:
         InputError: a number that cannot be used, or a loss that does not read scores or couples the queries of a batch.
@@ -40,5 +40,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
     pairs = Pairs(rows, mask)
     weight = weights.of(loss, pairs)
     fields = {"loss": loss(pairs), "push": weight[:, 1:].sum(dim=1), "pull": -weight[:, 0]}
-    attrs = results.provenance(loss, title=f"Scores of {losses.name_of(loss)}", negatives=negatives, points=points)
+    unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else float(weight[:, 1:].abs().max())
+    about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
+    attrs = results.provenance(loss, **about)
     return results.score_landscape(score, {name: v.reshape(points, points) for name, v in fields.items()}, attrs)

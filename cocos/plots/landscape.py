@@ -1,59 +1,130 @@
 """The loss around its proxies, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm
+from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
-__all__ = ["landscape"]
+__all__ = ["bar", "landscape"]
 
-LEVELS = 22
-ARROWS = 15  # on each side
+COMMON = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)  # nats, half decades
+LINEAR = 14  # levels, about, where the landscape spans less than three decades
+ARROWS, COMMON_ARROWS = 15, 9  # on each side
+DECADES = 4  # of gradients that have an arrow
 
 
-def landscape(dataset: xr.Dataset, *, field: bool = True, legend: bool = True, ax: Axes | None = None) -> Axes:
+def landscape(
+    dataset: xr.Dataset, *, field: bool = True, legend: bool = True, common: bool = False, ax: Axes | None = None
+) -> Axes:
     """Draw a landscape as contours, or as a surface on Axes in three dimensions.
 
-    Arrows point where the gradient drives an embedding. The own proxy is a star, the others are squares; a cross is the
-    minimum that is predicted, a circle the one that was found.
+    Arrows point where the gradient drives an embedding; their length is the logarithm of the gradient's, over four
+    decades below the largest one. The own proxy is a star, the others are squares; a cross is the minimum that is
+    predicted, a circle the one that was found.
 
     Args:
         dataset: of `cocos.measures.landscape`.
         field: draw the arrows.
         legend: name the marks.
+        common: colours and arrows on the one scale that all such panels share (`bar` draws it), arrows full from 1 on.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
-    levels = np.unique(np.quantile(height, np.linspace(0, 1, LEVELS)).round(12))
-    if len(levels) < 2:
-        levels = np.array([height.min(), height.min() + 1])
-    colours = sns.color_palette("cividis", as_cmap=True)
     title = dataset.attrs["title"].removeprefix("Landscape of ")
     if ax.name == "3d":
-        ax.plot_surface(*np.meshgrid(x, y), height, cmap=colours, rcount=80, ccount=80, linewidth=0, rasterized=True)
-        ax.set(xlabel="x (distance)", ylabel="y (distance)", zlabel=_what(dataset), title=title)
-        return ax
-    filled = ax.contourf(x, y, height, levels=levels, cmap=colours, norm=BoundaryNorm(levels, colours.N))
+        return _surface(dataset, title, ax)
+    levels = np.array(COMMON) if common else _levels(height)
+    filled = ax.contourf(x, y, height, levels=levels, **_colours(levels))
     filled.set_rasterized(True)
-    ax.contour(x, y, height, levels=levels[:: max(1, LEVELS // 11)], colors="white", linewidths=0.4, alpha=0.6)
-    ax.figure.colorbar(filled, ax=ax, label=_what(dataset), format="%.3g", shrink=0.85)
+    ax.contour(x, y, height, levels=levels, colors="white", linewidths=0.4, alpha=0.6)
+    if not common:
+        decades = [level for level in levels if np.log10(level).is_integer()] if _logarithmic(height) else levels
+        place = ax.figure.colorbar(filled, ax=ax, label=_what(dataset), format="%g", shrink=0.85)
+        place.set_ticks(decades if len(decades) > 2 else levels)
     if field:
-        _arrows(dataset, ax)
+        _arrows(dataset, common, ax)
     _marks(dataset, ax)
     if legend:
-        ax.legend(loc="upper right", fontsize="small", framealpha=0.9)
+        ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize="small", frameon=False, ncols=2)
     ax.set(
         xlabel="in the plane of the proxies (distance)",
-        ylabel="distance",
+        ylabel="across (distance)",
         title=title,
         aspect="equal",
         xlim=(x[0], x[-1]),
         ylim=(y[0], y[-1]),
     )
+    return ax
+
+
+def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **style) -> None:
+    """Draw the colour bar of all panels with `common`.
+
+    Args:
+        figure: of the panels.
+        axes: the panels.
+        label: of the bar.
+        style: of `Figure.colorbar`.
+    """
+    levels = np.array(COMMON)
+    held = _colours(levels)
+    mapped = ScalarMappable(held["norm"], held["cmap"])
+    figure.colorbar(mapped, ax=axes, label=label, ticks=levels[::4], format=_decade, extend="both", **style)
+
+
+def _decade(level: float, _=None) -> str:
+    return f"{level:g}" if 1e-3 < level < 1e4 else f"$10^{{{round(np.log10(level))}}}$"
+
+
+def _logarithmic(height: np.ndarray) -> bool:
+    return bool(height.min() > 0 and height.max() > 1000 * height.min())
+
+
+def _levels(height: np.ndarray) -> np.ndarray:
+    """Round numbers: half decades where the landscape spans three decades or more, even steps otherwise."""
+    if _logarithmic(height):
+        low, high = np.searchsorted(COMMON, height.min(), "right"), np.searchsorted(COMMON, height.max())
+        levels = np.array(COMMON[max(0, low - 1) : high + 1])
+        if len(levels) > 2:
+            return levels
+    levels = MaxNLocator(LINEAR).tick_values(height.min(), height.max())
+    return levels if len(levels) > 1 else np.array([height.min(), height.min() + 1])
+
+
+def _colours(levels: np.ndarray) -> dict:
+    colours = sns.color_palette("cividis", as_cmap=True)
+    return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend="both"), "extend": "both"}
+
+
+def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
+    """In three dimensions, seen from the side of the own proxy; vertical lines stand on the proxies and the minimum."""
+    x, y, height = (dataset[name].values for name in ("x", "y", "height"))
+    colours = sns.color_palette("cividis", as_cmap=True)
+    ax.plot_surface(
+        *np.meshgrid(x, y), height, cmap=colours, rcount=80, ccount=80, linewidth=0, rasterized=True, alpha=0.75
+    )
+    low, high = float(height.min()), float(height.max())
+    places = np.stack([dataset["proxy_x"].values, dataset["proxy_y"].values], axis=1)
+    marks = [(places[0], "*", "own proxy"), *((place, "s", "other proxy") for place in places[1:])]
+    found = dataset["found"].values
+    marks += [(found, "o", "minimum found")] if np.isfinite(found).all() else []
+    for k, (place, mark, name) in enumerate(marks):
+        top = float(dataset["height"].interp(x=place[0], y=place[1])) + 0.12 * (high - low)
+        ax.plot(*([c, c] for c in place), [low, top], color="black", linewidth=0.8, zorder=10)
+        ax.plot(*([c] for c in place), [top], mark, color="white", markeredgecolor="black", markersize=10, zorder=11,
+                label=name if name not in [each[2] for each in marks[:k]] else None)  # fmt: skip
+    ax.legend(loc="upper left", fontsize="small", frameon=False)
+    ax.view_init(elev=38, azim=-115)
+    ax.set(xlabel="x (distance)", ylabel="y (distance)", zlabel=_what(dataset), title=title)
     return ax
 
 
@@ -63,15 +134,18 @@ def _what(dataset: xr.Dataset) -> str:
     return ("landscape of the gradient" if held else "loss") + (f" ({unit})" if unit != "1" else "")
 
 
-def _arrows(dataset: xr.Dataset, ax: Axes) -> None:
-    step = max(1, len(dataset["x"]) // ARROWS)
+def _arrows(dataset: xr.Dataset, common: bool, ax: Axes) -> None:
+    step = max(1, len(dataset["x"]) // (COMMON_ARROWS if common else ARROWS))
     thin = dataset.isel(x=slice(step // 2, None, step), y=slice(step // 2, None, step))
     force = np.stack([thin["force_x"].values, thin["force_y"].values])
     length = np.hypot(*force)
+    full = 1.0 if common else length.max()
     unit = np.divide(force, length, out=np.zeros_like(force), where=length > 0)
-    ax.quiver(
-        thin["x"], thin["y"], *unit, color="0.05", edgecolor="white", linewidth=0.5, width=0.0035, scale=32, pivot="mid"
-    )
+    with np.errstate(divide="ignore"):
+        size = np.clip(1 + np.log10(length / (full or 1)) / DECADES, 0, 1)
+    width, scale = (0.008, 12) if common else (0.005, 21)
+    ax.quiver(thin["x"], thin["y"], *(unit * size), color="0.05", edgecolor="white", linewidth=0.5, width=width,
+              scale=scale, minlength=0.2, pivot="mid")  # fmt: skip
 
 
 def _marks(dataset: xr.Dataset, ax: Axes) -> None:

@@ -1,46 +1,54 @@
 """The loss and the weight of a negative over the scores of a positive and a negative, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm
+from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 
-__all__ = ["score_landscape"]
+__all__ = ["bar", "score_landscape"]
 
+SHARES = tuple(k / 10 for k in range(11))
+NEAREST = 0.05  # of labelled lines, in parts of an axis
 DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]  # seen on any colour, and in grey
 
 
-def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None = None) -> Axes:
     """Draw the weight of the negatives as colour, and the loss as lines; both scores are equal on the dashed line.
 
     Args:
         dataset: of `cocos.measures.score_landscape`.
+        share: the weight over the unit of the loss, on the one scale from 0 to 1 that all such panels share (`bar`).
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
-    score = dataset["positive"].values
-    mesh = ax.pcolormesh(
-        score,
-        dataset["negative"],
-        dataset["push"].transpose("negative", "positive"),
-        cmap=sns.color_palette("cividis", as_cmap=True),
-        shading="nearest",
-        rasterized=True,
-    )
-    many = int(dataset.attrs["negatives"])
-    label = "weight of the negative" if many == 1 else f"weight of the {many} negatives"
-    ax.figure.colorbar(mesh, ax=ax, label=label, shrink=0.85)
+    score, weight = dataset["positive"].values, dataset["push"].transpose("negative", "positive").values
+    levels, many = np.array(SHARES), int(dataset.attrs["negatives"])
+    if share:
+        weight = weight / dataset.attrs["unit"]
+    else:
+        levels = MaxNLocator(10).tick_values(weight.min(), weight.max())
+    filled = ax.contourf(score, dataset["negative"], weight, levels=levels, **_colours(levels, share))
+    filled.set_rasterized(True)
+    if not share:
+        label = "weight of the negative" if many == 1 else f"weight of the {many} negatives"
+        ax.figure.colorbar(filled, ax=ax, label=label, shrink=0.85, format="%g")
     height = dataset["loss"].transpose("negative", "positive")
     if float(height.max()) > float(height.min()):
-        levels = np.linspace(float(height.min()), float(height.max()), 9)[1:-1]
+        levels = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(float(height.min()), float(height.max()))
+        levels = levels[(levels > float(height.min())) & (levels < float(height.max()))]
         lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
         lines.set(path_effects=HALO)
-        for text in ax.clabel(lines, fontsize="x-small", fmt="%.3g"):
+        for text in ax.clabel(lines, levels=_apart(height.values, levels), fontsize="x-small", fmt="%g"):
             text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
     ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
     ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
@@ -57,3 +65,32 @@ def score_landscape(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(5))
     return ax
+
+
+def bar(figure: Figure, axes: Sequence[Axes], label: str, **style) -> None:
+    """Draw the colour bar of all panels with `share`.
+
+    Args:
+        figure: of the panels.
+        axes: the panels.
+        label: of the bar.
+        style: of `Figure.colorbar`.
+    """
+    held = _colours(np.array(SHARES), True)
+    mapped = ScalarMappable(held["norm"], held["cmap"])
+    figure.colorbar(mapped, ax=axes, label=label, ticks=SHARES[::2], format="%g", extend="max", **style)
+
+
+def _colours(levels: np.ndarray, share: bool) -> dict:
+    colours, extend = sns.color_palette("cividis", as_cmap=True), "max" if share else "neither"
+    return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend=extend), "extend": extend}
+
+
+def _apart(height: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Levels whose lines are far enough from each other for a label: across the line of equal scores."""
+    across = np.maximum.accumulate(height[np.arange(len(height)), np.arange(len(height))[::-1]])
+    place, kept = np.searchsorted(across, levels) / len(height), []
+    for k in range(len(levels)):
+        if not kept or place[k] - place[kept[-1]] > NEAREST:
+            kept.append(k)
+    return levels[kept]

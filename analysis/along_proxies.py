@@ -1,0 +1,89 @@
+"""Landscapes around two proxies: the whole of some, and of all the line through both proxies."""
+
+import numpy as np
+import seaborn as sns
+
+from cocos import plots
+from cocos.plots.landscape import bar
+
+__all__ = ["behind", "draw", "kept"]
+
+POINTS = 121
+WINDOW, HEIGHTS = (-2, 7.5), (0.02, 200)  # distance behind the own proxy, and the loss there over that on the proxy
+STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (10, 3)))
+ENDS = ("held at a distance", "drawn onto the proxy", "anywhere behind", "driven away")
+COLOURS = dict(zip(ENDS, ("black", *(sns.color_palette("colorblind")[k] for k in (0, 7, 1))), strict=True))
+
+
+def kept(part, whole):
+    """What is drawn of a landscape: all of it in single precision, or the line of the proxies."""
+    one = part.drop_vars(["binary", "loss"]).assign_attrs(unit=part["loss"].attrs["units"])
+    fields = ["height", "force_x", "force_y"]
+    if not whole:
+        return one.sel(y=0, method="nearest").drop_vars([*fields[1:], "y"])
+    return one.assign({name: one[name].astype("float32") for name in fields})
+
+
+def behind(part):
+    """How far behind the own proxy the minimum is that a descent found; not a number where there is none."""
+    x, y = part["found"].values - [part["proxy_x"][0].item(), part["proxy_y"][0].item()]
+    return float(np.hypot(x, y))
+
+
+def _along(part):
+    """Distance behind the own proxy, and the loss there over that on the proxy, logarithm to the base 10."""
+    height = part["height"].sel(y=0, method="nearest") if "y" in part["height"].dims else part["height"]
+    away = part["proxy_x"][0].item() - height["x"].values
+    with np.errstate(divide="ignore"):
+        level = np.log10(height.values.astype(float))
+    order = np.argsort(away)
+    level = level - np.interp(0, away[order], level[order])
+    return away[order], level[order]
+
+
+def _end(part):
+    """What becomes of an embedding."""
+    rest = behind(part)
+    if np.isfinite(rest):
+        return "held at a distance" if rest > 1e-3 else "drawn onto the proxy"
+    return "driven away" if part.attrs["found_as"].startswith("none") else "anywhere behind"
+
+
+def draw(parts, labels, whole, figure):
+    """Maps above, on one scale, and the line of the proxies of all landscapes below.
+
+    Args:
+        parts: landscapes by name.
+        labels: of all of them.
+        whole: names of those with a map.
+        figure: where to draw.
+    """
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.15))
+    maps = above.subplots(1, len(whole), sharex=True, sharey=True)
+    for name, ax in zip(whole, maps, strict=True):
+        plots.landscape(parts[name], legend=False, common=True, ax=ax)
+        ax.set(
+            title=labels[name],
+            xlabel="" if ax is not maps[0] else "distance",
+            ylabel="distance" if ax is maps[0] else "",
+        )
+    bar(above, list(maps), shrink=0.9)
+    ax = below.subplots()
+    seen = dict.fromkeys(ENDS, 0)
+    for end in ENDS:
+        for name, part in parts.items():
+            if _end(part) != end:
+                continue
+            away, level = _along(part)
+            colour, style = COLOURS[end], STYLES[seen[end] % len(STYLES)]
+            seen[end] += 1
+            label = f"{end}: {labels[name]}"
+            ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.9, label=label)
+            if np.isfinite(rest := behind(part)):
+                ax.plot(rest, 10.0 ** np.interp(rest, away, level), "o", markersize=10, color="none",
+                        markeredgecolor=colour, markeredgewidth=1.8, zorder=5)  # fmt: skip
+    ax.axvline(0, color="0.6", linewidth=0.8)
+    ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss over that on the own proxy",
+           xlabel="distance behind the own proxy (the other one is on the left)")  # fmt: skip
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="circle: minimum found")
+    sns.despine(ax=ax)
