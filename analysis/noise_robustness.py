@@ -184,7 +184,12 @@ def draw(parts, figure):
         published=noise["published"].diff("published_loss").values[:, 0],
         ax=left,
     )
-    left.set(ylim=(len(kinds) - 0.4, -0.6), yticks=range(len(kinds)), yticklabels=kinds, title="warp minus t")
+    left.set(
+        ylim=(len(kinds) - 0.4, -0.6),
+        yticks=range(len(kinds)),
+        yticklabels=kinds,
+        title="warp minus t under corruption",
+    )
     wrong = noise["mislabelled"]
     cost = wrong.isel(wrong=-1) - wrong.isel(wrong=0)
     forest([_lost(parts, loss) for loss in LOSSES], [cost.sel(loss=loss).values for loss in LOSSES],

@@ -48,7 +48,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
         levels = levels[(levels > float(height.min())) & (levels < float(height.max()))]
         lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
         lines.set(path_effects=HALO)
-        for text in ax.clabel(lines, levels=_apart(height.values, levels), fontsize="x-small", fmt="%g"):
+        for text in ax.clabel(lines, manual=_places(height.values, levels, score), fontsize="x-small", fmt="%g"):
             text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
     ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
     ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
@@ -86,11 +86,12 @@ def _colours(levels: np.ndarray, share: bool) -> dict:
     return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend=extend), "extend": extend}
 
 
-def _apart(height: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Levels whose lines are far enough from each other for a label: across the line of equal scores."""
+def _places(height: np.ndarray, levels: np.ndarray, score: np.ndarray) -> list[tuple[float, float]]:
+    """Where to write the levels: where their lines cross a line across that of equal scores, far enough apart."""
     across = np.maximum.accumulate(height[np.arange(len(height)), np.arange(len(height))[::-1]])
-    place, kept = np.searchsorted(across, levels) / len(height), []
-    for k in range(len(levels)):
-        if not kept or place[k] - place[kept[-1]] > NEAREST:
-            kept.append(k)
-    return levels[kept]
+    kept = []
+    for place in np.searchsorted(across, levels):
+        inside = NEAREST * len(score) < place < (1 - NEAREST) * len(score)
+        if inside and (not kept or place - kept[-1] > NEAREST * len(score)):
+            kept.append(place)
+    return [(score[-1 - place], score[place]) for place in kept]
