@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cocos import results, summaries
+from cocos import health, results, summaries
 
 __all__ = ["called", "count", "middle", "of", "percent"]
 
@@ -53,7 +53,13 @@ def _between(values: Sequence[float], shown=percent) -> str:
 
 
 def count(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """How many negatives contribute to the gradient of a query, and how many queries have none."""
+    """How many negatives contribute to the gradient of a query, and how many queries have none; a word at collapse."""
+    gone = any(health.warnings(data.attrs.get("notes", "")) for data in datasets)
+    return _counted(datasets, names) + ("\ncollapsed embeddings" if gone else "")
+
+
+def _counted(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """The finding of `count`."""
     parts = [summaries.counted(data) for data in datasets]
     idle = [_between(part["idle"].values) for part in parts]
     if len(parts) == 1:

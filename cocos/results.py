@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import losses, writing
+from cocos import health, losses, writing
 from cocos.errors import InputError, unreachable
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "evaluate",
     "evaluated",
     "heading",
+    "health_of",
     "landscape",
     "lorenz",
     "open_dataset",
@@ -120,6 +121,24 @@ DECOMPOSITION = {
     "pulled_negatives": ("negatives that are pulled", "candidates"),
     "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
 }
+SIDE = {
+    "rows": ("rows of the side", "rows"),
+    "sampled": ("rows that spread and rank are taken of", "rows"),
+    "dimensions": ("width of the embeddings", "dimensions"),
+    "spread": ("root mean square distance from the mean, in parts of the length", "1"),
+    "effective_rank": ("effective rank (exp of the entropy of the singular values)", "dimensions"),
+    "duplicates": ("rows that repeat another one exactly", "rows"),
+    "near_duplicates": ("rows that repeat another one up to rounding", "rows"),
+    "at_one_point": ("part of the rows within rounding of one point", "1"),
+    "collapsed": ("the side is one point up to rounding", "1"),
+}
+REACHING = {
+    "queries": ("queries whose pull and push are added up", "queries"),
+    "candidates": ("candidates that take part", "candidates"),
+    "cancellation": ("part of pull and push that cancels", "1"),
+    "reaching": ("part of pull and push that reaches the embeddings", "1"),
+    "tied": ("queries whose best positive ties with a negative", "1"),
+}
 RETRIEVAL = {
     "queries": ("queries that have a positive", "queries"),
     "candidates": ("candidates that are ranked", "candidates"),
@@ -193,9 +212,10 @@ def about_unit(attrs: dict) -> str:
 
 
 def heading(data: xr.Dataset) -> str:
-    """Title of a figure: the loss, and what its weights are where they are not the derivative by a closed form."""
+    """Title of a figure: the loss, what its weights are where they are not the derivative, and a word at collapse."""
     kind = about_weights(data.attrs).partition(":")[0]
-    return f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
+    said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
+    return f"{said}\ncollapsed embeddings" if health.warnings(data.attrs.get("notes", "")) else said
 
 
 def provenance(loss, **more) -> dict:
@@ -415,6 +435,7 @@ def summary(data: xr.Dataset) -> dict:
         "convention": attrs["convention"],
         "batches": int(data.sizes["batch"]),
         "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
         "device": attrs["device"],
@@ -885,6 +906,7 @@ def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, qu
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
         "eps": float(attrs["eps"]),
+        "health": {"collapsed": bool(health.warnings(attrs["notes"]))},
         "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
         | ({"text": query} if query is not None else {}),
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
@@ -1039,6 +1061,7 @@ def decomposed(data: xr.Dataset) -> dict:
         "eps": float(attrs["eps"]),
         "batches": int(data.sizes["batch"]),
         "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
         "batch_size": int(attrs["batch_size"]),
         "seed": int(attrs["seed"]),
         "device": attrs["device"],
@@ -1047,6 +1070,29 @@ def decomposed(data: xr.Dataset) -> dict:
         "same_group": attrs["same_group"],
         "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
     }
+
+
+def health_of(found: dict, attrs: dict) -> xr.Dataset:
+    """Label how embeddings are, (side,), and what reaches some of them, (direction,).
+
+    Args:
+        found: of `cocos.health.report`.
+        attrs: provenance.
+    """
+    variables = {}
+    for dim, entries in (("side", found["sides"]), ("direction", found["directions"])):
+        for name in {"side": SIDE, "direction": REACHING}[dim]:
+            values = [None if each is None else each[name] for each in entries.values()]
+            kind = bool if name == "collapsed" else np.float64
+            variables[name] = (dim, np.array([np.nan if value is None else value for value in values], dtype=kind))
+    data = xr.Dataset(
+        variables,
+        coords={"side": list(found["sides"]), "direction": list(found["directions"])},
+        attrs=attrs | {"health": json.dumps(found)},
+    )
+    for name, (long_name, units) in (SIDE | REACHING).items():
+        data[name].attrs.update(long_name=long_name, units=units)
+    return data
 
 
 def evaluate(
@@ -1114,6 +1160,7 @@ def evaluated(data: xr.Dataset) -> dict:
         "cocos": attrs["cocos"],
         "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
         "split": attrs.get("split"),
+        "health": json.loads(attrs["health"]),
         "metric": attrs["metric"],
         "k": [int(k) for k in attrs["k"].split(",")],
         "folds": int(attrs["folds"]),

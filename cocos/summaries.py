@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import xarray as xr
 
-from cocos import results
+from cocos import health, results
 
 __all__ = ["ATTRIBUTES", "bins", "counted", "document", "numbers", "places", "sides"]
 
@@ -156,6 +156,7 @@ def _about(data: xr.Dataset) -> dict:
     about = {"cocos": attrs["cocos"]}
     if "checkpoint_path" in attrs:
         about["checkpoint"] = {key: attrs[f"checkpoint_{key}"] for key in ("path", "sha256", "format")}
+        about["health"] = {"collapsed": bool(health.warnings(attrs.get("notes", "")))}
     if "loss" in attrs:
         about["loss"] = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
         about["gradient"] = attrs["gradient"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import results, summaries, terminal
+from cocos import health, results, summaries, terminal
 
 __all__ = [
     "Table",
@@ -225,6 +225,7 @@ def count(data: xr.Dataset) -> Table:
     rows += tuple((label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics)
     parameters = ", ".join(f"{k}={v}" for k, v in summary["loss"]["parameters"].items())
     head = [
+        *health.warnings(data.attrs["notes"]),
         *_reading(data, summary),
         f"{summary['loss']['name']}({parameters}), {results.above(summary)} (eps = {summary['eps']:g}), "
         f"{summary['convention']} convention",
@@ -263,12 +264,40 @@ def count(data: xr.Dataset) -> Table:
         alike = "show the same image" if _images(directions) else "are of one group"
         notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
     notes += [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]
+    notes += _health(summary["health"])
     return Table(("", *directions), rows, tuple(head), tuple(notes))
 
 
 def _images(directions: Iterable[str]) -> bool:
     """Whether one side is images, which only the names of the directions tell."""
     return bool({"i2t", "t2i"} & set(directions))
+
+
+def _health(found: dict) -> list[str]:
+    """How the embeddings are, a line for the sides and one for the directions."""
+    sides = []
+    for name, each in found["sides"].items():
+        repeated = f"{each['duplicates']} of {each['rows']} rows repeat another"
+        if each["near_duplicates"] > each["duplicates"]:
+            repeated += f" ({each['near_duplicates']} up to rounding)"
+        sides.append(
+            f"{name} spread {each['spread']:.3f}, effective rank {each['effective_rank']:.1f} of {each['dimensions']}, "
+            f"{repeated}"
+        )
+    lines = [f"health: {'; '.join(sides)}"]
+    for name, each in found["directions"].items():
+        if each is None:
+            continue
+        if each["cancellation"] is None:
+            parts = ["nothing pulls or pushes the embeddings"]
+        else:
+            parts = [f"{100 * each['cancellation']:.1f} % of pull and push cancels"]
+            parts += [f"{100 * each['reaching']:.1f} % reaches the embeddings"]
+        if each["tied"] is not None:
+            parts.append(f"{100 * each['tied']:.1f} % of the queries tie with a negative")
+        some = f"{each['queries']} queries and {each['candidates']} candidates of the first batch"
+        lines.append(f"health, {name}: {', '.join(parts)} ({some})")
+    return lines
 
 
 def _significant(value: dict) -> str:
@@ -299,9 +328,13 @@ def _taken_apart(data: xr.Dataset) -> list[str]:
         text += "." if still == 0 else f" ({still:.1f} % of the queries have no gradient)."
         if bool(one["hardest_share"].notnull().any()):
             first = (one["hardest_rank"] == 1).where(one["hardest_rank"].notnull())
+            forced = bool(one["hardest_share_force"].notnull().any())
+            force = (
+                f"the strongest {percent(one['hardest_share_force'])} of the force" if forced else "none has any force"
+            )
             text += (
-                f" Of its negatives the heaviest has {percent(one['hardest_share'])} of the weight and the strongest "
-                f"{percent(one['hardest_share_force'])} of the force; the heaviest is the most similar one for "
+                f" Of its negatives the heaviest has {percent(one['hardest_share'])} of the weight and "
+                f"{force}; the heaviest is the most similar one for "
                 f"{percent(first)} of the queries."
             )
         odd = [
@@ -326,6 +359,8 @@ def decomposition(data: xr.Dataset) -> Table:
     )
     parameters = ", ".join(f"{k}={v}" for k, v in found["loss"]["parameters"].items())
     head = [
+        *health.warnings(data.attrs["notes"]),
+        *_taken_apart(data),
         f"{found['loss']['name']}({parameters}), {found['metric']} scores, {results.above(data.attrs)}",
         f"{_drawn(data)}; {found['dtype']} on {found['device']}",
         _over(found),
@@ -333,7 +368,7 @@ def decomposition(data: xr.Dataset) -> Table:
     if about := results.about_weights(found):
         head.append(about)
     defined = "lengths and counts are means over all queries, parts, angles and ranks over the queries that have them"
-    return Table(("", *directions), rows, (*_taken_apart(data), *head), (defined,))
+    return Table(("", *directions), rows, tuple(head), (defined,))
 
 
 def evaluate(data: xr.Dataset) -> Table:
@@ -363,7 +398,11 @@ def evaluate(data: xr.Dataset) -> Table:
     )
     folds = f"; mean ± deviation over {found['folds']} folds, sizes of one" if found["folds"] > 1 else ""
     split = f"split {found['split']}, " if found["split"] else ""
-    head = (f"{split}{found['metric']} scores on {found['device']}; in percent, ranks aside{folds}", *sizes)
+    head = (
+        *health.warnings(data.attrs["notes"]),
+        f"{split}{found['metric']} scores on {found['device']}; in percent, ranks aside{folds}",
+        *sizes,
+    )
     tied = [
         f"{name}: the best positive of {entry['tied']['mean']:.2f} % of the queries ties with a negative"
         for name, entry in columns.items()
@@ -413,6 +452,7 @@ def overview(datasets: list[xr.Dataset]) -> Table:
     first = results.summary(datasets[0])
     file = first["checkpoint"]
     head = (
+        *health.warnings(datasets[0].attrs["notes"]),
         *(
             f"{data.attrs['loss']}, {sentence}"
             for data in datasets
@@ -426,6 +466,7 @@ def overview(datasets: list[xr.Dataset]) -> Table:
         "queries of a batch without any (C^0)",
         "W-: share of the negatives above eps; W+: share of the positives",
         "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative",
+        *_health(first["health"]),
     ]
     columns = ("", *(label for _, label in OVERVIEW))
     return Table(columns, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
@@ -478,7 +519,8 @@ def thresholds(data: xr.Dataset) -> Table:
     notes = ["of queries: median (5th to 95th percentile); a precision needs something returned, a recall a positive"]
     if missing := data.attrs.get("not_reached"):
         notes.append(f"no cut-off has a precision of {missing} over all pairs")
-    return Table(columns, tuple(rows), (data.attrs["title"],), tuple(notes))
+    head = (data.attrs["title"], *health.warnings(data.attrs.get("notes", "")))
+    return Table(columns, tuple(rows), head, tuple(notes))
 
 
 def _label(text: str, most: int = 44) -> str:
@@ -516,7 +558,7 @@ def _spelled(value, axes: tuple[str, ...]) -> dict[str, object]:
 def _about(data: xr.Dataset) -> tuple[str, ...]:
     """What was measured, of which loss, in which batches or of how many queries."""
     attrs = data.attrs
-    lines = [attrs["title"]]
+    lines = [attrs["title"], *health.warnings(attrs.get("notes", ""))]
     if "loss_repr" in attrs:
         eps = f", {results.above(attrs)}" if "eps" in attrs else ""
         lines.append(f"{attrs['loss_repr']}{eps}")
@@ -667,6 +709,7 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
     which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
     head = [
+        *health.warnings(attrs["notes"]),
         which if query is None else f"{which}: {_label(query, 80)}",
         f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
         f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
@@ -887,6 +930,7 @@ def latex(data: xr.Dataset, label: str) -> str:
     return "\n".join([
         f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
         f"{summary['convention']} convention, {_drawn(data)}",
+        *(f"% {line}" for line in health.warnings(data.attrs["notes"])),
         f"% {_over(summary, 'C^B, C^0')}; C^0 of {_whole(directions)} queries in a batch",
         f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
         *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),

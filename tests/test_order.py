@@ -28,6 +28,7 @@ ORDER = (
     "weights",
     "decomposition",
     "statistics",
+    "health",
     "tiles",
     "sweep",
     "readers",

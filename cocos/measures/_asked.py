@@ -7,7 +7,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from cocos import batches, losses, readers, retrieval, scores, sweep
+from cocos import batches, health, losses, readers, retrieval, scores, sweep
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -92,10 +92,13 @@ def asked(
     if checkpoint:
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
-    if embeddings.notes:
-        attrs["notes"] = "\n".join(embeddings.notes)
+    notes = embeddings.notes
     embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    if loud := health.sentence(health.of(embeddings, metric), health.called(embeddings)):
+        notes = (loud, *notes)
+    if notes:
+        attrs["notes"] = "\n".join(notes)
     sides = {}
     for k, name in enumerate(embeddings.directions):
         sides[name] = replace(embeddings.flip() if k else embeddings, directions=(name,))

@@ -1,5 +1,6 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from cocos import batches, losses, readers, scores, sweep, weights
+from cocos import batches, health, losses, readers, scores, sweep, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -43,8 +44,43 @@ class Run:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the batches and of the loss."""
-        return (*self.embeddings.notes, *self.plan.notes, *self._distances(), *getattr(self.loss, "notes", ()))
+        """What the user should know of the embeddings, of the batches and of the loss."""
+        loud = health.sentence(self.spread, health.called(self.embeddings))
+        return (
+            *filter(None, [loud]),
+            *self.embeddings.notes,
+            *self.plan.notes,
+            *self._distances(),
+            *getattr(self.loss, "notes", ()),
+        )
+
+    @cached_property
+    def spread(self) -> dict[str, dict]:
+        """How far each side is from being one point: see `cocos.health.side`."""
+        return health.of(self.embeddings, self.loss.metric)
+
+    def health(self) -> dict:
+        """Spread of both sides, and what of pull and push reaches some embeddings of the first batch, as plain data."""
+        directions = dict.fromkeys(self.embeddings.directions)
+        if getattr(self.loss, "weights", "score") != "influence" and not getattr(self.loss, "own_scores", False):
+            for name, side, second in self.sides:
+                batch = self.plan.batches[0]
+                some = self._some(side, batch.flip() if second else batch)
+                wide = side if side.query.element_size() > 2 else side.to(dtype=torch.float32)
+                with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
+                    pairs = next(self.pairs(wide, some, whole=True))
+                    directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
+        return health.report(self.spread, directions)
+
+    def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
+        """Some rows of a batch, which keep the positives of its first queries: few enough to be weighed in passing."""
+        query, candidate, most = batch.query_index, batch.candidate_index, health.PAIRS
+        if batch.paired:
+            return replace(batch, query_index=query[:most], candidate_index=candidate[:most])
+        query = query[: health.QUERIES if self.loss.couples == "query" else most]
+        kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
+        kept[: health.CANDIDATES] = True
+        return replace(batch, query_index=query, candidate_index=candidate[kept])
 
     def _distances(self) -> Iterator[str]:
         """What distances hang on and cosines do not: norms, and the variances of the candidates."""

@@ -1,5 +1,6 @@
 """How many negatives contribute to the gradient of each query?"""
 
+import json
 from collections.abc import Callable, Sequence
 from numbers import Real
 
@@ -208,6 +209,7 @@ def count(
         dtype=run.dtype,
         device=run.embeddings.query.device.type,
         notes="\n".join([*run.notes, *_notes(run, records)]),
+        health=json.dumps(run.health()),
         footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )

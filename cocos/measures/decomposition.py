@@ -1,5 +1,6 @@
 """What pulls and pushes each query, how much of it cancels, and what does the normalisation remove?"""
 
+import json
 from collections.abc import Sequence
 from numbers import Real
 
@@ -137,6 +138,7 @@ def decomposition(
         dtype=dtype,
         device=run.embeddings.query.device.type,
         notes="\n".join(run.notes),
+        health=json.dumps(run.health()),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.decomposition(records, attrs)

@@ -1,5 +1,6 @@
 """How well are the positives retrieved?"""
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -8,7 +9,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import batches, readers, results, retrieval, scores, sweep
+from cocos import batches, health, readers, results, retrieval, scores, sweep
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -249,6 +250,7 @@ def evaluate(
     embeddings = _opened(embeddings, split, device, progress)
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
+    spread, called = health.of(embeddings, metric), health.called(embeddings)
     if distractors is not None:
         embeddings = _joined(embeddings, _opened(distractors, None, str(embeddings.query.device), progress), metric)
     sides = _Sides.of(embeddings, samples)
@@ -279,7 +281,8 @@ def evaluate(
         "ties": retrieval.TIES,
         "seed": seed,
         "device": embeddings.query.device.type,
-        "notes": "\n".join([*embeddings.notes, *notes]),
+        "notes": "\n".join([*filter(None, [health.sentence(spread, called)]), *embeddings.notes, *notes]),
+        "health": json.dumps(health.report(spread)),
         **where,
     }
     return results.evaluate(records, singles, sizes, attrs)

@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, regimes, results, weights
+from cocos import health, losses, regimes, results, weights
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
@@ -320,7 +320,7 @@ def verify(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
-    other = against
+    other, loud = against, ()
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
@@ -340,6 +340,7 @@ def verify(
             progress=progress,
         )
         loss, trials = run.loss, list(_real(run))
+        loud = filter(None, [health.sentence(run.spread, health.called(run.embeddings))])
     else:
         loss = losses.of(loss)
         if hasattr(loss, "bind"):  # where the code of others keeps its scores shows with the first batch
@@ -383,7 +384,7 @@ def verify(
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(faults),
-        notes="\n".join(_notes(loss, other, founds, saturated)),
+        notes="\n".join([*loud, *_notes(loss, other, founds, saturated)]),
         **(checkpoint.identity() | {"split": split} if checkpoint else {}),
     )
     return results.verify(

@@ -1,0 +1,221 @@
+r"""How healthy embeddings are: spread, rank and duplicates of a side; what pull and push leave of each other.
+
+A weight is the derivative by a score. Where all candidates are one point c, the weights of a query may be as large as
+ever, but its gradient is :math:`\sum_j w_j c = c \sum_j w_j`, which is zero for a balanced loss: a count of weights
+says nothing of a model that has collapsed. So a side is called collapsed where its rows are one point up to rounding,
+and only there: classes that have each become one point (neural collapse, Papyan et al. 2020, arXiv:2008.08186) are no
+defect, and few dimensions (dimensional collapse, Jing et al. 2022, arXiv:2110.09348) show in the effective rank.
+"""
+
+import torch
+from torch import Tensor
+
+from cocos.decomposition import gradient, sides
+from cocos.embeddings import Embeddings
+from cocos.scores import UNIT, Pairs, length
+
+__all__ = ["CANDIDATES", "PAIRS", "QUERIES", "called", "felt", "of", "report", "sentence", "side", "warnings"]
+
+WARNING = "WARNING: "  # a note that begins with it stands in tables too
+ROWS = 512  # rows of a side, drawn by a fixed seed, whose spread and spectrum are taken
+PAIRS = 128  # rows of the first batch that are weighed where it is larger, so that it costs little beside the count
+QUERIES = 64  # queries of the first batch whose pull and push are added up
+CANDIDATES = 4096  # candidates of the first batch that take part in it
+OUTLIERS = 0.01  # part of the rows that may lie elsewhere where a side is one point
+# Distance from one point, in parts of the length of a row, that a forward pass in float32 may leave of it. Cosines of
+# such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
+CLOSE = {"euclidean": 1e-5, "squared_euclidean": 1e-5, "mahalanobis": 1e-5}
+ANGLE = 1e-4
+ROUNDING = 4 * torch.finfo(torch.float32).eps  # of the length of a row: distance of rows that are equal up to rounding
+TIE = 16 * torch.finfo(torch.float64).eps  # of the largest score: what float64 may make of equal ones
+WINDOW = 4  # neighbours along a random line that a row is compared with
+BLOCK = 2**22  # entries that are held in float64 at once
+
+
+def _unit(rows: Tensor, unit: bool) -> Tensor:
+    """Rows in float64, divided by their lengths where a metric reads directions."""
+    rows = rows.double()
+    return rows / length(rows)[:, None] if unit else rows
+
+
+def _rank(centred: Tensor, size: float) -> float:
+    """Effective rank: exp of the entropy of the singular values, those of rounding aside; 0 without any other.
+
+    Source: Roy & Vetterli 2007, "The effective rank: a measure of effective dimensionality", EUSIPCO.
+    """
+    wide = centred.shape[1] > centred.shape[0]
+    squares = torch.linalg.eigvalsh(centred @ centred.T if wide else centred.T @ centred).clamp(min=0)
+    values = squares.sqrt()
+    values = values[values > ROUNDING * size * len(centred) ** 0.5]
+    return torch.special.entr(values / values.sum()).sum().exp().item() if len(values) else 0.0
+
+
+def _duplicates(rows: Tensor, unit: bool) -> tuple[int, int]:
+    """Rows that repeat another one: entry by entry, and up to rounding.
+
+    Equal rows stand beside each other in the order of their projections on one random line, so each row is compared
+    with its next neighbours there; a few of the rows that are equal up to rounding may be missed, never an equal one
+    that has no such row beside it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    single, step = torch.promote_types(rows.dtype, torch.float32), max(1, BLOCK // rows.shape[1])
+    line = torch.randn(rows.shape[1], generator=generator, dtype=torch.float64)
+    line = (line / line.norm()).to(rows.device, single)
+    places, norms = [], []
+    for part in (each.to(single) for each in rows.split(step)):
+        places.append(part @ line)
+        norms.append(length(part) if single == torch.float64 else part.norm(dim=1))
+    place, norm = torch.cat(places).double(), torch.cat(norms).double()
+    norm = norm if unit else norm.mean().expand(len(norm))
+    norm = torch.where(norm > 0, norm, 1)
+    place, order = (place / norm).sort()
+    equal, near = (torch.zeros(len(rows), dtype=torch.bool, device=rows.device) for _ in range(2))
+    for ahead in range(1, min(WINDOW, len(rows) - 1) + 1):
+        open_ = ((place[ahead:] - place[:-ahead] <= 2 * ROUNDING) & ~near[ahead:]).nonzero().flatten()
+        if ahead > 1 and len(open_) > len(rows) // 4:
+            break  # rows are so dense here that neighbours on a line say little
+        for some in open_.split(step):
+            first, second = order[some], order[some + ahead]
+            one, other = rows[first], rows[second]
+            equal[some + ahead] = (one == other).all(dim=1)
+            one, other = one.double(), other.double()
+            apart = one / norm[first, None] - other / norm[second, None]
+            near[some + ahead] = apart.norm(dim=1) <= ROUNDING
+    return int(equal.sum()), int(near.sum())
+
+
+def side(rows: Tensor, metric: str, which: str) -> dict[str, float | int | bool]:
+    """How far the rows of one side are from being one point.
+
+    Args:
+        rows: (N, D).
+        metric: of `cocos.scores.METRICS`.
+        which: `query` or `candidate`.
+
+    Returns:
+        `rows`, `dimensions`, and `sampled`, the rows that all but duplicates are taken of; `spread`, their root mean
+        square distance from their mean in parts of their root mean square length, 0 for one point and 1 for rows that
+        point everywhere; `effective_rank` of their deviations from the mean, at most min(dimensions, sampled - 1), and
+        0 where rounding alone is left; `duplicates` and `near_duplicates`, rows that repeat another one exactly, and up
+        to rounding; `at_one_point`, the part within rounding of the row nearest to the mean; `collapsed`, whether 99 %
+        are. Rows are divided by their lengths where the metric reads directions.
+    """
+    unit = which in UNIT.get(metric, ())
+    index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:ROWS]
+    some = _unit(rows[index.to(rows.device)], unit)
+    some = some / (some.abs().amax().item() or 1.0)  # squares stay in the range of float64
+    size = some.square().sum(dim=1).mean().sqrt().item() or 1.0
+    centred = some - some.mean(dim=0)
+    apart = centred.norm(dim=1)
+    away = (some - some[apart.argmin()]).norm(dim=1) / size
+    there = (away <= CLOSE.get(metric, ANGLE)).double().mean().item()
+    collapsed = len(rows) > 1 and there >= 1 - OUTLIERS
+    equal, near = _duplicates(rows, unit)
+    return {
+        "rows": len(rows),
+        "dimensions": rows.shape[1],
+        "sampled": len(some),
+        "spread": apart.square().mean().sqrt().item() / size,
+        "effective_rank": 0.0 if collapsed else _rank(centred, size),
+        "duplicates": equal,
+        "near_duplicates": near,
+        "at_one_point": there,
+        "collapsed": collapsed,
+    }
+
+
+def _first(pairs: Pairs) -> Pairs:
+    """The first queries of some pairs, with all of their candidates."""
+    query, candidate = (torch.arange(size, device=pairs.scores.device) for size in pairs.scores.shape)
+    query = query[:QUERIES]
+    return Pairs(
+        pairs.scores[query],
+        pairs.positive[query],
+        pairs.negative[query],
+        query_norm=pairs.query_norm[query],
+        candidate_norm=pairs.candidate_norm,
+        embeddings=pairs.embeddings.rows(query, candidate),
+    )
+
+
+def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
+    """What of pull and push reaches the embeddings of the first queries, and how many of them tie.
+
+    Args:
+        weights: (Q, C) weights of a loss.
+        pairs: with the embeddings that were scored, as `cocos.scores.pairs` gives them.
+        metric: what was scored.
+
+    Returns:
+        `queries` and `candidates`; the means over the queries with any pull or push of `cancellation`,
+        :math:`1 - |pull + push| / (|pull| + |push|)`, and of `reaching`, the length that the normalisation leaves of
+        pull + push over the same, None where no query has any; `tied`, the part of the queries whose best positive ties
+        with a negative, among those that have both.
+    """
+    pairs, weights = _first(pairs), weights[:QUERIES]
+    pull, push = sides(weights, pairs, metric)
+    total = length(pull) + length(push)
+    left = length(gradient(pull, push, pairs, metric))
+    left = left * pairs.query_norm if "query" in UNIT.get(metric, ()) else left
+    some = total > 0
+    best = pairs.scores.masked_fill(~pairs.positive, -torch.inf).amax(dim=1, keepdim=True)
+    both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
+    rounding = TIE * pairs.scores.abs().amax() if pairs.scores.dtype == torch.float64 else 0
+    level = (pairs.scores - best).abs() <= rounding
+    tied = (level & pairs.negative).any(dim=1)[both]
+
+    def mean(values: Tensor, where: Tensor) -> float | None:
+        return values[where].mean().clamp(0, 1).item() if where.any() else None
+
+    return {
+        "queries": len(weights),
+        "candidates": weights.shape[1],
+        "cancellation": mean(1 - length(pull + push) / total, some),
+        "reaching": mean(left / total, some),
+        "tied": tied.double().mean().item() if len(tied) else None,
+    }
+
+
+def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
+    """What `side` gives for each side, by its name; a labelled set has one."""
+    names = ("query",) if embeddings.shared else ("query", "candidate")
+    return {name: side(getattr(embeddings, name), metric, name) for name in names}
+
+
+def called(embeddings: Embeddings) -> dict[str, str]:
+    """What the rows of each side are called."""
+    if embeddings.shared or embeddings.proxies:
+        return {"query": "samples", "candidate": "proxies"}
+    return {"query": "queries", "candidate": "candidates"}
+
+
+def report(sides: dict[str, dict], directions: dict[str, dict | None] | None = None) -> dict:
+    """The numbers as plain data, `collapsed` first: whether any side is."""
+    found = {"collapsed": any(each["collapsed"] for each in sides.values()), "sides": sides}
+    return found if directions is None else found | {"directions": directions}
+
+
+def warnings(notes: str) -> list[str]:
+    """Those of the notes, one a line, that are loud."""
+    return [line for line in notes.splitlines() if line.startswith(WARNING)]
+
+
+def sentence(found: dict[str, dict], names: dict[str, str]) -> str:
+    """The warning at collapse; empty elsewhere.
+
+    Args:
+        found: side -> what `side` gives.
+        names: side -> what its rows are called.
+    """
+    gone = []
+    for name, each in found.items():
+        if each["collapsed"]:
+            part = "all" if each["at_one_point"] == 1 else f"{100 * each['at_one_point']:.1f} % of"
+            some = "" if each["sampled"] == each["rows"] else f" {each['sampled']} drawn of the"
+            gone.append(f"{part}{some} {each['rows']} {names[name]}")
+    if not gone:
+        return ""
+    return (
+        f"{WARNING}the embeddings have collapsed: {' and '.join(gone)} are one point up to rounding, so no score tells "
+        "them apart; a count of weights says nothing here of the gradient that reaches the encoder"
+    )

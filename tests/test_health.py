@@ -1,0 +1,304 @@
+"""Collapsed embeddings are named in every output, and nothing else is: spread, rank, duplicates, what reaches them."""
+
+import json
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cocos import Embeddings, health, losses, measures, plots, results, sweep, tables
+from cocos.batches import Batch
+from cocos.cli import app
+from cocos.measures import _weighing
+
+GENERATOR = torch.Generator().manual_seed(0)
+POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)
+
+
+def noise(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def labelled(rows, classes=None):
+    labels = torch.arange(len(rows)) // 4 if classes is None else torch.arange(len(rows)) % classes
+    return Embeddings.labelled(rows, labels)
+
+
+def side(rows, metric="cosine", which="query"):
+    return health.side(rows, metric, which)
+
+
+GONE = {
+    "one vector": POINT.expand(300, 64),
+    "one vector in half precision": POINT.half().expand(300, 64),
+    "one vector of bfloat16": POINT.bfloat16().expand(300, 64),
+    "one vector of float64": POINT.double().expand(300, 64),
+    "rounding": POINT + 1e-7 * noise(300, 64),
+    "noise of 1e-6": POINT + 1e-6 * noise(300, 64),
+    "noise of 1e-6 in float64": POINT.double() + 1e-6 * noise(300, 64).double(),
+    "one direction of any length": POINT * (1 + torch.arange(300)[:, None]),
+    "all but one row": torch.cat([POINT.expand(299, 64), noise(1, 64)]),
+    "two rows": POINT.expand(2, 64),
+    "one dimension": torch.ones(40, 1),
+}
+THERE = {
+    "anywhere": noise(300, 64),
+    "a cone with cosines of .99": 10 * POINT + noise(300, 64) / 8,
+    "noise of 1e-3": POINT + 1e-3 * noise(300, 64),
+    "two points": torch.stack([POINT, -POINT])[torch.arange(300) % 2],
+    "classes that are points": noise(30, 64)[torch.arange(300) % 30],
+    "a plane": noise(300, 2) @ noise(2, 64),
+    "one in fifty elsewhere": torch.where((torch.arange(300) % 50 == 0)[:, None], noise(300, 64), POINT),
+    "two signs": torch.tensor([1.0, -1.0])[torch.arange(40) % 2][:, None],
+    "one row": noise(1, 64),
+}
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_one_point_up_to_rounding_is_a_collapse(name):
+    found = side(GONE[name])
+    assert found["collapsed"] and found["effective_rank"] == 0 and found["spread"] < 0.1
+
+
+@pytest.mark.parametrize("name", THERE)
+def test_nothing_else_is(name):
+    assert not side(THERE[name])["collapsed"]
+
+
+def test_lengths_tell_rows_apart_where_the_metric_reads_them():
+    rows = GONE["one direction of any length"]
+    for metric in ("dot", "euclidean", "squared_euclidean", "mahalanobis"):
+        assert not side(rows, metric)["collapsed"]
+    assert side(rows, "cosine_dot")["collapsed"] and not side(rows, "cosine_dot", "candidate")["collapsed"]
+    away = 1e4 + noise(300, 64)  # differences keep what products lose
+    assert not side(away, "euclidean")["collapsed"]
+    assert side(POINT.expand(300, 64), "euclidean")["collapsed"]
+    assert side(torch.zeros(30, 8), "dot")["collapsed"]
+
+
+@pytest.mark.parametrize("size", [1e-250, 1e250])
+def test_very_long_and_very_short_rows_are_no_collapse(size):
+    for metric in ("dot", "cosine", "euclidean"):
+        found, plain = (side(noise(60, 8).double() * each, metric) for each in (size, 1.0))
+        assert found == pytest.approx(plain, rel=1e-6)
+
+
+def test_spread_and_rank_agree_with_the_definitions():
+    rows = noise(200, 16).double() @ torch.diag(torch.linspace(1, 3, 16).double())
+    found = side(rows, "dot")
+    centred = rows - rows.mean(dim=0)
+    values = torch.linalg.svdvals(centred)
+    part = values / values.sum()
+    assert found["effective_rank"] == pytest.approx(math.exp(-(part * part.log()).sum().item()), rel=1e-6)
+    length = rows.square().sum(dim=1).mean().sqrt()
+    assert found["spread"] == pytest.approx((centred.square().sum(dim=1).mean().sqrt() / length).item())
+    wide = torch.eye(10, 100)  # 10 rows span 9 dimensions around their mean
+    assert side(wide)["effective_rank"] == pytest.approx(9)
+    assert side(THERE["a plane"])["effective_rank"] == pytest.approx(2, abs=0.01)
+    assert side(THERE["two points"])["effective_rank"] == pytest.approx(1)
+
+
+def test_a_large_side_is_looked_at_by_a_seeded_sample():
+    rows = noise(3000, 8)
+    assert side(rows) == side(rows.clone())
+    assert (side(rows)["sampled"], side(rows)["rows"]) == (health.ROWS, 3000)
+
+
+def test_duplicates_are_counted_exactly_and_up_to_rounding():
+    rows = noise(2000, 32)
+    assert (side(rows)["duplicates"], side(rows)["near_duplicates"]) == (0, 0)
+    rows[1000:1040] = rows[:40]
+    rows[1500:1520] = rows[100:120] * (1 + 2**-23)
+    found = side(rows)
+    assert (found["duplicates"], found["near_duplicates"]) == (40, 60)
+    assert side(torch.eye(64))["duplicates"] == 0
+    assert side(-torch.zeros(3, 4) + torch.tensor([0.0, -0.0, 0.0, 1.0]))["duplicates"] == 2
+    found = side(THERE["classes that are points"])
+    assert found["duplicates"] == 270 and not found["collapsed"]
+
+
+@pytest.mark.parametrize("name", ["ntxent", "supcon", "contrastive_linear", "multi_similarity", "linear_softmax"])
+def test_what_reaches_the_embeddings_is_what_autograd_says(name):
+    """Pull, push and the gradient of raw queries, of a healthy batch and of a collapsed one."""
+    loss = losses.load(name)
+    for rows in (noise(24, 8).double(), noise(1, 8).double().expand(24, 8)):
+        set_ = labelled(rows)
+        found = measures.health(set_, loss, batch_size="all")
+        data = measures.decomposition(set_, loss, batch_size="all").sel(direction="s2s")
+        one = found.sel(direction="s2s")
+        if float(one["cancellation"]) == float(one["cancellation"]):
+            assert float(one["cancellation"]) == pytest.approx(float(data["cancellation"].mean()), abs=1e-9)
+            total = data["pull_norm"] + data["push_norm"]
+            left = data["tangential_norm"] if "tangential_norm" in data else data["net_norm"]
+            assert float(one["reaching"]) == pytest.approx(float((left / total).mean()), abs=1e-9)
+        if not rows.std(dim=0).any():
+            assert bool(found["collapsed"].all())
+            assert not float(one["reaching"]) > 1e-6
+
+
+def test_ties_are_counted():
+    query, candidate = torch.eye(6), torch.eye(6)
+    candidate[3] = candidate[0]  # the first query's positive, and a negative of it
+    batch = Batch(torch.arange(6), torch.arange(6), paired=True)
+    found = measures.health(Embeddings(query, candidate), "ntxent", batches=[batch])
+    tied = found["tied"].values
+    assert tied[0] == pytest.approx(2 / 6)  # and that of query 3, all of whose candidates but two score 0
+    alone = Embeddings(query, torch.eye(6))
+    assert not measures.health(alone, "ntxent", batches=[batch])["tied"].values.any()
+
+
+def test_a_count_of_a_collapsed_set_says_so_in_its_dataset():
+    set_ = labelled(torch.ones(2720, 64))
+    data = measures.count(set_, "ntxent", batches=2)
+    found = json.loads(data.attrs["health"])
+    assert found["collapsed"] is True and list(found["sides"]) == ["query"]
+    assert found["sides"]["query"]["duplicates"] == 2719
+    assert found["directions"]["s2s"]["cancellation"] == pytest.approx(1)
+    assert found["directions"]["s2s"]["reaching"] == pytest.approx(0)
+    assert found["directions"]["s2s"]["tied"] == 1
+    assert results.summary(data)["health"] == found
+    plots.count(data, ax=plt.figure().subplots())
+    assert "collapsed" in plt.gca().get_title()
+    assert "collapsed" in tables.plain(tables.overview([data.assign_attrs(checkpoint_path="", checkpoint_sha256="")]))
+
+
+def test_one_side_may_collapse_alone():
+    set_ = Embeddings(noise(40, 8), torch.ones(40, 8))
+    data = measures.count(set_, "ntxent", batch_size=20)
+    found = results.summary(data)["health"]
+    assert found["collapsed"] and not found["sides"]["query"]["collapsed"]
+    assert "all 40 candidates are one point" in data.attrs["notes"]
+    first, second = found["directions"].values()
+    assert first["cancellation"] == pytest.approx(1) and second["cancellation"] < 0.9
+
+
+def test_proxies_and_neural_collapse():
+    proxies, labels = noise(10, 16), torch.arange(100) % 10
+    whole = Embeddings.labelled(proxies[labels], labels, proxies)
+    found = results.summary(measures.count(whole, "normalized_softmax", batch_size=32))["health"]
+    assert found["collapsed"] is False and found["sides"]["query"]["duplicates"] == 90
+    gone = Embeddings.labelled(noise(100, 16), labels, torch.ones(10, 16))
+    data = measures.count(gone, "normalized_softmax", batch_size=32)
+    assert "all 10 proxies are one point" in data.attrs["notes"]
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_every_loss_has_a_line_of_health(name):
+    for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
+        set_ = Embeddings.labelled(rows, torch.arange(16) % 4, noise(4, 6))
+        data = measures.count(set_, name, batch_size=8)
+        found = results.summary(data)["health"]
+        assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
+        text = tables.plain(tables.count(data))
+        assert ("collapsed" in text) == collapsed and "health: " in text
+        json.dumps(found, allow_nan=False)
+
+
+def test_scores_that_are_visited_have_the_same_health(monkeypatch):
+    set_ = Embeddings(noise(200, 16), noise(200, 16) + noise(200, 16))
+    held = results.summary(measures.count(set_, "ntxent", batch_size="all"))["health"]
+    monkeypatch.setattr(_weighing, "LARGE", 0)
+    assert sweep.fits(set_, "cosine")
+    visited = measures.count(set_, "ntxent", batch_size="all")
+    assert "visited once" in visited.attrs["notes"]
+    found = results.summary(visited)["health"]
+    assert found["sides"].keys() == held["sides"].keys()
+    for name, each in found["directions"].items():
+        assert each == pytest.approx(held["directions"][name], abs=1e-5)
+        assert each["candidates"] == health.PAIRS
+    for collapsed in (torch.ones(200, 16), torch.ones(200, 16).half()):
+        data = measures.count(Embeddings(collapsed, collapsed), "ntxent", batch_size="all")
+        assert results.summary(data)["health"]["collapsed"]
+
+
+def test_a_large_batch_of_groups_keeps_the_positives_of_its_first_queries(monkeypatch):
+    monkeypatch.setattr(health, "QUERIES", 4)
+    monkeypatch.setattr(health, "CANDIDATES", 10)
+    groups = torch.arange(60) % 30
+    set_ = Embeddings(noise(30, 8), noise(60, 8), torch.arange(30), groups)
+    found = results.summary(measures.count(set_, "ntxent", sample="groups", batch_size=30))["health"]["directions"]
+    for each in found.values():
+        assert each["queries"] == 4 and 10 <= each["candidates"] <= 18
+        assert 0 < each["cancellation"] < 1
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("health")
+    rows, other = torch.ones(64, 8).numpy(), noise(64, 8).numpy()
+    np.savez(folder / "collapsed.npz", query=rows, candidate=rows)
+    np.savez(folder / "healthy.npz", query=other, candidate=other + 0.5 * noise(64, 9).numpy()[:, 1:])
+    return folder
+
+
+COMMANDS = (
+    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16"),
+    ("count", "FILE", "--loss", "triplet", "--batch-size", "all"),
+    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16", "--convention", "ecir2022"),
+    ("count", "FILE", "--loss", "ntxent", "--batch-size", "16", "--format", "latex"),
+    ("decompose", "FILE", "--loss", "ntxent", "--batch-size", "16"),
+    ("evaluate", "FILE"),
+    ("verify", "FILE", "--loss", "ntxent", "--batch-size", "16"),
+    ("plot", "count", "FILE", "--batch-size", "16", "--out", "count.nc"),
+    ("plot", "lorenz", "FILE", "--batch-size", "16", "--out", "lorenz.nc"),
+    ("plot", "score-distribution", "FILE", "--out", "scores.nc"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
+def test_the_word_stands_where_it_is_so_and_only_there(files, tmp_path, monkeypatch, command):
+    """On stdout and, without -q, on stderr; the JSON says true or false."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("collapsed", "healthy"):
+        (tmp_path / "set.npz").write_bytes((files / f"{name}.npz").read_bytes())
+        line = ["set.npz" if word == "FILE" else word for word in command]
+        done = CliRunner().invoke(app, line)
+        assert done.exit_code == 0, done.output
+        for stream in (done.stdout, done.stderr) if command[0] != "verify" else (done.stdout,):
+            assert ("collapsed" in stream) == (name == "collapsed"), stream
+        assert "nan" not in done.stdout
+        if "latex" in command:
+            continue
+        found = json.loads(CliRunner().invoke(app, [*line, "--json", "-q"]).stdout)
+        if command[0] == "verify":
+            assert any("collapsed" in note for note in found[0]["notes"]) == (name == "collapsed")
+        else:
+            assert found["health"]["collapsed"] == (name == "collapsed")
+
+
+def test_candidates_of_one_query_say_so_too():
+    for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
+        data = measures.contributors(labelled(rows), "ntxent", batch_size=8)
+        assert results.contributed(data)["health"] == {"collapsed": collapsed}
+        assert ("collapsed" in tables.plain(tables.contributors(data))) == collapsed
+        for measure in (measures.thresholds, measures.retrievals):
+            data = measure(labelled(rows), **({"precisions": [0.1]} if measure is measures.thresholds else {}))
+            assert ("collapsed" in tables.plain(getattr(tables, measure.__name__)(data))) == collapsed
+
+
+def test_a_decomposition_has_words_for_negatives_without_force(files):
+    done = CliRunner().invoke(app, ["decompose", str(files / "collapsed.npz"), "--loss", "ntxent", "-q"])
+    assert "of the weight and none has any force" in done.stdout
+    found = json.loads(CliRunner().invoke(app, ["decompose", str(files / "collapsed.npz"), "--json", "-q"]).stdout)
+    assert all(entry["hardest_share_force"] == {"mean": None, "std": None} for entry in found["directions"].values())
+
+
+def test_the_help_of_count_does_not_name_it():
+    assert "collapsed" not in CliRunner().invoke(app, ["count", "--help"]).stdout
+
+
+def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
+    set_ = Embeddings(noise(40, 8), noise(40, 9)[:, 1:])
+    data = measures.health(set_, "ntxent", batch_size=20)
+    found = results.summary(measures.count(set_, "ntxent", batch_size=20))["health"]
+    assert json.loads(data.attrs["health"]) == found
+    for name, each in found["sides"].items():
+        assert float(data["spread"].sel(side=name)) == each["spread"]
+    for name, each in found["directions"].items():
+        assert float(data["reaching"].sel(direction=name)) == each["reaching"]
+    saved = results.open_dataset(results.save(data, tmp_path / "health.nc"))
+    np.testing.assert_array_equal(saved["spread"], data["spread"])
+    tables.plain(tables.summary(data))
