@@ -10,6 +10,10 @@ from cocos.sweep import View
 
 __all__ = ["Histogram"]
 
+MOST = 2**20  # bins of a query
+NARROWEST = 1e-36  # width of a bin: its inverse is a number of float32
+FARTHEST = 1e36  # end of the bins
+
 
 class Histogram:
     """Negatives in equal bins of score; those outside stand in the first and the last one.
@@ -20,13 +24,18 @@ class Histogram:
         high: where the last one ends.
 
     Raises:
-        InputError: no bin, or ends in the wrong order.
+        InputError: no bin, too many, ends in the wrong order, or bins that float32 cannot tell apart from nothing.
     """
 
     def __init__(self, bins: int = 64, low: float = -1.0, high: float = 1.0):
-        if bins < 1 or not low < high:
-            raise InputError(f"histogram: {bins} bins from {low} to {high}, expected at least one, and ends in order")
+        if not 1 <= bins <= MOST or not low < high:
+            raise InputError(f"histogram: {bins} bins from {low} to {high}, expected 1 to {MOST}, and ends in order")
         self.bins, self.low, self.width = bins, low, (high - low) / bins
+        if not max(abs(low), abs(high)) <= FARTHEST or self.width < NARROWEST:
+            raise InputError(
+                f"histogram: {bins} bins from {low} to {high}, expected ends of at most {FARTHEST:g} in size and bins "
+                f"of at least {NARROWEST:g}"
+            )
 
     def begin(self, view: View) -> None:
         """Make the bins."""

@@ -40,10 +40,13 @@ __all__ = [
 ]
 
 PAD = 16  # the columns of a tile are a multiple of it
+WIDEST = 2**20  # columns of a tile that the kernel takes: it lists some of them on the stack of a thread
 
 
 def _of(tile: Tensor) -> types.ModuleType:
-    return _compiled if _ready(tile) and tile.shape[1] % PAD == 0 else _plain
+    (_, columns), (step, one) = tile.shape, tile.stride()
+    fits = columns % PAD == 0 and columns <= WIDEST and one == 1 and step >= columns
+    return _compiled if fits and _ready(tile) else _plain
 
 
 def _ready(values: Tensor) -> bool:

@@ -27,9 +27,75 @@ __all__ = [
 
 STRIP = 256  # as in the kernel
 ROOM = 2**16  # places that a search has room for at first
+MOST = 127  # levels of a row or of a column
 
 _scratch = threading.local()
 _pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def check(name: str, values: Tensor | None, dtype: torch.dtype, *shape: int) -> None:
+    """Refuse a tensor that the kernel would read or write beyond its end, or in another layout.
+
+    Args:
+        name: of the tensor.
+        values: contiguous; None where there is none.
+        dtype: that the kernel reads.
+        shape: that it needs; of one dimension at least so many.
+
+    Raises:
+        ValueError: naming the tensor.
+    """
+    if values is None:
+        return
+    right = tuple(values.shape) == shape or (values.ndim == len(shape) == 1 and len(values) >= shape[0])
+    if not right or values.dtype != dtype or not values.is_contiguous() or values.device.type != "cpu":
+        raise ValueError(
+            f"kernel: {name} is {values.dtype} {tuple(values.shape)} with strides {values.stride()}, "
+            f"expected contiguous {dtype} {shape}"
+        )
+
+
+def _lines(name: str, values: Tensor, number: int) -> None:
+    """Refuse anything but three lines of float64, each of at least `number` numbers.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if values.dtype != torch.float64 or len(values) != 3 or values.shape[1] < number or values.stride(1) != 1:
+        raise ValueError(f"kernel: {name} is {values.dtype} {tuple(values.shape)}, expected float64 (3, {number})")
+
+
+def _both(name: str, ends: tuple[Tensor, Tensor | None] | None, tile: Tensor, *, columns: bool) -> None:
+    """Refuse a number for each row, and for each column, of a tile that is not there.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if ends is not None:
+        check(f"{name} of the rows", ends[0], torch.float32, len(tile))
+        check(f"{name} of the columns", ends[1], torch.float32, tile.shape[1])
+        if columns and ends[1] is None:
+            raise ValueError(f"kernel: no {name} of the columns, which are summed")
+
+
+def within(name: str, places: Tensor, rows: int) -> None:
+    """Refuse places that are no rows of a matrix.
+
+    Raises:
+        IndexError: naming them.
+    """
+    if len(places) and not 0 <= int(places.amin()) <= int(places.amax()) < rows:
+        raise IndexError(f"kernel: {name} has places from {int(places.amin())} to {int(places.amax())} of {rows} rows")
+
+
+def few(name: str, number: int) -> None:
+    """Refuse more levels than their numbers, int8, can tell apart.
+
+    Raises:
+        ValueError: naming them.
+    """
+    if number > MOST:
+        raise ValueError(f"kernel: {number} {name}, expected at most {MOST}")
 
 
 def _at(values: Tensor | None, offset: int = 0) -> int | None:
@@ -67,8 +133,18 @@ def distances(tile: Tensor) -> None:
     _each(m, lambda a, b: loaded().cocos_distances(_at(tile, a * ld), b - a, n, ld))
 
 
+def _pairs(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> None:
+    """Refuse pairs of rows that two matrices do not have."""
+    check("right", right, torch.float32, len(right), left.shape[1])
+    check("of", of, torch.int64, len(of))
+    check("with", with_, torch.int64, len(of))
+    within("of", of, len(left))
+    within("with", with_[: len(of)], len(right))
+
+
 def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: bool) -> tuple[Tensor, ...]:
     """See `cocos.tiles.dots` and `cocos.tiles.squares`."""
+    _pairs(left, right, of, with_)
     found, width = torch.empty(3 if squares else 1, len(of), dtype=torch.float64), left.shape[1]
 
     def some(a: int, b: int) -> None:
@@ -89,6 +165,7 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, squares: boo
 
 def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
     """See `cocos.tiles.gaps`."""
+    _pairs(left, right, of, with_)
     found, width = torch.empty(len(of), dtype=torch.float64), left.shape[1]
 
     def some(a: int, b: int) -> None:
@@ -135,6 +212,8 @@ def _sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Add to the sums of the rows, at an address; give their tops, and what each strip says of the columns."""
     kernel, (m, n), ld, at = loaded(), tile.shape, tile.stride(0), tile.data_ptr()
+    _both("references", references, tile, columns=columns)
+    _both("floors", floors, tile, columns=columns)
     row_top, column, column_top, work = _space(m, n, _strips(m) if columns else 0)
     row_reference, column_reference = references or (None, None)
     row_floor, column_floor = floors or (None, None)
@@ -179,6 +258,7 @@ def sums(
 ) -> tuple[Tensor, Tensor | None]:
     """See `cocos.tiles.sums`."""
     two = columns is not None
+    _lines("rows", rows, len(tile))
     row_top, column, column_top = _sums(
         tile, scale, _at(rows), rows.stride(0), references, floors, spread=spread, columns=two
     )
@@ -187,6 +267,15 @@ def sums(
     for part in column:
         columns += part[:, : columns.shape[1]]
     return row_top, column_top.amax(dim=0)
+
+
+def _owners(name: str, owners: Owners, number: int) -> None:
+    """Refuse fewer rows or columns than a tile reaches."""
+    _lines(name, owners.total, number)
+    for each in ("top", "limit"):
+        check(f"{each} of the {name}", getattr(owners, each), torch.float32, number)
+    for each in ("known", "others", "offset"):
+        check(f"{each} of the {name}", getattr(owners, each), torch.float64, number)
 
 
 def exponentials(
@@ -204,6 +293,9 @@ def exponentials(
 ) -> tuple[Tensor, Tensor | None]:
     """See `cocos.tiles.exponentials`."""
     (m, n), step, two = tile.shape, rows.total.stride(0), columns is not None
+    _owners("rows", rows, a + m)
+    if two:
+        _owners("columns", columns, c + n)
     row_top, column, column_top = _sums(tile, scale, _at(rows.total, a), step, None, floors, spread=spread, columns=two)
     own = (
         _at(rows.total, a),
@@ -269,6 +361,8 @@ def above(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `cocos.tiles.above`."""
     (_, n), ld = tile.shape, tile.stride(0)
+    _both("limits", (row_limit, column_limit), tile, columns=False)
+    _both("tops", (row_top, column_top), tile, columns=column_limit is not None)
 
     def search(a: int, b: int, arrays: list[Tensor], room: int) -> int:
         limits = (_at(row_limit, a), _at(row_top, a), _at(column_limit), _at(column_top), start[0] + a, start[1])
@@ -291,6 +385,14 @@ def levels(
     """See `cocos.tiles.levels`."""
     (m, n), ld = tile.shape, tile.stride(0)
     row_levels, column_levels = row_low.shape[1], 0 if column_low is None else len(column_low)
+    few("levels of a row", row_levels)
+    few("levels of a column", column_levels)
+    for ends in (row_low, row_high):
+        check("levels of the rows", ends, torch.float32, m, row_levels)
+    for ends in (column_low, column_high):
+        check("levels of the columns", ends, torch.float32, column_levels, n)
+    check("tops of the rows", row_top, torch.float32, m)
+    check("tops of the columns", column_top, torch.float32, n)
     row_count = torch.empty(m, row_levels, dtype=torch.int64)
     column_count = torch.zeros(_strips(m), column_levels, n, dtype=torch.int32)
 
@@ -325,6 +427,8 @@ def sigmoids(
     """See `cocos.tiles.sigmoids`."""
     (m, n), ld = tile.shape, tile.stride(0)
     row_levels, column_levels = row_level.shape[1], 0 if column_level is None else len(column_level)
+    check("levels of the rows", row_level, torch.float32, m, row_levels)
+    check("levels of the columns", column_level, torch.float32, column_levels, n)
     dtypes = (torch.float64, torch.float64, torch.float32)
     row = [torch.empty(m, row_levels, dtype=dtype) for dtype in dtypes]
     column = [torch.empty(_strips(m), column_levels, n, dtype=dtype) for dtype in dtypes]
@@ -374,6 +478,10 @@ def batch(
 ) -> None:
     """One small batch, held whole: see the kernel."""
     n = len(scores)
+    check("scores", scores, torch.float32, n, n)
+    check("out", out.view(-1), torch.float32, (2 if hinge else 10) * 2 * n)
+    check("sums", sums.view(-1), torch.float64, 0 if hinge else 6 * n)
+    check("work", work.view(-1), torch.float32, 16 * n)
     loaded().cocos_batch(
         scores.data_ptr(),
         n,
@@ -402,7 +510,20 @@ def ranked(
     out: Tensor,
     work: Tensor,
 ) -> None:
-    """SmoothAP of one small batch, held whole: see the kernel."""
+    """SmoothAP of one small batch, held whole: see the kernel.
+
+    Raises:
+        ValueError: tensors that do not fit each other.
+    """
+    m, n = scores.shape
+    if not 1 <= many <= n:
+        raise ValueError(f"kernel: {many} positives of {n} candidates, expected at least one and at most all")
+    check("scores", scores, torch.float32, m, n)
+    check("left", left, torch.float32, m, left.shape[1])
+    check("right", right, torch.float32, n, left.shape[1])
+    check("first", first, torch.int64, m)
+    check("out", out.view(-1), torch.float64, 9 * m)
+    check("work", work.view(-1), torch.float64, (many + 3) * (n + 16) + 4 * many)
     loaded().cocos_ranked(
         scores.data_ptr(),
         *scores.shape,
@@ -422,6 +543,7 @@ def ranked(
 def histogram(tile: Tensor, low: float, width: float, count: Tensor) -> None:
     """See `cocos.tiles.histogram`."""
     (m, n), ld, bins = tile.shape, tile.stride(0), count.shape[1]
+    check("count", count, torch.int32, m, bins)
 
     def some(a: int, b: int) -> None:
         loaded().cocos_histogram(_at(tile, a * ld), b - a, n, ld, low, 1 / width, bins, _at(count, a * bins))

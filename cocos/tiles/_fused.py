@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cocos.tiles._build import loaded
+from cocos.tiles._compiled import check, few, within
 from cocos.tiles._plain import Owners
 
 __all__ = ["Above", "Exponentials", "Room", "Sigmoids", "Strip", "Watch", "pack", "panel", "strip", "width"]
@@ -67,7 +68,7 @@ def pack(
     """Put rows, (n, d), side by side as the kernel multiplies them: factor · scale · (row - origin).
 
     Args:
-        rows: float32, contiguous.
+        rows: float32, in lines.
         packed: room for them, whole vectors of rows of scores and whole panels of columns, (N, d).
         start: row of `packed` to begin with, that of a panel.
         left: they are rows of scores, not columns.
@@ -76,8 +77,23 @@ def pack(
         scale: (k,) float32, of each.
         factor: of all.
         more: (k, 2) float32: two numbers that follow each row, which is d + 2 long then.
+
+    Raises:
+        ValueError: a tensor that does not fit the others.
     """
     number, side = len(rows) if order is None else len(order), _tall() if left else panel()
+    width, given = rows.shape[1], len(rows)
+    if rows.dtype != torch.float32 or rows.stride(1) != 1 or rows.stride(0) < width:
+        raise ValueError(f"kernel: rows are {rows.dtype} with strides {rows.stride()}, expected lines of float32")
+    check("packed", packed, torch.float32, len(packed), width + (0 if more is None else 2))
+    check("order", order, torch.int64, number)
+    check("origin", origin, torch.float32, width)
+    check("scale", scale, torch.float32, number)
+    check("more", more, torch.float32, number, 2)
+    if start < 0 or start % side or start + _up(number, max(side, _wide())) > len(packed):
+        raise ValueError(f"kernel: {number} rows from {start} on do not fit {len(packed)} packed ones")
+    if order is not None:
+        within("order", order, given)
     loaded().cocos_pack(
         rows.data_ptr(),
         None if order is None else order.data_ptr(),
@@ -179,11 +195,17 @@ class Strip:
             columns: places of the block.
             own: of the rows of the strip, the first place that is no negative and one after the last, int64.
             root: the product gives squares of distances.
+
+        Raises:
+            ValueError: more rows or columns than there is room for.
         """
         self._aimed = True
         for watch in self.watches:
             watch.aim(rows, columns)
         number, at = columns.stop - columns.start, 0
+        check("right", right, torch.float32, len(right), self.left.shape[1])
+        if rows.stop - rows.start > min(strip(), *map(len, own)) or _up(number, panel()) > len(right):
+            raise ValueError(f"kernel: {rows} and {columns} do not fit a strip and the {len(right)} packed columns")
         while at < number:
             at = loaded().cocos_pass(
                 self.left.data_ptr(),
@@ -418,6 +440,8 @@ class Above:
     ):
         self._row, self._column = levels
         rows, columns = self._row[0].shape[1], 0 if self._column is None else len(self._column[0])
+        few("levels of a row", rows)
+        few("levels of a column", columns)
         names = ("at", "of", "level", "sign", "score")[: 5 if scored else 4]
         self._found = _Found((torch.int32, torch.int32, torch.int8, torch.int8, torch.float32)[: len(names)])
         self._count = torch.zeros(columns, block + PAD, dtype=torch.int32)
@@ -495,6 +519,8 @@ class Sigmoids:
     ):
         (self._row, self._column), wide = levels, block + PAD
         rows, columns = self._row.shape[1], 0 if self._column is None else len(self._column)
+        few("levels of a row", rows)
+        few("levels of a column", columns)
         self._costs, self._rank = costs, rank
         self._found = _Found(
             (torch.int32, torch.int32, torch.int8, torch.int8, torch.float32), (rows + columns) * strip() * WIDTH + MANY

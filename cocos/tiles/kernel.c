@@ -403,7 +403,7 @@ int64_t cocos_levels(const float *tile, int m, int n, int64_t ld, int row_levels
                      const float *row_high, const float *row_top, int64_t *row_count, int column_levels,
                      const float *column_low, const float *column_high, const float *column_top, int32_t *column_count,
                      int32_t *at, int32_t *of, int8_t *level, int8_t *sign, int row_start, int64_t room) {
-    memset(column_count, 0, sizeof(int32_t) * column_levels * n);
+    if (column_levels) memset(column_count, 0, sizeof(int32_t) * column_levels * n);
     if (!row_top) {
         places to = {at, of, level, sign, 0, row_start, 0, room, 0};
         ascending(tile, m, n, ld, row_levels, row_low, row_high, row_count, column_levels, column_low, column_high, n,
@@ -478,9 +478,11 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
     int64_t size = (int64_t)column_levels * n;
     float *lowest = work + 2 * size;
     int flagged[n / WIDE + 1];
-    memset(column_above, 0, sizeof(double) * size);
-    memset(column_slope, 0, sizeof(double) * size);
-    memset(column_steepest, 0, sizeof(float) * size);
+    if (size) { /* where there are no levels there may be no memory either, not even for nothing */
+        memset(column_above, 0, sizeof(double) * size);
+        memset(column_slope, 0, sizeof(double) * size);
+        memset(column_steepest, 0, sizeof(float) * size);
+    }
     for (int j = 0; column_levels && j < n; j++) {
         lowest[j] = INFINITY;
         for (int k = 0; k < column_levels; k++)
@@ -490,7 +492,7 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
         const float *row = tile + i * ld, *level = row_level + (int64_t)i * row_levels;
         int number = 0;
         float least = INFINITY;
-        if (i % CHUNK == 0) memset(work, 0, sizeof(float) * 2 * size);
+        if (size && i % CHUNK == 0) memset(work, 0, sizeof(float) * 2 * size);
         for (int k = 0; k < row_levels; k++) least = fminf(least, level[k] - reach);
         for (int j = 0; j < n; j += WIDE) {
             vf x = load(row + j), slope;
@@ -519,14 +521,15 @@ void cocos_sigmoids(const float *tile, int m, int n, int64_t ld, float scale, fl
     }
 }
 
-/* Scores of each row in equal bins from `low` on, 1 / `inverse` wide; those outside go into the first and the last. */
+/* Scores of each row in equal bins from `low` on, 1 / `inverse` wide; those outside go into the first and the last, and what
+   is no number, as infinity times 0, into the first. */
 void cocos_histogram(const float *tile, int m, int n, int64_t ld, float low, float inverse, int bins, int32_t *count) {
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             float x = tile[i * ld + j];
             if (x == -INFINITY) continue;
             float place = (x - low) * inverse;
-            count[(int64_t)i * bins + (place < 0 ? 0 : place >= bins ? bins - 1 : (int)place)]++;
+            count[(int64_t)i * bins + (!(place >= 0) ? 0 : place < bins ? (int)place : bins - 1)]++;
         }
 }
 
@@ -686,7 +689,7 @@ void cocos_ranked(const float *scores, int m, int n, const float *left, const fl
     const double reach = (FAR + (eps < 1 ? -log2(eps) : 0)) / scale + room;
     double *score = work;
     for (int i = 0; i < m; i++) {
-        const int begin = (int)first[i], end = begin + many;
+        const int begin = first[i] < 0 ? 0 : first[i] > n - many ? n - many : (int)first[i], end = begin + many;
         for (int j = 0; j < n; j++) score[j] = scores[(int64_t)i * n + j];
         if (off < 0.05 && ranked(score, n, begin, many, scale, eps, eps * (5 * off + 3e-5), 0, out + i, m, work + n)) continue;
         double low = INFINITY, high = -INFINITY;
@@ -937,7 +940,7 @@ static void see_exponentials(exponentials *of, const float *tile, int m, int n, 
 static void see_levels(levels *of, const float *tile, int m, int n, int64_t ld, int a, int c, int j) {
     int64_t k = of->found, size = (int64_t)of->column_levels * n;
     places to = {of->at + k, of->of + k, of->level + k, of->sign + k, of->score ? of->score + k : 0, a, c + j, of->room - k, 0};
-    memset(of->column_new, 0, sizeof(int32_t) * size);
+    if (size) memset(of->column_new, 0, sizeof(int32_t) * size);
     ascending(tile, m, n, ld, of->row_levels, of->row_low, of->row_high, of->row_new, of->column_levels,
               size ? of->column_low + j : 0, size ? of->column_high + j : 0, of->column_step, of->column_new, &to);
     if (to.found * of->dense > (int64_t)m * n) {
