@@ -11,7 +11,7 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, rows
 
-__all__ = ["SAMPLINGS", "Batch", "Plan", "check", "plan"]
+__all__ = ["SAMPLINGS", "Batch", "Plan", "check", "matches", "plan"]
 
 SAMPLINGS = ("pairs", "groups")
 ALL = "all"  # the batch size of the whole set
@@ -27,29 +27,78 @@ class Batch:
         candidate_index: (c,) rows of the candidates.
         paired: row i of the batch is one positive pair, and the only positive of its query. Otherwise all
             candidates of the query's group are its positives.
+        extra: the last `extra` candidates are hard negatives of some query, drawn with it. They are candidates of all
+            queries and ask for nothing, so that the flipped batch has none of them.
+        beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
     """
 
     query_index: Tensor
     candidate_index: Tensor
     paired: bool
+    extra: int = 0
+    beside: Tensor | None = None
+
+    @property
+    def square(self) -> bool:
+        """Both directions have the same rows, so that one visit of the scores serves both."""
+        return self.extra == 0 and self.beside is None
 
     def to(self, device) -> "Batch":
         """The same rows, named on another device."""
-        return replace(self, query_index=self.query_index.to(device), candidate_index=self.candidate_index.to(device))
+        beside = None if self.beside is None else self.beside.to(device)
+        indices = self.query_index.to(device), self.candidate_index.to(device)
+        return replace(self, query_index=indices[0], candidate_index=indices[1], beside=beside)
 
     def flip(self) -> "Batch":
-        """The same rows, asked from the other side."""
-        return replace(self, query_index=self.candidate_index, candidate_index=self.query_index)
+        """The same rows, asked from the other side. Twice is the identity."""
+        asking = len(self.candidate_index) - self.extra
+        query_index, beside = self.candidate_index[:asking], self.candidate_index[asking:]
+        if self.beside is None:
+            return Batch(query_index, self.query_index, self.paired, 0, beside if self.extra else None)
+        candidate_index = torch.cat([self.query_index, self.beside])
+        return Batch(query_index, candidate_index, self.paired, len(self.beside), beside if self.extra else None)
+
+
+def matches(embeddings: Embeddings, batch: Batch) -> None:
+    """Refuse a batch of pairs whose rows are no pairs.
+
+    Raises:
+        InputError: sides of different length, or a query whose own candidate is of another group.
+    """
+    if not batch.paired:
+        return
+    asking, asked = len(batch.query_index), len(batch.candidate_index) - batch.extra
+    if asking != asked:
+        raise InputError(f"batch: paired, with {asking} queries and {asked} candidates; give as many of both")
+    groups = embeddings.query_group[batch.query_index], embeddings.candidate_group[batch.candidate_index[:asked]]
+    if torch.equal(*groups):
+        return
+    place = (groups[0] != groups[1]).nonzero().flatten().tolist()
+    query, candidate = (int(index[place[0]]) for index in (batch.query_index, batch.candidate_index))
+    apart = " and ".join(
+        f"{name} of group {int(group[place[0]])}"
+        for name, group in zip((f"query {query}", f"candidate {candidate}"), groups, strict=True)
+    )
+    raise InputError(f"batch: paired, with {apart} side by side in {rows(place)}; the two of a pair share a group")
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The batches of one run, and what the caller should be told of how they were drawn."""
+    """The batches of one run, and what the caller should know of how they were drawn.
+
+    Args:
+        batches: in the order in which they are drawn.
+        sample: `pairs` or `groups`.
+        batch_size: rows of a full batch.
+        notes: sentences.
+        undrawn: sentences on the rows that are in no batch of a pass, with their number.
+    """
 
     batches: tuple[Batch, ...]
     sample: str
     batch_size: int
     notes: tuple[str, ...] = field(default=())
+    undrawn: tuple[str, ...] = field(default=())
 
 
 def _members(group: Tensor) -> dict[int, Tensor]:
@@ -70,6 +119,8 @@ def _require_both(embeddings: Embeddings) -> None:
         lonely, reason = sizes[inverse] < 2, "the only sample of its class"
     else:
         lonely, reason = ~torch.isin(embeddings.query_group, embeddings.candidate_group), "no candidate of its group"
+        if embeddings.candidate_negatives is not None:  # these are drawn as candidates of the other direction
+            lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0]] = False
     lonely = lonely.nonzero().flatten().tolist()
     if lonely:
         groups = embeddings.query_group[lonely[:5]].tolist()
@@ -84,26 +135,140 @@ def _require_both(embeddings: Embeddings) -> None:
         )
 
 
-def _pairs(embeddings: Embeddings, size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """One pass: every candidate once, each with its query; queries that share a group are drawn at random."""
-    query_group = embeddings.query_group.cpu()
-    by_group = query_group.argsort(stable=True)
-    ids, sizes = query_group[by_group].unique_consecutive(return_counts=True)
-    order = torch.randperm(len(embeddings.candidate), generator=generator)
-    group = embeddings.candidate_group.cpu()[order]
-    kept = torch.isin(group, ids)
-    place = torch.searchsorted(ids, group[kept])
-    turn = torch.rand(len(place), generator=generator, dtype=torch.float64) * sizes[place]
-    query = by_group[sizes.cumsum(0)[place] - sizes[place] + turn.to(torch.int64)]
-    for query_index, candidate_index in zip(query.split(size), order[kept].split(size), strict=True):
-        yield Batch(query_index, candidate_index, paired=True)
+@dataclass(frozen=True, eq=False)
+class _Pairing:
+    """Rows that can be drawn as pairs: the larger side, the smaller one, and the groups of both.
+
+    Args:
+        turned: the queries are the larger side.
+        large: (L,) rows of the larger side that have a partner.
+        small: (S,) rows of the other side that have one.
+        large_place: (L,) number of the group of each row of the larger side, 0 to G - 1.
+        small_place: (S,) likewise.
+        paired: every batch is one of pairs, a row of the smaller side once for each partner.
+    """
+
+    turned: bool
+    large: Tensor
+    small: Tensor
+    large_place: Tensor
+    small_place: Tensor
+    paired: bool
+
+    @classmethod
+    def of(cls, embeddings: Embeddings, *, matched: bool) -> "_Pairing":
+        """Find the sides; matched: rows must stand side by side, whatever is drawn twice."""
+        groups = embeddings.query_group.cpu(), embeddings.candidate_group.cpu()
+        ids = groups[0].unique()
+        ids = ids[torch.isin(ids, groups[1])]
+        rows_of = [torch.isin(group, ids).nonzero().flatten() for group in groups]
+        places = [torch.searchsorted(ids, group[own]) for group, own in zip(groups, rows_of, strict=True)]
+        turned = len(rows_of[0]) > len(rows_of[1])
+        queries, candidates = (torch.bincount(place, minlength=len(ids)) for place in places)
+        paired = matched or not (turned or bool((queries > candidates).any()))
+        if turned:
+            rows_of, places = rows_of[::-1], places[::-1]
+        return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired)
+
+    def drawn(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One pass: the larger side in random order, a partner for each, and the rows that are left with theirs.
+
+        The rows of a group take turns: each of the smaller side is drawn before one of them is drawn again.
+
+        Args:
+            number: rows of the larger side, with those that have no partner.
+            generator: of the draw.
+
+        Returns:
+            Rows of the larger side (L,) and their partners (L,); rows of the smaller side that a group has more of, and
+            the place in (L,) of the partner of each.
+        """
+        order = torch.randperm(number, generator=generator)
+        at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[order]
+        at = at[at >= 0]
+        place = self.large_place[at]
+        chance = torch.rand(len(place), generator=generator, dtype=torch.float64)[: len(self.small)].argsort()
+        members = chance[self.small_place[chance].argsort(stable=True)]
+        sizes, own = torch.bincount(self.small_place), torch.bincount(self.large_place)
+        first, begin = sizes.cumsum(0) - sizes, own.cumsum(0) - own
+        sorted_ = place.argsort(stable=True)
+        turn = torch.empty_like(place).index_copy_(0, sorted_, torch.arange(len(place)) - begin[place[sorted_]])
+        partner = members[first[place] + turn % sizes[place]]
+        group = self.small_place[members]
+        rank = torch.arange(len(members)) - first[group]
+        more = rank >= own[group]
+        beside = sorted_[begin[group[more]] + rank[more] % own[group[more]]]
+        return self.large[at], self.small[partner], self.small[members[more]], beside
+
+
+def _pairs(
+    embeddings: Embeddings, pairing: _Pairing, size: int, generator: torch.Generator
+) -> Iterator[tuple[Batch, int]]:
+    """One pass: every row of the larger side once, each with a row of the other; and how many of them a batch has.
+
+    Where queries share candidates, a candidate stands in a batch once, for all of its queries, and likewise a query.
+    """
+    number = len(embeddings.query if pairing.turned else embeddings.candidate)
+    large, small, more, beside = pairing.drawn(number, generator)
+    by_batch = (beside // size).argsort(stable=True)
+    ends = torch.bincount(beside // size, minlength=-(-len(large) // size)).tolist()
+    parts = zip(large.split(size), small.split(size), by_batch.split(ends), strict=True)
+    for own, partners, left in parts:
+        sides = [own, torch.cat([partners, more[left]])]
+        if pairing.paired:
+            sides[0] = torch.cat([own, large[beside[left]]])
+        else:
+            sides[1] = _once(sides[1])
+        yield Batch(*(sides if pairing.turned else sides[::-1]), paired=pairing.paired), len(own)
+
+
+def _once(index: Tensor) -> Tensor:
+    """Every row once, in the order in which they are first named."""
+    return torch.tensor(list(dict.fromkeys(index.tolist())), dtype=torch.int64)
+
+
+def _with_negatives(embeddings: Embeddings, batch: Batch) -> Batch:
+    """The batch with the hard negatives of its rows as further candidates, in both directions."""
+    candidate = _named(embeddings.negatives, batch.query_index, batch.candidate_index)
+    beside = _named(embeddings.candidate_negatives, batch.candidate_index, batch.query_index)
+    together = torch.cat([batch.candidate_index, candidate])
+    return Batch(batch.query_index, together, batch.paired, len(candidate), beside if len(beside) else None)
+
+
+def _named(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
+    """Rows that some rows name as their negatives and that are not there yet."""
+    if negatives is None:
+        return there[:0]
+    found = _once(negatives.cpu()[asking].flatten())
+    return found[(found >= 0) & ~torch.isin(found, there)]
+
+
+def _negatives_said(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool) -> Iterator[tuple[str, bool]]:
+    """How many of the hard negatives that rows name are drawn, and whether some are not."""
+    sides = (embeddings.negatives, [batch.query_index for batch in drawn])
+    if embeddings.negatives is None:
+        sides = (embeddings.candidate_negatives, [batch.flip().query_index for batch in drawn])
+    negatives, asking = sides
+    if negatives is None:
+        return
+    named, reached = (negatives >= 0).cpu(), torch.zeros(len(negatives), dtype=torch.bool)
+    if not matched:
+        reached[torch.cat(asking).cpu()] = True
+    every, missing = int(named.sum()), int(named[~reached].sum())
+    why = "the loss reads pairs, row by row" if matched else "the queries that name them are not"
+    if missing:
+        yield f"{missing} of the {every} hard negatives that are named are not drawn: {why}", True
+    else:
+        yield f"all {every} hard negatives that are named are drawn with the queries that name them", False
 
 
 def _groups(embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator) -> Iterator[Batch]:
     """One pass: every query once, each with `per_group` (or all) of its candidates."""
     candidates = _members(embeddings.candidate_group.cpu())
     query_group = embeddings.query_group.cpu()
-    for query_index in torch.randperm(len(query_group), generator=generator).split(size):
+    order = torch.randperm(len(query_group), generator=generator)
+    order = order[torch.isin(query_group[order], embeddings.candidate_group.cpu())]
+    for query_index in order.split(size):
         chosen = []
         for g in dict.fromkeys(query_group[query_index].tolist()):
             own = candidates[g]
@@ -151,6 +316,25 @@ def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) 
         yield Batch(query_index, everything, paired=False)
 
 
+def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
+    """Whether a query may have a negative: there are two pairs, or candidates of two groups."""
+    if batch.paired:
+        return len(batch.query_index) > 1 or batch.extra > 0
+    group = candidate_group[batch.candidate_index]
+    return bool((group != group[0]).any())
+
+
+def _orphans(embeddings: Embeddings, *, negatives: bool) -> int:
+    """Number of candidates that no batch can have: none of a query's group, and none that a query names."""
+    alone = ~torch.isin(embeddings.candidate_group, embeddings.query_group)
+    if embeddings.proxies:
+        return 0
+    if negatives and embeddings.negatives is not None:
+        named = embeddings.negatives[embeddings.negatives >= 0]
+        alone[named] = False
+    return int(alone.sum())
+
+
 def check(sample: str | None, batch_size: int | str, batches: int | None, per_group: int | None, seed: int) -> None:
     """Refuse options before anything is encoded.
 
@@ -183,6 +367,7 @@ def plan(
     batches: int | None = None,
     per_group: int | None = None,
     seed: int = 0,
+    matched: bool = False,
 ) -> Plan:
     """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
 
@@ -190,7 +375,9 @@ def plan(
 
     Args:
         embeddings: the frozen embeddings of the training set.
-        sample: `pairs` draws candidates without replacement, each with its query (batch size = pairs);
+        sample: `pairs` draws each row of the larger side once, with a random row of the other side, of which each
+            is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
+            Where queries share candidates, each stands in a batch once, and its positives are those of its group;
             `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
             classes x samples (batch size = samples). Samples against proxies are drawn one by one either way.
         batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
@@ -199,6 +386,8 @@ def plan(
         per_group: `groups`: candidates of a query (None: all), or samples of a class (None: 4, or as many as
             fill the batch where there are few classes).
         seed: of the generator.
+        matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else: a
+            candidate that several queries of a batch share stands in it once for each, and hard negatives are left out.
 
     Raises:
         InputError: an option out of range, or a query without any positive.
@@ -216,45 +405,54 @@ def plan(
     _require_both(embeddings)
     if sample == "pairs" and embeddings.shared:
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
-    by_candidate = sample == "pairs" and not embeddings.proxies
-    whole, unit = (len(embeddings.candidate), "pairs") if by_candidate else (len(embeddings.query), "queries")
+    by_pairs = sample == "pairs" and not embeddings.proxies
+    pairing = _Pairing.of(embeddings, matched=matched) if by_pairs else None
+    asking = torch.isin(embeddings.query_group, embeddings.candidate_group)
+    whole, unit = (len(pairing.large), "pairs") if by_pairs else (int(asking.sum()), "queries")
     unit = "samples" if embeddings.shared or embeddings.proxies else unit
-    notes = []
+    notes, undrawn = [], []
     if batch_size > whole and not everything:
         notes.append(f"batch size {batch_size} is above the {whole} {unit} there are: all of them make one batch")
     size = min(batch_size, whole)
     generator = torch.Generator().manual_seed(seed)
 
-    def one_pass() -> Iterator[Batch]:
+    def one_pass() -> Iterator[tuple[Batch, int]]:
+        if by_pairs:
+            return _pairs(embeddings, pairing, size, generator)
+        if embeddings.shared and size == whole:
+            index = torch.randperm(whole, generator=generator)
+            return iter([(Batch(index, index, paired=False), whole)])
         if embeddings.shared:
-            if size == whole:
-                index = torch.randperm(whole, generator=generator)
-                return iter([Batch(index, index, paired=False)])
             filling = size // len(embeddings.query_group.unique())
             per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
-            return _classes(embeddings, size, per_class, generator)
-        if embeddings.proxies:
-            return _against_all(embeddings, size, generator)
-        if sample == "groups":
-            return _groups(embeddings, size, per_group, generator)
-        return _pairs(embeddings, size, generator)
+            made = _classes(embeddings, size, per_class, generator)
+        elif embeddings.proxies:
+            made = _against_all(embeddings, size, generator)
+        else:
+            made = _groups(embeddings, size, per_group, generator)
+        return ((batch, len(batch.query_index)) for batch in made)
 
-    orphans = ~torch.isin(embeddings.candidate_group, embeddings.query_group)
-    left_out = int(orphans.sum()) if by_candidate else 0
-    if left_out:
-        notes.append(f"{left_out} candidates have no query and are not drawn")
+    candidate_group = embeddings.candidate_group.cpu()
+    negatives = not matched and (embeddings.negatives is not None or embeddings.candidate_negatives is not None)
 
-    def useful() -> list[Batch]:
-        return [batch for batch in one_pass() if len(batch.query_index) > 1 or embeddings.proxies]
+    def useful() -> Iterator[tuple[Batch, int]]:
+        for batch, number in one_pass():
+            full = _with_negatives(embeddings, batch) if negatives else batch
+            if embeddings.proxies or _has_negatives(full, candidate_group):
+                yield full, number
 
-    first = useful()
+    first = list(useful())
     if not first:
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
         )
-    rest = whole - left_out - sum(len(batch.candidate_index if by_candidate else batch.query_index) for batch in first)
-    if rest:
-        notes.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
-    drawn = first if batches is None else islice(chain(first, (b for _ in count() for b in useful())), batches)
+    if orphans := _orphans(embeddings, negatives=negatives):
+        undrawn.append(f"{orphans} candidates have no query and are not drawn")
+    if rest := whole - sum(number for _, number in first):
+        undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
+    drawn = (batch for batch, _ in chain(first, (made for _ in count() for made in useful())))
+    drawn = tuple(islice(drawn, len(first) if batches is None else batches))
+    for sentence, missing in _negatives_said(embeddings, drawn, matched=matched):
+        (undrawn if missing else notes).append(sentence)
     device = embeddings.query.device
-    return Plan(tuple(batch.to(device) for batch in drawn), sample, size, tuple(notes))
+    return Plan(tuple(batch.to(device) for batch in drawn), sample, size, (*notes, *undrawn), tuple(undrawn))

@@ -443,6 +443,7 @@ def summary(data: xr.Dataset) -> dict:
         "sample": attrs["sample"],
         "same_group": attrs["same_group"],
         "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
         "batches_without_active_queries": int(without.any("direction").sum()),
         "directions": directions,
         **_metrics(data),

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cocos.batches import Batch
+from cocos.batches import Batch, matches
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest, rows
 
@@ -303,7 +303,7 @@ def pairs(
         block: only these queries of the batch.
 
     Raises:
-        InputError: an unknown metric or rule.
+        InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
@@ -316,13 +316,14 @@ def pairs(
             torch.arange(len(embeddings.candidate), device=device),
             paired=False,
         )
+    matches(embeddings, batch)
     query_index = batch.query_index[block or slice(None)]
     part = embeddings.rows(query_index, batch.candidate_index)
     same = part.query_group[:, None] == part.candidate_group[None, :]
     positive, negative = same, ~same
     if batch.paired:
-        place = torch.arange(len(batch.query_index), device=same.device)
-        positive = place[block or slice(None)][:, None] == place[None, :]
+        place = torch.arange(len(batch.candidate_index), device=same.device)
+        positive = place[: len(batch.query_index)][block or slice(None)][:, None] == place[None, :]
         negative = ~positive if same_group == "negative" else ~(same | positive)
     elif embeddings.shared:
         positive = same & (query_index[:, None] != batch.candidate_index[None, :])

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cocos import scores, shards, tiles
-from cocos.batches import Batch
+from cocos.batches import Batch, matches
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 
@@ -476,7 +476,8 @@ def view(
         together: processes that have joined visit the matrix together; all must ask the same, in the same order.
 
     Raises:
-        InputError: a metric without a product, or an unknown product.
+        InputError: a metric without a product, an unknown product, a batch of pairs whose rows are no pairs, or one of
+            two directions with hard negatives.
     """
     if metric not in METRICS:
         raise InputError(f"metric: {metric!r}, expected what a product of two vectors gives: {', '.join(METRICS)}")
@@ -491,16 +492,19 @@ def view(
     if batch is None:
         index = tuple(torch.arange(len(matrix), device=device) for matrix in matrices)
         batch = Batch(*index, paired=False)
+    if two and not batch.square:
+        raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
+    matches(embeddings, batch)
     index = (batch.query_index.long(), batch.candidate_index.long())
     groups = [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
     if batch.paired and same_group == "negative":
-        groups = [torch.arange(len(index[0]), device=device)] * 2
+        groups = [torch.arange(len(each), device=device) for each in index]
     place = [_sorted(group) for group in groups]
     sorted_ = [group[p] for group, p in zip(groups, place, strict=True)]
     partner = (None, None)
     if batch.paired:
         turned = [torch.empty_like(p).index_copy_(0, p, torch.arange(len(p), device=device)) for p in place]
-        partner = (turned[1][place[0]], turned[0][place[1]])
+        partner = (turned[1][place[0]], None if batch.extra else turned[0][place[1]])
     origin = (
         embeddings.candidate.mean(dim=0, dtype=torch.promote_types(embeddings.candidate.dtype, torch.float32))
         if metric in {"euclidean", "squared_euclidean"}

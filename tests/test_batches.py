@@ -1,10 +1,17 @@
 """Batches: seeded, without replacement, and what each sampling promises."""
 
+import hashlib
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError
-from cocos.batches import plan
+from cocos import Embeddings, InputError, checkpoints, losses, measures, results, scores, sweep, tables
+from cocos.batches import Batch, plan
+from cocos.measures import _weighing
 
 
 def two_sided(images=23, captions=5, width=4):
@@ -52,16 +59,119 @@ def test_groups_may_draw_some_of_the_candidates():
         assert len(set(batch.candidate_index.tolist())) == len(batch.candidate_index)
 
 
-def test_queries_that_share_a_group_take_turns():
-    embeddings = two_sided().flip()
-    drawn = plan(embeddings, batch_size=23)
-    assert len(drawn.batches) == 1
-    assert torch.equal(
-        embeddings.query_group[drawn.batches[0].query_index],
-        embeddings.candidate_group[drawn.batches[0].candidate_index],
-    )
-    more = plan(embeddings, batch_size=23, batches=40).batches
-    assert len({int(q) for b in more for q in b.query_index}) > 100
+def questions(number=150, passages=30, width=8, seed=0):
+    """Questions that share passages, in no order."""
+    generator = torch.Generator().manual_seed(seed)
+    candidate = torch.randn(passages, width, generator=generator)
+    group = (torch.arange(number) % passages)[torch.randperm(number, generator=generator)]
+    query = candidate[group] + torch.randn(number, width, generator=generator)
+    return Embeddings(query, candidate, group, torch.arange(passages))
+
+
+def counted(drawn, side, number):
+    """How often each row of a side is drawn in a pass."""
+    every = torch.cat([getattr(batch, f"{side}_index") for batch in drawn.batches])
+    return torch.bincount(every, minlength=number)
+
+
+@pytest.mark.parametrize("size", [128, 40, 7, "all"])
+def test_questions_that_share_a_passage_are_all_drawn(size):
+    drawn = plan(questions(), batch_size=size)
+    assert drawn.batch_size == (150 if size == "all" else size) and not drawn.notes
+    assert (counted(drawn, "query", 150) == 1).all() and (counted(drawn, "candidate", 30) >= 1).all()
+    assert all(len(batch.query_index) == drawn.batch_size for batch in drawn.batches[: 150 // drawn.batch_size])
+    for batch in drawn.batches:
+        assert not batch.paired and len(batch.candidate_index.unique()) == len(batch.candidate_index)
+        pairs = scores.pairs(questions(), batch)
+        assert (pairs.positive.sum(dim=1) == 1).all() and torch.equal(pairs.negative, ~pairs.positive)
+
+
+def test_candidates_that_stand_for_nothing_do_not_make_their_side_the_larger():
+    whole = questions()
+    more = torch.cat([whole.candidate, torch.randn(500, 8, generator=torch.Generator().manual_seed(1))])
+    drawn = plan(Embeddings(whole.query, more, whole.query_group, torch.arange(530)), batch_size=40)
+    assert (counted(drawn, "query", 150) == 1).all() and (counted(drawn, "candidate", 530)[:30] >= 1).all()
+    assert drawn.notes == drawn.undrawn == ("500 candidates have no query and are not drawn",)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=2, max_size=12),
+    size=st.integers(2, 20),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60)
+def test_a_pass_draws_the_larger_side_once_and_the_smaller_one_at_least_once(sizes, size, seed):
+    owners = [torch.cat([torch.full((pair[side],), k) for k, pair in enumerate(sizes)]) for side in (0, 1)]
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = Embeddings(*(torch.randn(len(g), 3, generator=generator) for g in owners), *owners)
+    try:
+        drawn = plan(embeddings, batch_size=size, seed=seed)
+    except InputError as error:
+        assert "no batch holds two groups" in str(error)
+        return
+    larger = "query" if len(owners[0]) > len(owners[1]) else "candidate"
+    smaller = {"query": "candidate", "candidate": "query"}[larger]
+    number = dict(zip(("query", "candidate"), map(len, owners), strict=True))
+    found = counted(drawn, larger, number[larger])
+    rest = sum(int(note.split(": ")[1].split()[0]) for note in drawn.undrawn)
+    assert (found <= 1).all() and int((found == 0).sum()) == rest
+    if not rest:
+        assert (counted(drawn, smaller, number[smaller]) >= 1).all()
+    for batch in drawn.batches:
+        asked = [set(embeddings.query_group[batch.query_index].tolist())]
+        asked.append(set(embeddings.candidate_group[batch.candidate_index].tolist()))
+        assert asked[0] == asked[1]
+        if not batch.paired:
+            assert len(batch.query_index.unique()) == len(batch.query_index)
+            assert len(batch.candidate_index.unique()) == len(batch.candidate_index)
+
+
+def test_captions_have_the_batches_that_they_always_had():
+    drawn = plan(two_sided(), batch_size=32, batches=9, seed=3)
+    text = repr([(b.query_index.tolist(), b.candidate_index.tolist(), b.paired) for b in drawn.batches])
+    assert hashlib.sha1(text.encode()).hexdigest() == "25961640a3f3eaab3dab0015370053f21f50edfe"
+
+
+def test_captions_that_ask_are_all_drawn_and_their_images_stand_once():
+    drawn = plan(two_sided().flip(), batch_size=23)
+    assert (counted(drawn, "query", 115) == 1).all() and len(drawn.batches) == 5
+    for batch in drawn.batches:
+        assert len(batch.candidate_index.unique()) == len(batch.candidate_index) <= 23
+
+
+def test_a_loss_that_reads_rows_side_by_side_has_a_candidate_once_for_each_query():
+    drawn = plan(questions(), batch_size=40, matched=True)
+    assert (counted(drawn, "query", 150) == 1).all()
+    for batch in drawn.batches:
+        assert batch.paired and len(batch.query_index) == len(batch.candidate_index)
+        scores.pairs(questions(), batch)
+
+
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "supcon", "smoothap", "ce_softmax", "snm", "proxy_anchor"])
+@pytest.mark.parametrize("direction", ["q2c", "c2q"])
+def test_shared_candidates_count_the_same_held_and_in_one_pass(loss, direction, monkeypatch):
+    same_both_ways(questions(), loss, direction, monkeypatch, batch_size=60)
+
+
+def same_both_ways(embeddings, loss, direction, monkeypatch, **options):
+    """Counts where scores are held equal those where they are visited, and a plain loop over the dense weights."""
+    held = measures.count(embeddings, loss, **options)
+    monkeypatch.setattr(_weighing, "LARGE", 0)
+    seen = measures.count(embeddings, loss, dtype="float64", **options)
+    for name in ("contributing", "query_index", "positives", "negatives", "push", "pull"):
+        if name in held and name in seen:
+            both = (each[name].sel(direction=direction) for each in (seen, held))
+            np.testing.assert_allclose(*both, rtol=1e-5 if name in {"push", "pull"} else 0)
+    made = losses.load(loss)
+    side = embeddings.to(dtype=torch.float64)
+    for k, batch in enumerate(plan(side, sample=made.sample, **options).batches):
+        part, own = (side.flip(), batch.flip()) if direction == "c2q" else (side, batch)
+        pairs = scores.pairs(part, own, metric=made.metric)
+        share = made.weight(pairs).abs() / made.unit(pairs)
+        expected = ((share > 0.01) & pairs.negative).sum(dim=1)
+        found = held["contributing"].sel(direction=direction, batch=k).values[: len(expected)]
+        np.testing.assert_array_equal(found, expected)
+    return held
 
 
 def test_a_labelled_pass_draws_every_sample_once_and_none_alone():
@@ -190,3 +300,138 @@ def test_a_query_without_any_positive_is_named():
         plan(labelled([1, 3]), sample="groups")
     with pytest.raises(InputError, match="a labelled set is drawn by class"):
         plan(labelled([2, 3]), sample="pairs")
+
+
+def test_a_batch_of_pairs_whose_rows_are_no_pairs_is_refused():
+    embeddings = two_sided(images=4, captions=1)
+    wrong = Batch(torch.tensor([0, 1, 2]), torch.tensor([0, 2, 1]), paired=True)
+    uneven = Batch(torch.tensor([0, 1]), torch.tensor([0, 1, 2]), paired=True)
+    for batch, sentence in (
+        (wrong, r"paired, with query 1 of group 101 and candidate 2 of group 102 side by side in rows 1, 2"),
+        (uneven, "paired, with 2 queries and 3 candidates"),
+    ):
+        for call in (
+            lambda b: scores.pairs(embeddings, b),
+            lambda b: sweep.view(embeddings, b),
+            lambda b: measures.count(embeddings, "ntxent", batches=[b]),
+        ):
+            with pytest.raises(InputError, match=sentence):
+                call(batch)
+
+
+def with_negatives(number=40, hard=3, width=8, others=25):
+    """Pairs, and candidates behind them that some queries name as their hard negatives."""
+    generator = torch.Generator().manual_seed(2)
+    query = torch.randn(number, width, generator=generator)
+    candidate = torch.cat([query, query[:others]]) + torch.randn(number + others, width, generator=generator) / 2
+    named = torch.full((number, hard), -1)
+    named[:others, 0] = number + torch.arange(others)
+    named[:others, 1] = (torch.arange(others) + 1) % number
+    group = torch.arange(number + others)
+    return Embeddings(query, candidate, group[:number], group, negatives=named)
+
+
+def test_hard_negatives_are_drawn_with_the_query_that_names_them():
+    embeddings = with_negatives()
+    drawn = plan(embeddings, batch_size=8)
+    assert drawn.notes == ("all 50 hard negatives that are named are drawn with the queries that name them",)
+    assert (counted(drawn, "candidate", 65) >= 1).all()
+    for batch in drawn.batches:
+        named = {int(row) for row in embeddings.negatives[batch.query_index].flatten() if row >= 0}
+        assert named <= set(batch.candidate_index.tolist())
+        assert len(batch.candidate_index) == 8 + batch.extra and batch.paired
+        pairs = scores.pairs(embeddings, batch)
+        assert pairs.positive.sum() == 8 and pairs.negative.sum(dim=1).tolist() == [7 + batch.extra] * 8
+        turned = batch.flip()
+        assert torch.equal(turned.query_index, batch.candidate_index[:8]) and turned.extra == 0
+        for name in ("query_index", "candidate_index"):
+            assert torch.equal(getattr(turned.flip(), name), getattr(batch, name))
+    without = plan(Embeddings(embeddings.query, embeddings.candidate, *groups(embeddings)), batch_size=8)
+    assert without.undrawn == ("25 candidates have no query and are not drawn",)
+    for batch, bare in zip(drawn.batches, without.batches, strict=True):
+        assert torch.equal(batch.candidate_index[:8], bare.candidate_index)
+
+
+def groups(embeddings):
+    return embeddings.query_group, embeddings.candidate_group
+
+
+def test_negatives_that_are_not_drawn_are_counted():
+    embeddings = with_negatives()
+    drawn = plan(embeddings, batch_size=8, batches=1)
+    named = int((embeddings.negatives >= 0).sum())
+    missing = named - int((embeddings.negatives[drawn.batches[0].query_index] >= 0).sum())
+    sentence = (
+        f"{missing} of the {named} hard negatives that are named are not drawn: the queries that name them are not"
+    )
+    assert drawn.undrawn == (sentence,)
+    data = measures.count(embeddings, "ntxent", batch_size=8, batches=1)
+    assert sentence in tables.plain(tables.count(data)) and results.summary(data)["not_drawn"] == [sentence]
+    matched = plan(embeddings, batch_size=8, matched=True)
+    assert matched.undrawn[-1] == (
+        "50 of the 50 hard negatives that are named are not drawn: the loss reads pairs, row by row"
+    )
+
+
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "supcon", "smoothap", "ce_softmax", "snm", "proxy_anchor"])
+@pytest.mark.parametrize("direction", ["q2c", "c2q"])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, flipped, monkeypatch):
+    embeddings = with_negatives()
+    if flipped:
+        embeddings = replace(embeddings.flip(), directions=("q2c", "c2q"))
+        assert embeddings.negatives is None and embeddings.flip().negatives is not None
+    options = {"batch_size": 10 if losses.load(loss).sample == "pairs" else 8}
+    held = same_both_ways(embeddings, loss, direction, monkeypatch, **options)
+    negatives = held["negatives"].sel(direction=direction)
+    if direction == ("c2q" if flipped else "q2c"):
+        assert (negatives > options["batch_size"]).all()
+    else:
+        assert (negatives == options["batch_size"] - 1).all()
+
+
+@pytest.mark.parametrize(
+    ("negatives", "sentence"),
+    [
+        (torch.zeros(40, 2), "negatives: torch.float32 of shape (40, 2), expected whole numbers of shape (40, K)"),
+        (torch.zeros(40, 2, 8), "negatives: vectors of shape (40, 2, 8); put them behind candidate"),
+        (torch.zeros(39, 2).long(), "negatives: torch.int64 of shape (39, 2), expected whole numbers of shape (40, K)"),
+        (torch.zeros(40).long(), "negatives: torch.int64 of shape (40,), expected"),
+        (torch.ones(40, 2).bool(), "negatives: torch.bool of shape (40, 2), expected"),
+        (
+            torch.full((40, 1), 65),
+            "negatives: 65 in row 0, expected rows of candidate, 0 to 64, or -1 for none (40 such",
+        ),
+        (torch.full((40, 1), -2), "negatives: -2 in row 0"),
+        (
+            torch.full((40, 2), 7),
+            "negatives: candidate 7 is named by query 7, whose positive it is: they share group 7",
+        ),
+        ("many", "negatives: str, expected rows of candidate, (40, K)"),
+    ],
+)
+def test_negatives_that_cannot_be_used_are_named(negatives, sentence):
+    given = with_negatives()
+    with pytest.raises(InputError) as error:
+        Embeddings(given.query, given.candidate, *groups(given), negatives=negatives)
+    assert sentence in str(error.value)
+
+
+def test_a_labelled_set_has_no_negatives_of_its_own():
+    rows, labels = torch.rand(6, 2), torch.arange(6) % 2
+    with pytest.raises(InputError, match="negatives: .* a labelled set"):
+        Embeddings(rows, rows, labels, labels, negatives=torch.full((6, 1), -1))
+
+
+def test_a_file_says_whose_the_hard_negatives_are(tmp_path):
+    given = with_negatives()
+    arrays = {"query": given.query, "candidate": given.candidate, "negatives": given.negatives}
+    arrays |= dict(zip(("query_group", "candidate_group"), groups(given), strict=True))
+    np.savez(tmp_path / "rows.npz", **{name: each.numpy() for name, each in arrays.items()})
+    found = checkpoints.open(tmp_path / "rows.npz").embed(device="cpu")
+    assert torch.equal(found.negatives, given.negatives)
+    data = [measures.count(each, "ntxent", batch_size=10) for each in (found, given)]
+    np.testing.assert_array_equal(data[0]["contributing"], data[1]["contributing"])
+    assert "all 50 hard negatives" in data[0].attrs["notes"]
+    seen = measures.contributors(found, "ntxent", row=3, batch_size=10, top=None)
+    assert seen.sizes["candidate"] > 10 and 43 in seen["candidate_index"].values

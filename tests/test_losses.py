@@ -351,4 +351,4 @@ def test_a_new_loss_is_one_file(tmp_path, monkeypatch):
     numpy.savez(tmp_path / "e.npz", query=rows, candidate=rows + 0.1)
     counted = json.loads(call(app, ["count", str(tmp_path / "e.npz"), "--loss", "newcomer", "--json", "-q"]).stdout)
     assert counted["loss"] == {"name": "newcomer", "parameters": {}}
-    assert counted["directions"]["i2t"]["contributing_all"]["mean"] > 1
+    assert counted["directions"]["q2c"]["contributing_all"]["mean"] > 1

@@ -216,9 +216,8 @@ def run_of(name):
     data = case("protocol", name)
     images, captions = torch.from_numpy(data["in/images"]), torch.from_numpy(data["in/captions"])
     each = len(captions) // len(images)
-    embeddings = Embeddings(
-        images, captions, torch.arange(len(images)), torch.arange(len(images)).repeat_interleave(each)
-    )
+    groups = torch.arange(len(images)), torch.arange(len(images)).repeat_interleave(each)
+    embeddings = Embeddings(images, captions, *groups, directions=("i2t", "t2i"))
     parameters = {"margin": "in/margin"} if "triplet" in name else {"temperature": "in/tau"}
     kind = {"triplet_all": "triplet"}.get(name, name)
     loss = losses.load(kind, {key: float(data[field]) for key, field in parameters.items()})

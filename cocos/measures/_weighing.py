@@ -123,10 +123,21 @@ class Run:
         """The batch as a loss that is told labels sees it: every row of a group is a positive."""
         return replace(batch, paired=False) if self.same_group == "positive" else batch
 
-    def view(self, batch: Batch, *, together: bool = False) -> sweep.View:
-        """The scores of a batch, to be visited, by all processes together if so asked."""
+    def views(self, batch: Batch, *, together: bool = False) -> Iterator[tuple[sweep.View, tuple[Tensor, ...]]]:
+        """The scores of a batch, to be visited, by all processes together if so asked; and the rows that ask.
+
+        One view serves both directions, unless each has hard negatives of its own.
+        """
+        if batch.square:
+            yield self._view(self.embeddings, batch, together), (batch.query_index, batch.candidate_index)
+            return
+        for name, side, second in self.sides:
+            own = batch.flip() if second else batch
+            yield self._view(replace(side, directions=(name,)), own, together), (own.query_index,)
+
+    def _view(self, embeddings: Embeddings, batch: Batch, together: bool) -> sweep.View:
         return sweep.view(
-            self.embeddings,
+            embeddings,
             self._seen(batch),
             metric=self.loss.metric,
             same_group="negative" if self.same_group == "negative" else "ignore",
@@ -217,6 +228,7 @@ def prepare(
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
     loss = losses.of(loss)
     matching = getattr(loss, "matching", None)
+    matched = whole or matching == "rows"
     same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
     embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
@@ -229,9 +241,12 @@ def prepare(
             batches=batch_count,
             per_group=per_group,
             seed=seed,
+            matched=matched,
         )
     else:
         given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
+        for batch in given:
+            batches.matches(embeddings, batch)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
     largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
     visited = visits and largest > LARGE and sweep.fits(embeddings, loss.metric) and readers.has(loss)

@@ -39,7 +39,8 @@ def _first(batch: Batch, row: int, *, both: bool) -> Batch:
     place = int((batch.query_index == row).nonzero()[0, 0])
     order = torch.arange(len(batch.query_index), device=batch.query_index.device)
     order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
-    candidate = batch.candidate_index[order] if both else batch.candidate_index
+    own, extra = batch.candidate_index[: len(order)], batch.candidate_index[len(order) :]
+    candidate = torch.cat([own[order], extra]) if both else batch.candidate_index
     return replace(batch, query_index=batch.query_index[order], candidate_index=candidate)
 
 

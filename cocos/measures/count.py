@@ -58,18 +58,18 @@ def _visited(
 
     NaN stands for what one pass does not know.
     """
-    view = run.view(batch, together=together)
-    found, *others = sweep.run(view, [readers.of(run.loss, eps, relative=True), *more], progress=report)
-    result = []
-    for part, index in zip(found, (batch.query_index, batch.candidate_index), strict=False):
-        missing = {name: torch.full_like(part["push"], torch.nan) for name in UNKNOWN if name not in part}
-        result.append(part | missing | {"query_index": index})
+    result, others = [], []
+    for view, asking in run.views(batch, together=together):
+        found, *others = sweep.run(view, [readers.of(run.loss, eps, relative=True), *more], progress=report)
+        for part, index in zip(found, asking, strict=False):
+            missing = {name: torch.full_like(part["push"], torch.nan) for name in UNKNOWN if name not in part}
+            result.append(part | missing | {"query_index": index})
     return result, others
 
 
 def _everything(run: Run) -> bool:
     """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
-    if not run.visited or len(run.plan.batches) > 1:
+    if not run.visited or len(run.plan.batches) > 1 or not run.plan.batches[0].square:
         return False
     (batch,), embeddings = run.plan.batches, run.embeddings
     groups = (embeddings.query_group, embeddings.candidate_group)
@@ -208,9 +208,10 @@ def count(
         seed=seed,
         dtype=run.dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join([*run.notes, *_notes(run, records)]),
+        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run, records)]),
+        undrawn="\n".join(run.plan.undrawn),
+        footnotes="\n".join([*run.plan.undrawn, *conventions.footnotes(run.loss, convention, directions=len(records))]),
         health=json.dumps(run.health()),
-        footnotes="\n".join(conventions.footnotes(run.loss, convention, directions=len(records))),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     same = [run.same_group_pairs(batch) for batch in run.plan.batches]
