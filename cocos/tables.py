@@ -718,6 +718,8 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     head += filter(None, (results.about_weights(attrs), results.about_unit(attrs)))
     percent = f"{100 * float(attrs['eps']):.6g} %"
     what = {"probability": "probability", "violations": "violations", "push": "share"}.get(attrs.get("share"), "share")
+    short = {"probability": "p", "violations": "n"}.get(attrs.get("share"), "share")
+    limit = f"{attrs['eps']:g}" if short == "n" else percent
     notes = [
         f"of {attrs['negatives']} negatives {attrs['contributing']} contribute ({results.above(attrs)}), "
         + (f"{attrs['relative']} have more than {percent} of the push; " if "relative" in attrs else "")
@@ -731,7 +733,7 @@ def contributors(data: xr.Dataset, labels: Callable[[int], str] | None = None, q
     if attrs["repeated"]:
         each = "an image once for each caption" if _images((attrs["direction"],)) else "a row once for each partner"
         notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs has {each} drawn")
-    columns = ("candidate", "", "group", "score", "weight", what, "of", "cumulative", f"{what} > {attrs['eps']:g}")
+    columns = ("candidate", "", "group", "score", "weight", what, "of", "cumulative", f"{short} > {limit}")
     return Table(columns, tuple(rows), tuple(head), tuple(notes), least=("weight", "group"))
 
 

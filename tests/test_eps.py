@@ -267,7 +267,7 @@ def test_the_table_says_of_what(file, loss, eps, words):
 def test_contributors_say_of_what_they_are_above(file):
     text = call("query", file, "--row", "0", "--loss", "ntxent", "-q").stdout
     assert "probability above 1 %" in text and "have more than 1 % of the push" in text
-    assert "above eps" not in text and "probability > 0.01" in text
+    assert "above eps" not in text and "p > 1 %" in text
 
 
 def test_what_a_pass_does_not_know_is_null_with_a_note(monkeypatch):
