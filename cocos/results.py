@@ -198,7 +198,7 @@ def above(attrs: dict, eps: float | None = None) -> str:
     percent = f"{100 * eps:.6g} %"
     return {
         "probability": f"probability above {percent}",
-        "violations": f"more than {eps:g} violations",
+        "violations": "any violation" if eps < 1 else f"more than {eps:g} violations",
         "push": f"more than {percent} of the push",
     }.get(attrs.get("share"), f"weight above {percent} of its unit")
 

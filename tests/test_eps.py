@@ -254,7 +254,8 @@ def test_the_document_has_both_counts_and_says_what_a_share_is(file):
     [
         ("ntxent", "0.01", "probability above 1 %"),
         ("supcon", "0.005", "probability above 0.5 %"),
-        ("triplet", "0.01", "more than 0.01 violations"),
+        ("triplet", "0.01", "any violation"),
+        ("triplet", "2", "more than 2 violations"),
         ("circle", "0.01", "weight above 1 % of its unit"),
     ],
 )

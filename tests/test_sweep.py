@@ -165,10 +165,10 @@ def inputs():
     }
 
 
-def visited(given, asked, *, product="float32", tile=TILE):
+def visited(given, asked, *, product="float32", tile=TILE, relative=True):
     """What one pass says to readers of losses of one metric, which are given as (loss, eps)."""
     view = given.view(asked[0][0].metric, product)
-    found = sweep.run(view, [readers.of(loss, eps, relative=True) for loss, eps in asked], tile=tile)
+    found = sweep.run(view, [readers.of(loss, eps, relative=relative) for loss, eps in asked], tile=tile)
     return [(loss, eps, result) for (loss, eps), result in zip(asked, found, strict=True)]
 
 
