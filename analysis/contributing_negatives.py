@@ -17,7 +17,7 @@ def data(progress):
     parts = {}
     for name in demo.LOSSES:
         counted = measures.count(embeddings, frozen.loss(name)[0]).assign_attrs(about)
-        parts[name] = counted[["contributing", "negatives"]]
+        parts[name] = counted[["contributing", "negatives", "relative"]]
     return parts
 
 
@@ -58,12 +58,13 @@ def agrees(parts):
 
 def hero(parts):
     """The sentence under the first picture of README.md."""
-    soft, batch = parts["ntxent"], parts["ntxent"].attrs["batch_size"]
-    above, hinge = float(soft["contributing"].sel(direction="i2t").mean()), float(_idle(parts["triplet"]).mean())
+    soft, about = parts["ntxent"].sel(direction="i2t").mean(), parts["ntxent"].attrs
+    eps, hinge = f"{100 * about['eps']:g} %", float(_idle(parts["triplet"]).mean())
     return (
-        f"Of {batch - 1} negatives in a batch, {above:.1f} have a softmax probability above "
-        f"{100 * soft.attrs['eps']:g} % for "
-        f"a query of NT-Xent; the triplet loss would leave {hinge:.0f} % of the queries idle."
+        f"Of {about['batch_size'] - 1} negatives in a batch, {float(soft['contributing']):.1f} have a softmax "
+        "probability "
+        f"above {eps} for a query of NT-Xent, and {float(soft['relative']):.1f} carry more than {eps} of its push; the "
+        f"triplet loss would leave {hinge:.0f} % of the queries idle."
     )
 
 

@@ -35,7 +35,7 @@ SWEEPS = {
     "k2": (1.0, 1.2, 1.5, 2.0, 3.0),
     "delta": (1.0, 1.3, 1.6, 2.0, 3.0, 4.0, 5.5),
 }
-SEEDS, EPOCHS, VIEWS = tuple(range(10)), 12, 5
+SEEDS, EPOCHS, VIEWS = tuple(range(8)), 12, 5
 NAMED = {"long_name": "drawings of unseen characters whose nearest other drawing shows the same one", "units": "%"}
 SIGNS, LEVEL = {"alpha": "α", "k1": "k1", "k2": "k2", "delta": "δ"}, 0.05
 AXES = {

@@ -29,7 +29,7 @@ class Caption:
 
     Args:
         claim: the finding, one sentence.
-        alt: for those who cannot see the picture: a sentence that says what is drawn, and the claim.
+        alt: one sentence that says what is drawn, for those who cannot see it.
         evidence: numbers with n and intervals.
         about: what is drawn.
         published: paper and figure, or none.
@@ -83,7 +83,7 @@ def write(module: ModuleType, parts: Mapping[str, xr.Dataset]) -> Caption:
     except (KeyError, AttributeError, ValueError) as error:
         raise InputError(f"{name}: its caption does not fit its data ({error}); run cocos figures {name}") from error
     published, differs = getattr(module, "PUBLISHED", ""), getattr(module, "DIFFERS", "")
-    return Caption(claim, f"{alt} {claim}.", evidence, (module.__doc__ or "").strip(), published, differs)
+    return Caption(claim, alt, evidence, (module.__doc__ or "").strip(), published, differs)
 
 
 def typed_digits(source: str) -> list[str]:

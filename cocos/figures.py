@@ -173,7 +173,7 @@ def _said(parts: dict[str, xr.Dataset], name: str) -> str:
 
 def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
     said, files = _said(parts, name), []
-    alt = captions.write(module, parts).alt
+    told = captions.write(module, parts)
     with styled():
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
@@ -181,7 +181,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
         share_legend(figure)
         for suffix in SUFFIXES:
             files.append(folder / f"{name}.{suffix}")
-            save(figure, files[-1], {"Title": alt, "Description": said})
+            save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": said})
     return files
 
 

@@ -202,6 +202,10 @@ class Difference:
         """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
+    def short(self, digits: int = 1) -> str:
+        """Mean and interval, for a row among others whose heading says the rest."""
+        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+
     def said(self, unit: str = "", of: str = "seeds", digits: int = 1) -> str:
         """The difference in words for a caption, which claims none where the interval contains 0.
 

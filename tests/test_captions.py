@@ -58,4 +58,4 @@ def test_every_picture_has_a_claim_and_a_sentence_for_those_who_cannot_see_it():
         assert text.count(f"- **{head}:** ") == len(names)
     alts = re.findall(r"!\[(.*)\]\((\w+)\.png\)", text)
     assert [name for _, name in alts] == names
-    assert all(len(alt.split()) > 12 and alt.endswith(".") and "nan" not in alt.split() for alt, _ in alts)
+    assert all(len(alt.split()) > 7 and alt.endswith(".") and "nan" not in alt.split() for alt, _ in alts)

@@ -90,7 +90,7 @@ def test_a_script_becomes_data_three_pictures_and_a_line_of_the_index(place):
     index = (place["folder"] / "README.md").read_text()
     for part in (
         "## line",
-        "![A line through 4 points. It rises to 6.](line.png)",
+        "![A line through 4 points.](line.png)",
         "A line: it rises.",
         "- **Claim:** It rises to 6",
         "- **Evidence:** n = 4 points",
@@ -99,7 +99,7 @@ def test_a_script_becomes_data_three_pictures_and_a_line_of_the_index(place):
     ):
         assert f"{part}\n" in index
     with Image.open(made.files[3]) as image:
-        assert image.text["Title"] == "A line through 4 points. It rises to 6."
+        assert image.text["Title"] == "It rises to 6. A line through 4 points."
 
 
 def test_a_caption_worded_anew_computes_nothing_and_is_filled_from_the_data_that_are_there(place):
