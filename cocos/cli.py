@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -20,21 +21,22 @@ import typer
 from typer import Argument, Option
 
 import cocos
-from cocos import shards, terminal, writing
+from cocos import shards, terminal, usage, writing
 from cocos.errors import InputError, UnsafeFile, unreachable
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    cls=usage.Program,
     help="Count the negatives that contribute to the gradient of a frozen metric-learning model.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
     epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted, "
-    "143 terminated.",
+    "143 terminated. --debug, anywhere: the traceback of your own code as well.",
 )
 PATIENCE = 2.0  # seconds before progress is shown
-UsageError = typer.BadParameter.__base__  # of click, wherever typer keeps it
+LARGEST = 15  # digits of a whole number on the command line: more are no number of rows
 GRACE = 3.0  # seconds that an interrupted run has to clean up
 SURROUNDINGS = {  # errors of the machine, not of this program
     *(errno.ENAMETOOLONG, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
@@ -61,7 +63,8 @@ BatchSize = Annotated[str, Option(help="Pairs or queries in a batch; all makes o
 Batches = Annotated[int | None, Option(help="How many. [one pass over the training set]")]
 Drawn = Annotated[Sample | None, Option(help="Draw pairs, or queries with their groups. [as the loss is trained]")]
 PerGroup = Annotated[int | None, Option(help="Candidates of a query, or samples of a class, in a batch of groups.")]
-Seed = Annotated[int, Option(help="Of the batches.")]
+Seed = Annotated[int, Option(help="Seed of everything that is drawn at random.")]
+Unused = Annotated[int, Option("--seed", help="Seed of everything that is drawn at random; nothing is, here.")]
 Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
 AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
 Out = Annotated[Path | None, Option(help="Write the Dataset here (.nc).")]
@@ -71,18 +74,9 @@ Width = Annotated[
 
 
 def _say(text: str, *, quiet: bool = False) -> None:
-    """One line on stderr, clean and of a bounded length; without a stderr that takes it, nothing."""
-    if quiet:
-        return
-    try:
-        print(terminal.bounded(terminal.clean(text)), file=sys.stderr, flush=True)
-    except OSError:
-        _silent(2)
-
-
-def _silent(descriptor: int) -> None:
-    """Send a standard stream nowhere, so that what it still holds does not fail again when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    """One line on stderr; control characters of a stranger's file do not reach the terminal."""
+    if not quiet:
+        terminal.say(text)
 
 
 def _print(text: str) -> None:
@@ -98,7 +92,7 @@ def _print(text: str) -> None:
     except BrokenPipeError:
         os._exit(0)  # the reader has seen enough, as `head` does
     except OSError as error:
-        _silent(1)
+        terminal.silent(1)
         raise InputError(f"the output cannot be written ({error.strerror})") from None
 
 
@@ -135,7 +129,11 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
             raise InputError(f"{size} processes: only cocos count shares its work; start this command without torchrun")
         yield
     except InputError as error:
-        _say(f"cocos: {shards.turn()}{error}")
+        turn = shards.turn()
+        if usage.debug.get() and error.__cause__ is not None:
+            for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
+                _say(line)
+        _say(f"cocos: {turn}{error}")
         raise typer.Exit(3 if isinstance(error, UnsafeFile) else 2) from None
     except (KeyboardInterrupt, _Signalled) as signalled:
         raise typer.Exit(_ended(signalled)) from None
@@ -203,8 +201,17 @@ def _parameters(given: list[str], what: str = "parameter", example: str = "tempe
 
 
 def _whole(batch_size: str) -> int | str:
-    """A batch size as a number where it is one; what else it may be, the batches know."""
-    return int(batch_size) if batch_size.strip().lstrip("-").isdecimal() else batch_size.strip()
+    """A batch size as a number where it is one; what else it may be, the batches know.
+
+    Raises:
+        InputError: a number that no set is as large as.
+    """
+    text = batch_size.strip()
+    if not text.lstrip("-").isdecimal():
+        return text
+    if len(text) > LARGEST:
+        raise InputError(f"batch size: {text}, expected at most {LARGEST} digits, or all")
+    return int(text)
 
 
 def _opened(
@@ -243,7 +250,9 @@ def _show(table) -> None:
     _print(tables.plain(table, terminal.room()))
 
 
-@app.command()
+@app.command(
+    epilog="Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc"
+)
 def count(
     file: File,
     loss: LossName = None,
@@ -386,8 +395,11 @@ def _numbers(given: str, option: str, example: str) -> tuple[int, ...]:
     Raises:
         InputError: anything else.
     """
+    parts = [part.strip() for part in given.split(",")]
+    if any(part.lstrip("-").isdecimal() and len(part) > LARGEST for part in parts):
+        raise InputError(f"{option} {given!r}: expected whole numbers of at most {LARGEST} digits, like {example}")
     try:
-        return tuple(int(part) for part in given.split(","))
+        return tuple(map(int, parts))
     except ValueError:
         raise InputError(f"{option} {given!r}: write it as whole numbers, like {example}") from None
 
@@ -401,7 +413,7 @@ def evaluate(
         Path | None, Option(help="A second file of embeddings: its candidates match no query.")
     ] = None,
     metric: Annotated[str, Option(help="How pairs are scored: cosine, dot, euclidean, ...")] = "cosine",
-    seed: Annotated[int, Option(help="Of the k-means behind NMI.")] = 0,
+    seed: Seed = 0,
     split: Annotated[str | None, Option(help="Split of the checkpoint's data. [test, val, dev or train]")] = None,
     device: Device = "auto",
     data: Data = None,
@@ -452,7 +464,9 @@ def evaluate(
 def inspect(
     file: File,
     data: Data = None,
+    seed: Unused = 0,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ):
     """Say what a checkpoint is, what it recorded of its training, and what to type next. Nothing in it is run."""
     with _sentences():
@@ -469,6 +483,8 @@ def inspect(
             "data": data and str(data),
             "contents": frozen.contents,
         }
+        for note in frozen.notes:
+            _say(f"note: {note}", quiet=quiet)
         if as_json:
             _print(json.dumps(about, allow_nan=False, default=str))
             return
@@ -479,7 +495,9 @@ def inspect(
 def losses(
     name: Annotated[str | None, Argument(help="One loss: its card.", show_default=False)] = None,
     out: Annotated[Path | None, Option(help="With NAME: draw its weight against the score here (.png, .pdf).")] = None,
+    seed: Unused = 0,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ):
     """List the losses, or show the card of one: formula, parameters, what counts, what it equals, its weight."""  # noqa: DOC501
     from cocos import cards, tables
@@ -512,7 +530,7 @@ def losses(
         else:
             _print(cards.card(name, curve, equal, terminal.room()))
         if out is not None:
-            _say(f"wrote {out}")
+            _say(f"wrote {out}", quiet=quiet)
 
 
 @app.command()
@@ -543,6 +561,8 @@ def landscape(
     trust: Trust = False,
     out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("landscape.png"),
     width: Width = None,
+    seed: Unused = 0,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ):
     """Draw the loss around its proxies: where it wants an embedding to be, as predicted and as found."""  # noqa: DOC501
@@ -586,7 +606,10 @@ def landscape(
             _say(f"{file} ({frozen.format}): its candidates are the proxies", quiet=quiet)
             for note in frozen.notes:
                 _say(f"note: {note}", quiet=quiet)
-        _show(tables.landscape(found))
+        if as_json:
+            _print(json.dumps(results.minimum(found), allow_nan=False))
+        else:
+            _show(tables.landscape(found))
         _say(f"wrote {out}", quiet=quiet)
 
 
@@ -694,7 +717,7 @@ def plot(
     same_group: Annotated[SameGroup | None, Option(help="Other rows of a query's group in a batch of pairs.")] = None,
     queries: Annotated[str | None, Option(help="How many are drawn, all, or their rows, like 3,17,40.")] = None,
     direction: Annotated[str | None, Option(help="Which side asks, like q2c. [every one, side by side]")] = None,
-    seed: Annotated[int | None, Option(help="Of the batches, or of the queries drawn. [0]")] = None,
+    seed: Annotated[int | None, Option(help="Seed of everything that is drawn at random. [0]")] = None,
     dtype: Annotated[Dtype | None, Option(help="Of the computation.")] = None,
     more: Annotated[
         list[str] | None, Option("--set", help="What else KIND takes, NAME=VALUE; repeatable: see its card.")
@@ -865,6 +888,7 @@ def dtp(
     data: Data = None,
     model: Model = None,
     trust: Trust = False,
+    seed: Unused = 0,
     as_json: AsJson = False,
     out: Annotated[Path, Option(help="The picture (.png, .pdf, .svg), or the Dataset (.nc).")] = Path("dtp.png"),
     width: Width = None,
@@ -930,7 +954,7 @@ def verify(
     ] = None,
     batches: Annotated[int, Option(help="Real batches to look at.")] = 2,
     batch_size: Annotated[int, Option(help="Pairs or queries in a real batch.")] = 128,
-    seed: Annotated[int, Option(help="Of the real batches.")] = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     split: Split = "train",
     data: Data = None,
@@ -999,6 +1023,8 @@ def figures(
     analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),
     out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
     fresh: Annotated[bool, Option("--fresh", help="Compute all data anew.")] = False,
+    seed: Unused = 0,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ):
     """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
@@ -1009,7 +1035,11 @@ def figures(
         begun = time.monotonic()
         with _progress(quiet) as progress:
             made = every.run(names or [], analysis=analysis, folder=out, fresh=fresh, progress=progress)
-        _show(tables.figures([(each.name, each.computed, len(each.files)) for each in made]))
+        if as_json:
+            entries = [{"name": e.name, "computed": e.computed, "files": list(map(str, e.files))} for e in made]
+            _print(json.dumps(entries))
+        else:
+            _show(tables.figures([(each.name, each.computed, len(each.files)) for each in made]))
         number = sum(len(each.files) for each in made)
         _say(f"wrote {number} files and {out / 'README.md'} in {time.monotonic() - begun:.0f} s", quiet=quiet)
 
@@ -1018,16 +1048,21 @@ def figures(
 def demo(
     out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
     device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ):
     """Count on the embedded example: a real frozen model, its real training data, four losses."""
     with _sentences():
         from cocos import demo as example
-        from cocos import tables
+        from cocos import results, tables
 
         with _progress(quiet) as progress:
-            datasets, files = example.run(out, device=device, progress=progress)
-        _show(tables.overview(datasets))
+            datasets, files = example.run(out, device=device, seed=seed, progress=progress)
+        if as_json:
+            _print(json.dumps([results.summary(data) for data in datasets], allow_nan=False))
+        else:
+            _show(tables.overview(datasets))
         for path in files:
             _say(f"wrote {path}", quiet=quiet)
 
@@ -1037,8 +1072,13 @@ def _version(
     version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False,
 ):
     if version:
-        print(f"cocos {cocos.__version__}")
+        with _sentences():
+            _print(f"cocos {cocos.__version__}")
         raise typer.Exit
+
+
+for each in app.registered_commands:
+    each.cls = usage.Command
 
 
 class _Signalled(BaseException):
@@ -1096,7 +1136,7 @@ def main() -> None:
         finally:
             for number in heard:  # all is written: a signal ends what is left, the end of the interpreter, at once
                 signal.signal(number, signal.SIG_DFL)
-    except UsageError as error:
+    except usage.UsageError as error:
         _say(f"cocos: {shards.turn()}{error.format_message()}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, _Signalled) as signalled:

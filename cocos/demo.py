@@ -1,5 +1,6 @@
 """The embedded example, end to end: a frozen checkpoint, its real training data, four losses, one figure."""
 
+import functools
 from importlib import resources
 from pathlib import Path
 
@@ -26,12 +27,15 @@ def draw(datasets: list[xr.Dataset], path: Path) -> Path:
     return drawing.draw(plots.count, datasets, path, size=SIZE)
 
 
-def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list[xr.Dataset], list[Path]]:
+def run(
+    folder: Path, *, device: str = "auto", seed: int = 0, progress: Progress
+) -> tuple[list[xr.Dataset], list[Path]]:
     """Encode the training data of the embedded checkpoint once and count for every loss.
 
     Args:
         folder: where the Dataset and the figure go; it is made if its parent is there.
         device: `auto`, `cpu` or `cuda`.
+        seed: of the batches.
         progress: (what) -> function of (done, in all).
 
     Returns:
@@ -48,9 +52,8 @@ def run(folder: Path, *, device: str = "auto", progress: Progress) -> tuple[list
     embeddings = frozen.embed(device=device, progress=progress("encoding"))
     datasets = []
     for name in LOSSES:
-        data = measures.count(
-            embeddings, frozen.loss(name)[0], progress=lambda what, name=name: progress(f"{what} {name}")
-        )
+        shown = functools.partial(lambda what, name: progress(f"{what} {name}"), name=name)
+        data = measures.count(embeddings, frozen.loss(name)[0], seed=seed, progress=shown)
         datasets.append(data.assign_attrs(about))
     together = xr.concat(
         datasets,

@@ -6,6 +6,7 @@ panels side by side have in common: `together(datasets) -> options`.
 """
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ GIVEN = {
     "last",
     "ax",
 }  # by no option
+LARGEST = 15  # digits of a whole number: all of them are float64 as well
 NUMBERS = {int: "whole number", float: "number"}
 
 
@@ -301,6 +303,8 @@ def _read(text: str, annotation, option: str):
         InputError: it is none.
     """
     text = text.strip()
+    if any(len(digits) > LARGEST for digits in re.findall(r"\d+", text) if int in (*get_args(annotation), annotation)):
+        raise InputError(f"{option.removesuffix('=')} {text!r}: expected a number of at most {LARGEST} digits")
     wanted = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     several = [get_args(each)[0] for each in wanted if get_origin(each) in {Sequence, Iterable}]
     if str in wanted:

@@ -947,6 +947,34 @@ def dtp(
     return data
 
 
+def minimum(data: xr.Dataset) -> dict:
+    """A landscape as the command line prints it: proxies, and the minimum as predicted and as found.
+
+    Args:
+        data: of `cocos.measures.landscape`.
+
+    Returns:
+        Plain data; a place is (x, y), None where there is none.
+    """
+
+    def place(name: str) -> list[float] | None:
+        values = data[name].values.tolist() if name in data else []
+        return values if values and bool(np.isfinite(values).all()) else None
+
+    attrs = data.attrs
+    proxies = np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1)
+    return {
+        "cocos": cocos.__version__,
+        "title": attrs["title"],
+        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "proxies": proxies.tolist(),
+        "distance": float(attrs["distance"]),
+        "predicted": place("predicted"),
+        "found": place("found"),
+        **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
+    }
+
+
 def distances(data: xr.Dataset) -> dict:
     """Distances to proxies as the JSON document of `cocos dtp --json`; None for an alpha that is not known."""
     runs, attrs = {}, data.attrs

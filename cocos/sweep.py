@@ -522,7 +522,13 @@ def view(
             scores.check(embeddings, metric)
         sides.append(Side(matrix, order, place[k], first, last, partner[k], norm, unit))
     made = View((sides[0], sides[1]), metric, two, embeddings.shared, product, embeddings, origin, together)
-    largest = (made.sides[0].longest + made.sides[1].longest) ** 2
+    longest = made.sides[0].longest + made.sides[1].longest
+    if not longest < torch.finfo(torch.float64).max ** 0.5:
+        raise InputError(
+            f"{metric} scores of embeddings with lengths of up to {longest:.1e} leave the range of float64; divide all "
+            "embeddings by one number"
+        )
+    largest = longest**2
     if product != "float64" and not largest < LARGEST:
         raise InputError(
             f"{metric} scores of these embeddings may reach {largest:.1e}, beyond the range of float32; choose "

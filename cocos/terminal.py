@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 
-__all__ = ["LONGEST", "bounded", "clean", "room", "wrapped"]
+__all__ = ["LONGEST", "bounded", "clean", "room", "say", "silent", "wrapped"]
 
 # Characters of the longest sentence or cell that is printed whole.
 LONGEST = 2000
@@ -54,3 +54,19 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     return textwrap.wrap(
         text, width, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True, replace_whitespace=True
     ) or [""]
+
+
+def say(text: str) -> None:
+    """One line on stderr, clean and of a bounded length; without a stderr that takes it, nothing."""
+    try:
+        print(bounded(clean(text)), file=sys.stderr, flush=True)
+    except OSError:
+        silent(2)
+
+
+def silent(descriptor: int) -> None:
+    """Send a standard stream nowhere, so that what it still holds does not fail again when Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)

@@ -259,7 +259,7 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["--out", "a.txt"], "suffix '.txt', expected .nc"),
         (["--data", "somewhere"], "holds embeddings already and needs no data"),
         (["--model", "nothing"], "model 'nothing': write it as package.module:function"),
-        (["--convention", "ecir"], "Invalid value for '--convention'"),
+        (["--convention", "ecir"], "invalid value for '--convention'"),
         (["--batch-size", "many"], "batch size: 'many', expected a whole number, or all"),
     ],
 )

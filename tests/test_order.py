@@ -49,6 +49,7 @@ ORDER = (
     "captions",
     "figures",
     "demo",
+    "usage",
     "cli",
     "__main__",
 )

@@ -18,6 +18,7 @@ from cocos.scores import Pairs
 __all__ = ["landscape"]
 
 CROWN = 0.75  # what is drawn beside the proxies, in units of their largest distance
+HIGHEST = 1e100  # of a loss that is drawn: its levels are differences and quantiles
 LINE = 200_001  # points on which a change of sign is looked for
 FARTHEST = 20.0  # distances between the proxies behind which a minimum is not looked for
 AROUND = 8  # places on a circle whose mean force a step of the descent follows
@@ -108,6 +109,11 @@ def landscape(
     fields["binary"] = torch.stack([
         _value(chosen, plane, corners[[0, k]])(coordinates).reshape(grid) for k in range(1, len(corners))
     ])
+    if not max(float(fields[name].abs().nan_to_num(math.inf).max()) for name in ("loss", "height")) < HIGHEST:
+        raise InputError(
+            f"landscape: values above {HIGHEST:g} cannot be drawn; take a smaller scale or distance (the proxies are "
+            f"{size:g} apart)"
+        )
     about = {"proxies": len(corners), "distance": size, "points": points}
     found, state = _descended(_steepness(chosen, plane, corners), places, size)
     predicted, why = None, None

@@ -17,6 +17,7 @@ SPANS = {  # from the farthest to the closest score that is drawn
     "squared_euclidean": (-4.0, 0.0),
     "mahalanobis": (-4.0, 0.0),
 }
+MOST = 100_001  # points of a curve, each of which is weighed by itself
 OTHERS = 8
 
 
@@ -35,10 +36,10 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         query while the negative moves.
 
     Raises:
-        InputError: fewer than two points, or a loss that does not read scores.
+        InputError: fewer than two points or more than 100,001, or a loss that does not read scores.
     """
-    if not isinstance(points, int) or points < 2:
-        raise InputError(f"points: {points}, expected at least 2")
+    if not isinstance(points, int) or not 2 <= points <= MOST:
+        raise InputError(f"points: {points}, expected a whole number from 2 to {MOST}")
     loss = losses.load(loss) if isinstance(loss, str) else loss
     if getattr(loss, "weights", "score") != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")

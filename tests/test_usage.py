@@ -1,0 +1,183 @@
+"""The command line as a newcomer gets it wrong, and as a hostile folder or a full disk has it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import cocos
+from cocos.cli import app
+
+PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
+COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures demo".split()
+HUGE = "9" * 5000
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def shell(line, folder):
+    line = line.replace("cocos", f"{sys.executable} -m cocos")
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=folder, env=PLAIN, timeout=120, check=False
+    )
+
+
+@pytest.fixture
+def file(tmp_path):
+    side = np.random.default_rng(0).normal(size=(20, 6))
+    np.savez(tmp_path / "e.npz", query=side, candidate=side + 0.3)
+    return tmp_path / "e.npz"
+
+
+WRONG = {
+    "cnt e.npz": "no such command 'cnt'",
+    "count": "missing argument",
+    "count e.npz f.npz": "f.npz",
+    "count e.npz --los ntxent": "no such option: --los",
+    "count e.npz --loss": "--loss",
+    "count e.npz --batches x": "invalid value for '--batches'",
+    "count e.npz --batches 1.5": "invalid value for '--batches'",
+    "count e.npz --eps small": "invalid value for '--eps'",
+    "count e.npz --convention ecir": "'ecir' is not one of",
+    "count e.npz --format csv": "'csv' is not one of",
+    "count e.npz -p": "-p",
+    "count e.npz --temperature 0.1": "no such option: --temperature",
+    "count missing.npz": "there is no such file",
+    "count .": "folder",
+    "count e.npz --loss foo": "unknown loss 'foo'",
+    "count e.npz --loss ''": "unknown loss ''",
+    "count e.npz --loss my.py": "name the function or class in it",
+    "count e.npz --loss my.py:f": "there is no file my.py",
+    "count e.npz --loss nowhere:f": "there is no module 'nowhere'",
+    "count e.npz --model nowhere:f": "there is no module 'nowhere'",
+    "count e.npz --out x.csv": "suffix '.csv'",
+    "evaluate e.npz --k 1,five": "--k '1,five'",
+    "evaluate e.npz --k 0": "k",
+    "evaluate e.npz --folds 99": "folds",
+    "query e.npz": "missing option",
+    "query e.npz --row 99": "99",
+    "query e.npz --row 1 --direction x": "'x'",
+    "losses foo": "unknown loss 'foo'",
+    "plot pie e.npz": "pie",
+    "plot lorenz e.npz --bins 3": "no such option: --bins",
+    "plot lorenz e.npz --set bins": "NAME=VALUE",
+    "landscape --f1 wrap": "wrap",
+    "landscape --alpha 3": "--alpha",
+    "dtp": "missing argument",
+    "dtp e.npz": "proxies",
+    "verify nothing": "unknown loss 'nothing'",
+    "inspect": "missing argument",
+    "inspect e.npz --model": "--model",
+    "figures nothing": "there is no folder analysis",
+    # numbers that no machine holds
+    f"evaluate e.npz --k {2**63}": "--k",
+    f"evaluate e.npz --k {HUGE}": "--k",
+    f"count e.npz --batch-size {HUGE}": "batch size",
+    f"count e.npz --batch-size {2**70}": "batch size",
+    f"count e.npz --batches {HUGE}": "--batches",
+    f"count e.npz --batches {2**70}": "batches",
+    f"count e.npz --seed {HUGE}": "--seed",
+    f"count e.npz --eps {HUGE}": "eps",
+    f"plot count e.npz --batch-size {HUGE}": "at most 15 digits",
+    f"plot weight_curve --set points={2**63}": "points",
+    f"plot weight_curve --set points={HUGE}": "points",
+    "landscape --scale 1e300": "take a smaller scale or distance",
+    "landscape --f1 t --scale nan": "scale",
+    f"landscape --proxies {2**70}": "proxies",
+    "landscape --distance 1e300": "cocos: ",
+    f"dtp e.npz --steps {HUGE}": "--steps",
+    f"dtp e.npz --steps {10**26}": "--steps",
+    f"query e.npz --row {2**70}": "row",
+    f"plot lorenz e.npz --queries {HUGE}": "queries",
+}
+
+
+@pytest.mark.parametrize("line", WRONG, ids=lambda line: line[:60])
+def test_a_wrong_command_line_gets_one_sentence(line, file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    done = call(*(each.strip("'") for each in line.split()))
+    assert (done.exit_code, done.stdout) == (2, ""), done.output[-2000:]
+    assert done.stderr.startswith("cocos: ") and done.stderr.count("\n") == 1, done.stderr
+    assert WRONG[line] in done.stderr and len(done.stderr) <= 2100
+
+
+def test_help_stands_in_groups():
+    text = call("count", "--help").stdout
+    titles = ["Arguments:", "Loss:", "Batches:", "File and model:", "Output:"]
+    assert [line for line in text.splitlines() if line in titles] == titles
+    assert "Example: cocos count embeddings.npz" in text and "--debug" in text
+    text = call("--help").stdout
+    for title in ("Look at a file:", "Losses:", "Pictures:", "The repository:"):
+        assert title in text
+    assert "Others:" not in text and all(f"\n  {name}  " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_seed_and_quiet_are_everywhere(command):
+    text = " ".join(call(command, "--help").stdout.split())
+    assert "One JSON document on stdout, and nothing else." in text
+    assert "--seed" in text and "Seed of everything that is drawn at random" in text
+    assert "-q, --quiet" in text and "No progress and no notes on stderr." in text
+
+
+def test_json_of_a_landscape_and_of_a_file(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    done = call("landscape", "--f1", "warp", "--json", "--seed", 1, "-q")
+    document = json.loads(done.stdout)
+    assert done.stderr == "" and document["predicted"] == [-8, 0]
+    assert document["found"] == pytest.approx([-8, 0], abs=1e-6) and len(document["proxies"]) == 2
+    done = call("inspect", file, "-q", "--seed", 1, "--json")
+    assert done.stderr == "" and json.loads(done.stdout)["format"] == "embeddings"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
+def test_streams_that_are_full_or_closed(file):
+    full, said = "(No space left on device)", "cocos: the output cannot be written"
+    for line, code, error in (
+        ("cocos --help > /dev/full", 2, f"{said} {full}\n"),
+        ("cocos count --help > /dev/full", 2, f"{said} {full}\n"),
+        ("cocos --version > /dev/full", 2, f"{said} {full}\n"),
+        ("cocos inspect e.npz -q > /dev/full", 2, f"{said} {full}\n"),
+        ("cocos inspect e.npz -q >&-", 2, f"{said} (stdout is closed)\n"),
+        ("cocos count --help | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("cocos losses | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("cocos count e.npz --json 2> /dev/full > /dev/null", 0, ""),
+        ("cocos inspect no.npz 2> /dev/full", 2, ""),
+        ("cocos --bad 2> /dev/full", 2, ""),
+    ):
+        done = shell(line, file.parent)
+        assert (done.returncode, done.stderr) == (code, error), line
+
+
+def test_the_current_folder_is_not_imported(file):
+    for name in ("typer", "rich", "numpy", "torch", "xarray", "json", "shutil"):
+        (file.parent / f"{name}.py").write_text("open('ran', 'w'); raise SystemExit(9)")
+    done = shell("cocos count e.npz --json", file.parent)
+    assert done.returncode == 0, done.stderr
+    assert not (file.parent / "ran").exists()
+
+
+def test_a_loss_of_the_current_folder_is_found(file):
+    (file.parent / "mine.py").write_text("def hinge(scores, positive, negative):\n    return scores.sum(dim=1)\n")
+    for name in ("mine.py:hinge", "mine:hinge"):
+        done = shell(f"cocos count e.npz --loss {name} --json", file.parent)
+        assert done.returncode == 0, done.stderr
+
+
+def test_float64_beyond_its_range_gets_one_sentence(tmp_path):
+    side = np.random.default_rng(0).normal(size=(20, 6)) * 1e160
+    np.savez(tmp_path / "far.npz", query=side, candidate=side + 1e159)
+    for metric in ("dot", "euclidean", "squared_euclidean"):
+        done = call("evaluate", tmp_path / "far.npz", "--metric", metric)
+        assert done.exit_code == 2 and done.stderr.count("\n") == 1, done.output
+        assert "leave the range of float64; divide all embeddings by one number" in done.stderr
+
+
+def test_version():
+    assert call("--version").stdout == f"cocos {cocos.__version__}\n"
