@@ -646,7 +646,8 @@ def query(
     with _sentences():
         parameters = _parameters(param or [])
         from cocos import drawing, measures, plots, results, tables
-        from cocos.checkpoints._texts import texts
+        from cocos.checkpoints._texts import items
+        from cocos.pictures import find
         from cocos.plots.contributors import size as sized
 
         picture = out is not None and _picture(out, file, data)
@@ -669,10 +670,10 @@ def query(
                 device=device,
                 progress=progress,
             )
-        asked, labels = texts(frozen, found.attrs["direction"], split=split, data=data)
-        said = asked and asked(row)
+        words = find("contributors").words(found, items(frozen, split, data))
+        labels, said = words.get("labels"), words.get("query")
         if picture:
-            draw = functools.partial(plots.contributors, labels=labels, query=said)
+            draw = functools.partial(plots.contributors, **words)
             drawing.draw(draw, found, out, size=sized(found), width=width)
         elif out is not None:
             results.save(found, out)

@@ -19,7 +19,7 @@ import xarray as xr
 
 from cocos import drawing, measures, plots, tables
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._texts import pictures, said
+from cocos.checkpoints._texts import Rows, said, shown
 from cocos.data import ImageCaptions
 from cocos.errors import InputError, nearest
 from cocos.losses import _about
@@ -213,26 +213,30 @@ class Kind:
         """The plot shows single rows, with their texts or pictures where they are known."""
         return bool({"labels", "pictures"} & self.looks.keys())
 
-    def words(self, data: xr.Dataset, items: ImageCaptions | None) -> dict:
+    def words(self, data: xr.Dataset, items: ImageCaptions | Rows | None) -> dict:
         """What a plot that shows single rows is told of them.
 
         Args:
             data: of `measured`.
-            items: images and captions that the rows are of; None: they are not known.
+            items: what the rows are, as `cocos.checkpoints._texts.items` finds it; None: it is not known.
 
         Returns:
             `labels`, `query` and `pictures`, those of them that the plot takes.
         """
         if items is None or not self.shows:
             return {}
-        direction, shown = data.attrs["direction"], pictures(items)
-        asked, labels = said(items, direction)
+        direction = data.attrs["direction"]
+        texts = dict(zip(("query", "candidate"), said(items, direction), strict=True))
+        seen = dict(zip(("query", "candidate"), shown(items, direction), strict=True))
         if "labels" in self.looks:
-            beside = {"pictures": shown} if shown is not None and direction == "t2i" else {}
-            return {"labels": labels, "query": asked(data.attrs["row"])} | beside
-        seen = {"query": asked, "candidate": labels}
-        seen |= {} if shown is None else {"candidate" if direction == "t2i" else "query": shown}
-        return {"pictures": lambda side, row: seen[side](row)}
+            beside = {} if seen["candidate"] is None else {"pictures": seen["candidate"]}
+            return {"labels": texts["candidate"], "query": texts["query"](data.attrs["row"])} | beside
+
+        def look(side: str, row: int):
+            picture = seen[side](row) if seen[side] else None
+            return texts[side](row) if picture is None else picture
+
+        return {"pictures": look}
 
 
 def once(checkpoint: Checkpoint) -> Checkpoint:

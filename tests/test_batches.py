@@ -1,6 +1,7 @@
 """Batches: seeded, without replacement, and what each sampling promises."""
 
 import hashlib
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -367,6 +368,9 @@ def test_negatives_that_are_not_drawn_are_counted():
     assert drawn.undrawn == (sentence,)
     data = measures.count(embeddings, "ntxent", batch_size=8, batches=1)
     assert sentence in tables.plain(tables.count(data)) and results.summary(data)["not_drawn"] == [sentence]
+    assert json.loads(data.attrs["health"]) == json.loads(
+        measures.count(replace(embeddings, negatives=None), "ntxent", batch_size=8, batches=1).attrs["health"]
+    )
     matched = plan(embeddings, batch_size=8, matched=True)
     assert matched.undrawn[-1] == (
         "50 of the 50 hard negatives that are named are not drawn: the loss reads pairs, row by row"

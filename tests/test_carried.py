@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, carried, measures, results
+from cocos.checkpoints import _texts
 from cocos.cli import app
 
 
@@ -160,3 +161,61 @@ def test_names_and_pictures_that_do_not_fit_are_named(given, sentence):
     with pytest.raises(InputError) as error:
         Embeddings(rows(2), rows(2, seed=1), **given)
     assert sentence in str(error.value)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A file whose queries have names and pictures, and whose candidates have paths."""
+    draw = np.random.default_rng(0)
+    group = np.arange(6).repeat(2)
+    candidate = (rows(6)[group] + 0.3 * draw.normal(size=(12, 6))).astype(np.float32)
+    for row in range(11):
+        Image.fromarray(np.full((20, 30, 3), 20 * row, dtype=np.uint8)).save(tmp_path / f"{row}.png")
+    np.savez(
+        tmp_path / "shop.npz",
+        query=rows(6),
+        candidate=candidate,
+        query_group=np.arange(6),
+        candidate_group=group,
+        query_name=np.array([f"query {k} $\\frac{{$" for k in range(6)]),
+        candidate_name=np.array([f"candidate {k}" if k else "" for k in range(12)]),
+        query_image=np.full((6, 8, 8, 3), 9, dtype=np.uint8),
+        candidate_image=np.array([f"{k}.png" for k in range(11)] + [""]),
+    )
+    return tmp_path / "shop.npz"
+
+
+def test_names_and_pictures_of_a_file_are_those_of_its_rows(shop):
+    found = _texts.items(cocos.open(shop))
+    for direction in ("q2c", "c2q"):
+        flip = 1 if direction == "q2c" else -1
+        query, candidate = _texts.said(found, direction)[::flip]
+        assert (query(3), candidate(5), candidate(0)) == ("query 3 $\\frac{$", "candidate 5", "row 0, group 0")
+        query, candidate = _texts.shown(found, direction)[::flip]
+        assert query(3).shape == (8, 8, 3) and (candidate(5) == 100).all() and candidate(11) is None
+    assert repr(cocos.open(shop).embed()).endswith("with names, pictures)")
+
+
+def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for direction, words in (("q2c", "candidate 5"), ("c2q", "query 2")):
+        done = call("query", shop, "--row", 3, "--direction", direction, "--batch-size", "all", "--out", "a.png")
+        assert done.exit_code == 0 and words in done.stdout, done.output
+        done = call("plot", "retrievals", shop, "--direction", direction, "--out", "b.png")
+        assert done.exit_code == 0, done.output
+    done = call("query", shop, "--row", 3, "--batch-size", "all", "--json")
+    document = json.loads(done.stdout)
+    assert document["query"]["text"].startswith("query 3") and document["candidates"][0]["text"].startswith("candidate")
+    (tmp_path / "5.png").unlink()
+    done = call("plot", "retrievals", shop, "--queries", 6, "--out", "c.png")
+    assert done.exit_code == 2 and "5.png: no file of at most 64 MiB" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_pictures_may_lie_in_the_folder_of_the_data(shop, tmp_path):
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    shop.rename(moved / "shop.npz")
+    found = _texts.items(cocos.open(moved / "shop.npz", data=tmp_path), data=tmp_path)
+    assert (_texts.shown(found, "q2c")[1](2) == 40).all()
+    with pytest.raises(InputError, match="no file of at most 64 MiB"):
+        _texts.shown(_texts.items(cocos.open(moved / "shop.npz")), "q2c")[1](2)

@@ -1,22 +1,46 @@
 """What the rows of a checkpoint's data say, for people."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from cocos import carried
 from cocos import data as shelf
 from cocos.checkpoints import Checkpoint
 from cocos.data import ImageCaptions, precomp
+from cocos.embeddings import Embeddings
 
-__all__ = ["items", "pictures", "said", "texts"]
+__all__ = ["Rows", "items", "pictures", "said", "shown", "texts"]
 
 PRECOMPUTED = ("vsepp", "vsrn")
 Text = Callable[[int], str]
+Picture = Callable[[int], np.ndarray | None]
 
 
-def items(checkpoint: Checkpoint, split: str = "train", data=None) -> ImageCaptions | None:
-    """The images and captions that a checkpoint embeds, in the order of its embeddings; None where it has none.
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Embeddings whose rows carry names or pictures.
+
+    Args:
+        embeddings: of both sides.
+        folder: that the files of the pictures must lie in; None: anywhere.
+    """
+
+    embeddings: Embeddings
+    folder: Path | None = None
+
+    def seen(self, direction: str) -> Embeddings:
+        """The embeddings from the side that asks."""
+        return self.embeddings if direction == self.embeddings.directions[0] else self.embeddings.flip()
+
+
+def items(checkpoint: Checkpoint, split: str = "train", data=None) -> ImageCaptions | Rows | None:
+    """What the rows of a checkpoint are, in the order of its embeddings: images and captions, or names and pictures.
+
+    None where nothing is known of them.
 
     Args:
         checkpoint: that was opened.
@@ -29,17 +53,21 @@ def items(checkpoint: Checkpoint, split: str = "train", data=None) -> ImageCapti
         return shelf.load(about["name"], split, **(about["arguments"] | folder))
     if checkpoint.format in PRECOMPUTED and isinstance(about, dict):
         return precomp.load(split, Path(about["folder"]))
+    if checkpoint.format == "embeddings":
+        found = checkpoint.embed(split, "cpu")
+        if isinstance(found, Embeddings) and (found.names or found.pictures):
+            return Rows(found, Path(checkpoint.path).parent if data is None else Path(data))
     return None
 
 
 def texts(
     checkpoint: Checkpoint, direction: str, *, split: str = "train", data=None
 ) -> tuple[Text, Text] | tuple[None, None]:
-    """Functions of a row that give the text of a query and of a candidate; of an image, its first caption.
+    """Functions of a row that give the text of a query and of a candidate: its name, or the first caption of an image.
 
     Args:
         checkpoint: that was opened.
-        direction: which side asks: `i2t`, where images do, or `t2i`.
+        direction: which side asks.
         split: of its data.
         data: folder of the data, as it was opened with.
     """
@@ -47,8 +75,12 @@ def texts(
     return (None, None) if found is None else said(found, direction)
 
 
-def said(found: ImageCaptions, direction: str) -> tuple[Text, Text]:
-    """The same of images and captions that were loaded."""
+def said(found: ImageCaptions | Rows, direction: str) -> tuple[Text, Text]:
+    """The same of what `items` found; a row without a name is named by its number and its group."""
+    if isinstance(found, Rows):
+        side = found.seen(direction)
+        groups = side.query_group.tolist(), side.candidate_group.tolist()
+        return tuple(_named(*each) for each in zip(side.names or (None, None), groups, strict=True))
     first = {}
     for group, caption in zip(found.caption_group.tolist(), found.captions, strict=True):
         first.setdefault(group, caption)
@@ -58,6 +90,29 @@ def said(found: ImageCaptions, direction: str) -> tuple[Text, Text]:
         return f"image of: {first.get(groups[row], 'nothing that is said')}"
 
     both = (image, found.captions.__getitem__)
+    return both[::-1] if direction == "t2i" else both
+
+
+def _named(names: Sequence[str] | None, groups: list[int]) -> Text:
+    return lambda row: (names and names[row]) or f"row {row}, group {groups[row]}"
+
+
+def shown(found: ImageCaptions | Rows, direction: str) -> tuple[Picture | None, Picture | None]:
+    """Functions of a row that give the picture of a query and of a candidate, read when they are called.
+
+    None instead of a function where a side has no pictures, and from it where a row has none.
+
+    Args:
+        found: of `items`.
+        direction: which side asks.
+    """
+    if isinstance(found, Rows):
+        both = found.seen(direction).pictures or (None, None)
+        return tuple(
+            None if each is None else partial(lambda each, row: carried.shown(each, row, found.folder), each)
+            for each in both
+        )
+    both = (pictures(found), None)
     return both[::-1] if direction == "t2i" else both
 
 

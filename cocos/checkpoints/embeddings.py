@@ -183,7 +183,7 @@ def _paths(file: File, name: str, value, folder: Path):
 
 def _pair(tensors: dict, names: tuple[str, str]) -> tuple | None:
     pair = tuple(tensors.get(name) for name in names)
-    return None if pair == (None, None) else pair
+    return None if all(each is None for each in pair) else pair
 
 
 def _shown(value) -> str:

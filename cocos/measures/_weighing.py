@@ -76,11 +76,11 @@ class Run:
         """Some rows of a batch, which keep the positives of its first queries: few enough to be weighed in passing."""
         query, candidate, most = batch.query_index, batch.candidate_index, health.PAIRS
         if batch.paired:
-            return replace(batch, query_index=query[:most], candidate_index=candidate[:most])
+            return Batch(query[:most], candidate[: len(query)][:most], paired=True)
         query = query[: health.QUERIES if self.loss.couples == "query" else most]
         kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
         kept[: health.CANDIDATES] = True
-        return replace(batch, query_index=query, candidate_index=candidate[kept])
+        return Batch(query, candidate[kept], paired=False)
 
     def _distances(self) -> Iterator[str]:
         """What distances hang on and cosines do not: norms, and the variances of the candidates."""

@@ -21,7 +21,7 @@ def contributors(
     dataset: xr.Dataset,
     *,
     labels: Callable[[int], str] | None = None,
-    pictures: Callable[[int], np.ndarray] | None = None,
+    pictures: Callable[[int], np.ndarray | None] | None = None,
     query: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -30,7 +30,7 @@ def contributors(
     Args:
         dataset: of `cocos.measures.contributors`; the first 40 candidates are drawn.
         labels: row of a candidate -> its text; None: row numbers.
-        pictures: row of a candidate -> its picture, (height, width) or (height, width, 3), beside its bar.
+        pictures: row of a candidate -> its picture, (height, width) or (height, width, 3), beside its bar; or None.
         query: text of the query, for the title.
         ax: where to draw; None is the current Axes.
     """
@@ -46,7 +46,9 @@ def contributors(
     if pictures:
         ax.tick_params(axis="y", length=0, pad=HIGH + 8)
         for at, row in zip(place, rows.tolist(), strict=True):
-            image = np.asarray(pictures(row))
+            if (image := pictures(row)) is None:
+                continue
+            image = np.asarray(image)
             box = OffsetImage(image, zoom=HIGH / image.shape[0], cmap="gray", resample=True)
             ax.add_artist(AnnotationBbox(box, (0, at), xycoords=("axes fraction", "data"), xybox=(-HIGH / 2 - 5, 0),
                                          boxcoords="offset points", frameon=False, pad=0))  # fmt: skip

@@ -91,6 +91,7 @@ def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
         colours = {"cmap": "gray"} if np.ndim(content) == 2 else {}
         ax.imshow(content, extent=(x, x + 1, y - 1, y), interpolation="nearest", zorder=1, **colours)
         return
+    content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content).replace("$", r"\$")
     lines = [part for text in content.splitlines() for part in textwrap.wrap(text, CHARACTERS)]
     if len(lines) > LINES:
         lines = [*lines[: LINES - 1], f"{lines[LINES - 1][: CHARACTERS - 2]} …"]
