@@ -51,7 +51,7 @@ def agrees(parts):
     """Parts of the push, coefficients and idle queries."""
     told = [
         f"{name} {_top(part, TOPS[0]):.0f} % and {_top(part, TOPS[1]):.0f} %, Gini {float(part['gini'][0]):.3f}, "
-        f"{100 * float(part['idle'][0]):.0f} % of the queries have no push and are left out"
+        f"{100 * float(part['without_push'][0]):.0f} % of the queries have no push and are left out"
         for name, part in parts.items()
     ]
     both = max(float(abs(np.subtract(*part["gini"].values))) for part in parts.values())

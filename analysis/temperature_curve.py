@@ -27,7 +27,7 @@ def data(progress):
 def _means(parts):
     """Effective number, count and idle queries against the temperature, both directions together."""
     mean = parts["ntxent"].mean("direction")
-    return mean["effective"], mean["contributing_all"], 100 * mean["idle"]
+    return mean["effective"], mean["contributing_all"], 100 * mean["idle_fraction"]
 
 
 def title(parts):

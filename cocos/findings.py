@@ -61,7 +61,7 @@ def count(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 def _counted(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """The finding of `count`."""
     parts = [summaries.counted(data) for data in datasets]
-    idle = [_between(part["idle"].values) for part in parts]
+    idle = [_between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
         kind = results.about_weights(datasets[0].attrs).partition(":")[0]
@@ -70,7 +70,7 @@ def _counted(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
             f"{name}: {_between(mean, number)} of {negatives:.0f} negatives contribute to a query; {idle[0]} of the "
             "queries have none"
         )
-    means = [float(part["idle"].mean()) for part in parts]
+    means = [float(part["idle_fraction"].mean()) for part in parts]
     most, least = int(np.argmax(means)), int(np.argmin(means))
     if idle[most] == idle[least]:
         return f"{idle[most]} of the queries have no contributing negative, under each of {len(parts)} losses"

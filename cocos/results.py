@@ -167,6 +167,7 @@ WEIGHTS = {
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 PACKED = {"zlib": True, "complevel": 4, "fletcher32": True}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
+IDLE_FRACTION = "part of the queries without any contributing negative"
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
 TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")  # of one query
 
@@ -505,12 +506,12 @@ def open_dataset(path: Path) -> xr.Dataset:
 def eps_curve(directions: list[str], eps, contributing, idle, attrs: dict) -> xr.Dataset:
     """Label the counts of a run at many thresholds, (direction, eps)."""
     data = xr.Dataset(
-        {"contributing_all": (("direction", "eps"), contributing), "idle": (("direction", "eps"), idle)},
+        {"contributing_all": (("direction", "eps"), contributing), "idle_fraction": (("direction", "eps"), idle)},
         coords={"direction": directions, "eps": eps},
         attrs=attrs,
     )
     data["contributing_all"].attrs.update(long_name="contributing negatives per query", units="candidates")
-    data["idle"].attrs.update(long_name="queries without any contributing negative", units="1")
+    data["idle_fraction"].attrs.update(long_name=IDLE_FRACTION, units="1")
     data["eps"].attrs.update(long_name="smallest share that contributes", units="share")
     return data
 
@@ -788,7 +789,7 @@ def lorenz(records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, att
         | {
             "gini": ("direction", np.nanmean(gini, axis=1)),
             "gini_per_query": (("direction", "query"), gini),
-            "idle": ("direction", 1 - np.isfinite(gini).sum(axis=1) / queries),
+            "without_push": ("direction", 1 - np.isfinite(gini).sum(axis=1) / queries),
         },
         coords={"direction": list(records), "part": place.numpy()},
         attrs=attrs,
@@ -799,7 +800,7 @@ def lorenz(records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, att
         "high": ("the same, 95 % of the queries", "1"),
         "gini": ("Gini coefficient of the push, mean over the queries with any", "1"),
         "gini_per_query": ("Gini coefficient of the push of a query", "1"),
-        "idle": ("queries without any push", "1"),
+        "without_push": ("part of the queries without any push", "1"),
         "part": ("part of the negatives of a query, the lightest first", "1"),
     }
     for name, (long_name, units) in long_names.items():
@@ -817,7 +818,7 @@ def temperature_curve(directions: list[str], values, found: dict, attrs: dict) -
     long_names = {
         "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
         "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
-        "idle": ("queries without any contributing negative", "1"),
+        "idle_fraction": (IDLE_FRACTION, "1"),
         "value": (attrs["parameter"], {"temperature": "score", "scale": "1 / score"}[attrs["parameter"]]),
     }
     for name, (long_name, units) in long_names.items():

@@ -114,7 +114,8 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
         upper: largest count of each bin, ascending from 0; None: those of `bins`.
 
     Returns:
-        `mean`, the mean count; `idle`, the part of the queries without any; `negatives`, those of a query; and `part`
+        `mean`, the mean count; `idle_fraction`, the part of the queries without any; `negatives`, those of a query;
+        and `part`
         (direction, bin), the part of the queries in each bin.
     """
     found = data["contributing"]
@@ -125,7 +126,7 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
     part = xr.DataArray(np.stack(held), dims=("direction", "bin"), coords={"bin": upper})
     return xr.Dataset({
         "mean": found.mean(["batch", "query"]),
-        "idle": (found == 0).sum(["batch", "query"]) / queries,
+        "idle_fraction": (found == 0).sum(["batch", "query"]) / queries,
         "negatives": data["negatives"].mean(["batch", "query"]),
         "part": part / queries,
     })

@@ -178,3 +178,19 @@ def test_the_overview_names_the_whole_of_each_loss():
     text = tables.plain(tables.overview(parts))
     assert text.count("C^0 of 128 queries") == 2
     assert not any("±" in line for line in text.splitlines() if line.startswith("ntxent q2c"))
+
+
+def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():
+    counted = measures.count(pairs(), "triplet")
+    whole = counted["idle"].sum("batch") / counted["queries"].sum("batch")
+    at_eps = measures.eps_curve(pairs(), "triplet", [0.01])
+    np.testing.assert_allclose(at_eps["idle_fraction"][:, 0], whole)
+    other = measures.temperature_curve(pairs(), "ntxent", [0.1])
+    soft = measures.count(pairs(), "ntxent")
+    np.testing.assert_allclose(other["idle_fraction"][:, 0], soft["idle"].sum("batch") / soft["queries"].sum("batch"))
+    names = {}
+    for data in (counted, at_eps, other, measures.lorenz(pairs(), "triplet")):
+        for name, values in data.data_vars.items():
+            said = (values.attrs["long_name"], values.attrs["units"])
+            assert "queries without" not in said[0] or names.setdefault(name, said) == said, name
+            assert name != "idle" or values.attrs["units"] == "queries"

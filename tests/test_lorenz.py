@@ -61,7 +61,7 @@ def test_a_lorenz_curve_is_what_a_loop_over_sorted_weights_finds(embeddings, nam
         found = one["gini_per_query"].values
         np.testing.assert_allclose(found[np.isfinite(found)], ginis, atol=1e-12)
         assert float(one["gini"]) == pytest.approx(np.mean(ginis))
-        assert float(one["idle"]) == pytest.approx(idle / (idle + len(ginis)))
+        assert float(one["without_push"]) == pytest.approx(idle / (idle + len(ginis)))
         assert (idle > 0) == (name == "triplet")
     assert len(sizes) > 1  # captions of one image in a batch are left out of some queries
 
@@ -133,7 +133,7 @@ def test_another_temperature_is_another_loss_on_the_same_batches(embeddings, nam
                     effective.append(np.exp(-sum(p * np.log(p) for p in parts)))
             one = data.sel(direction=direction, value=value)
             assert float(one["contributing_all"]) == pytest.approx(np.mean(counts))
-            assert float(one["idle"]) == pytest.approx(np.mean(np.array(counts) == 0))
+            assert float(one["idle_fraction"]) == pytest.approx(np.mean(np.array(counts) == 0))
             assert float(one["effective"]) == pytest.approx(np.mean(effective))
 
 
@@ -179,7 +179,7 @@ def test_the_temperatures_are_drawn(embeddings):
             np.testing.assert_allclose(drawn, np.stack([data["value"], data[name].sel(direction=direction)], axis=1))
     assert left.lines[-1].get_xdata()[0] == 0.1 and left.texts[0].get_text() == "temperature = 0.1"
     plots.temperature_curve(data, show="idle", ax=right)
-    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle"].sel(direction="c2q"))
+    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle_fraction"].sel(direction="c2q"))
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
     plt.close(figure)
@@ -260,4 +260,4 @@ def test_where_no_query_has_any_push_there_is_no_effective_number():
     data = measures.temperature_curve(Embeddings(rows, rows), "ntxent", (0.001, 1), batch_size=6)
     assert data["effective"].isnull().values.tolist() == [[True, False]] * 2
     np.testing.assert_allclose(data["effective"].sel(value=1), 5)
-    np.testing.assert_array_equal(data["idle"], [[1, 0]] * 2)
+    np.testing.assert_array_equal(data["idle_fraction"], [[1, 0]] * 2)

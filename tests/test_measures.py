@@ -210,7 +210,7 @@ def test_a_curve_is_the_count_at_every_eps(embeddings, name, grid):
         for direction in ("q2c", "c2q"):
             point, counted = curve.sel(eps=eps, direction=direction), data["contributing"].sel(direction=direction)
             assert point["contributing_all"].item() == pytest.approx(counted.mean().item())
-            assert point["idle"].item() == pytest.approx((counted == 0).sum().item() / counted.count().item())
+            assert point["idle_fraction"].item() == pytest.approx((counted == 0).sum().item() / counted.count().item())
 
 
 def test_a_curve_wants_ascending_thresholds(embeddings):

@@ -34,7 +34,10 @@ class CrossExampleNegativeMining:
     Raises:
         ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
 
-    Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares may exceed 1; unit λ|P|.
+    Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares may exceed 1; unit
+        λ|P|. Where pairs tie at the cut, a batch whose scores are held and one whose scores are visited tile by tile
+        may keep different ones of them, since products round differently: number and total are the same, a query's own
+        may not be.
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
     Family: softmax.

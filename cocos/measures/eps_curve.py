@@ -50,8 +50,8 @@ def eps_curve(
         progress: called with what is done (`encoding`, `counting`); gives a function of (done, in all).
 
     Returns:
-        `contributing_all` (direction, eps), mean count over all queries of the run, and `idle` (direction, eps), the
-        fraction of queries without any.
+        `contributing_all` (direction, eps), mean count over all queries of the run, and `idle_fraction` (direction,
+        eps), the part of the queries without any.
 
     Raises:
         InputError: an option or an embedding that cannot be used.

@@ -78,8 +78,8 @@ def lorenz(
 
     Returns:
         `push` (direction, part), the mean curve, with `low` and `high`, 5 % and 95 % of the queries; `gini`
-        (direction,); `gini_per_query` (direction, query), missing for a query without any push; `idle` (direction,),
-        the fraction of such queries.
+        (direction,); `gini_per_query` (direction, query), missing for a query without any push; `without_push`
+        (direction,), the part of such queries.
 
     Raises:
         InputError: an option or an embedding that cannot be used, or no query has any push.

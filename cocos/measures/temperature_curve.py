@@ -90,8 +90,8 @@ def temperature_curve(
 
     Returns:
         Each (direction, value): `effective`, the effective number of negatives, mean over the queries with any push;
-        `contributing_all`, the mean number of contributing negatives over all queries; `idle`, the fraction of queries
-        without any. The name of the parameter and the loss's own value are in the attributes.
+        `contributing_all`, the mean number of contributing negatives over all queries; `idle_fraction`, the part of
+        the queries without any. The name of the parameter and the loss's own value are in the attributes.
 
     Raises:
         InputError: a loss without such a parameter (those that it has are named), values that it refuses, or an option
@@ -143,7 +143,7 @@ def temperature_curve(
     found = {
         "effective": np.divide(effective, pushed, out=np.full(shape, np.nan), where=pushed > 0),
         "contributing_all": counted / queries,
-        "idle": idle / queries,
+        "idle_fraction": idle / queries,
     }
     attrs = results.provenance(
         run.loss,

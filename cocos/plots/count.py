@@ -83,7 +83,7 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
     ax.bar(places[:1], values[:1], bottom=base, width=0.94, color=IDLE, hatch=hatch, edgecolor="white", linewidth=0)
     for place, (value, share) in enumerate(zip(values, part["part"].values, strict=True)):
         if not place or share >= NAMED:
-            said = f"{100 * share:.0f}" if place else findings.percent(part["idle"])
+            said = f"{100 * share:.0f}" if place else findings.percent(part["idle_fraction"])
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
                         ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
                         color="0.45" if place else "0.1")  # fmt: skip

@@ -10,7 +10,7 @@ from cocos.errors import InputError, nearest
 
 __all__ = ["temperature_curve"]
 
-SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle",)}
+SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
 
 
 def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes | None = None) -> Axes:
@@ -29,7 +29,7 @@ def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes 
     ax = ax or plt.gca()
     ax.set_xscale("log")
     above = results.above(dataset.attrs)
-    said = {"effective": "effective number", "contributing_all": above, "idle": "idle"}
+    said = {"effective": "effective number", "contributing_all": above, "idle_fraction": "idle"}
     names = dataset["direction"].values
     looks = ({"linewidth": 3.2, "alpha": 0.6}, {"linewidth": 1.1, "marker": "o", "markersize": 4, "markevery": 2})
     for name, look, colour in zip(names, looks, sns.color_palette("colorblind", 2), strict=False):
