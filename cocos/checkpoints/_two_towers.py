@@ -1,6 +1,7 @@
 """What the checkpoints of VSE++ and VSRN share: two state dicts, and the data and vocabulary beside them."""
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -94,8 +95,8 @@ def _beside(training: Training, data) -> dict | str:
         folder = _folder(training, data)
         split = precomp.present(folder)[0]
         with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
-            lines = [stream.readline(precomp.LONGEST) for _ in range(LOOKED_AT)]
-        strange, words = _gru_text.unknown([line for line in lines if line], _words(training, folder))
+            lines = list(islice(iter(lambda: stream.readline(precomp.LONGEST), ""), LOOKED_AT))
+        strange, words = _gru_text.unknown(lines, _words(training, folder))
     except (InputError, OSError, UnicodeDecodeError) as error:
         return str(error)
     return {

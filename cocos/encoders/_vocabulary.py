@@ -12,7 +12,7 @@ __all__ = ["SPECIAL", "read"]
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 MOST_BYTES = 2**24  # of a vocabulary, about a million words
-MOST, MOST_TUPLES = 1_000_000, 100  # operations of its pickle: four for a word, and hardly a tuple
+MOST, MOST_TUPLES = 500_000, 100  # operations of its pickle: four for a word, and hardly a tuple
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
 
 
