@@ -52,7 +52,13 @@ Format = StrEnum("Format", ["table", "latex", "json"])
 
 File = Annotated[Path, Argument(help="Frozen checkpoint, or a file of embeddings.", show_default=False)]
 Data = Annotated[Path | None, Option(help="Folder of the training data, where the checkpoint does not carry it.")]
-Model = Annotated[str | None, Option(help="Your own package.module:function(content, data, split, device).")]
+Model = Annotated[
+    list[str] | None,
+    Option(
+        help="Your own file.py:function or package.module:function, called with (content, data, split, device); "
+        "repeatable, for files and folders that it needs."
+    ),
+]
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
@@ -215,7 +221,13 @@ def _whole(batch_size: str) -> int | str:
 
 
 def _opened(
-    file: Path, loss: str | None, parameters: dict, out: Path | None, data: Path | None, model: str | None, trust: bool
+    file: Path,
+    loss: str | None,
+    parameters: dict,
+    out: Path | None,
+    data: Path | None,
+    model: list[str] | None,
+    trust: bool,
 ) -> tuple:
     """The checkpoint, the loss, and where its parameters come from; what is cheap to refuse is refused first."""
     from cocos import checkpoints, losses, results
@@ -225,7 +237,7 @@ def _opened(
     if out is not None:
         results.writable(out)
     writing.apart(out, file, data)
-    frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+    frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
     return frozen, *frozen.loss(loss, parameters)
 
 
@@ -434,7 +446,7 @@ def evaluate(
         if out is not None:
             results.writable(out)
         writing.apart(out, file, data, distractors)
-        frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+        frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
         more = None if distractors is None else checkpoints.open(distractors)
         with _progress(quiet) as progress:
             found = measures.evaluate(
@@ -573,7 +585,7 @@ def landscape(
         warp = {name: value for name, value in (("alpha", alpha), ("k1", k1), ("k2", k2)) if value is not None}
         curves = {"f1": f1, "f2": f2, "scale": scale} | warp
         polygon = {"proxies": proxies, "distance": distance}
-        of_file = {"rows": rows, "split": split, "data": data, "model": model, "trust": trust or None}
+        of_file = {"rows": rows, "split": split, "data": data, "model": model or None, "trust": trust or None}
         curves, polygon, of_file = (
             {name: value for name, value in group.items() if value is not None} for group in (curves, polygon, of_file)
         )
@@ -594,7 +606,7 @@ def landscape(
         embeddings = None
         if file is not None:
             with _progress(quiet) as progress:
-                frozen = checkpoints.open(file, data=data, model=model, trust=trust)
+                frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
                 embeddings = frozen.embed(split=split or "train", progress=progress("encoding"))
         found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)
         if picture:
@@ -904,7 +916,7 @@ def dtp(
         picture = _picture(out, data, *(each for files in found.values() for each in files))
         bounds = _boundaries(alpha or [], list(found))
         at = runs.steps(found) if given is None else given
-        opener = functools.partial(checkpoints.open, data=data, model=model, trust=trust)
+        opener = functools.partial(checkpoints.open, data=data, model=model or None, trust=trust)
         notes = []
         if at is None:
             notes.append(runs.unnumbered(found))
@@ -983,7 +995,7 @@ def verify(
         writing.apart(out, target, data)
         frozen = None
         if target is not None:
-            frozen = checkpoints.open(Path(target), data=data, model=model, trust=trust)
+            frozen = checkpoints.open(Path(target), data=data, model=model or None, trust=trust)
         if loss is not None or frozen is not None:
             chosen = [frozen.loss(loss, parameters)[0] if frozen else shelf.load(loss, parameters)]
         else:

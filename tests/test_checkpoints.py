@@ -416,9 +416,9 @@ def test_a_function_of_the_users_reads_what_cocos_does_not_know(tmp_path):
     named = checkpoints.open(tmp_path / "a.pt", data="here", model="test_checkpoints:own_model", trust=True)
     assert len(named.embed(device="cpu").query) == 3
     for model, sentence in (
-        ("nope", "write it as package.module:function"),
-        ("no.such:thing", "there is no module 'no' here"),
-        ("test_checkpoints:nothing", "has no 'nothing'"),
+        ("nope", "write it as file.py:function or package.module:function"),
+        ("no.such:thing", "there is no module 'no.such' here"),
+        ("test_checkpoints:nothing", "unknown attribute of test_checkpoints 'nothing'"),
         (lambda content, data, split, device: content["w"], "returned a Tensor, expected cocos.Embeddings"),
     ):
         with pytest.raises(InputError, match=sentence):

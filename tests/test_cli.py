@@ -258,7 +258,7 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["--out", "no/such/folder/a.nc"], "there is no folder no/such/folder; create it first"),
         (["--out", "a.txt"], "suffix '.txt', expected .nc"),
         (["--data", "somewhere"], "holds embeddings already and needs no data"),
-        (["--model", "nothing"], "model 'nothing': write it as package.module:function"),
+        (["--model", "nothing"], "model 'nothing': no function is named; write it as file.py:function"),
         (["--convention", "ecir"], "invalid value for '--convention'"),
         (["--batch-size", "many"], "batch size: 'many', expected a whole number, or all"),
     ],

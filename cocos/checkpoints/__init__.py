@@ -140,9 +140,9 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
     Args:
         path: the file.
         data: folder of the training data, for formats that do not carry or name it.
-        model: your own `function(content, data, split, device) -> Embeddings`, or its name as
-            `package.module:function`, for a file whose architecture cocos does not know. It is your code, named by
-            you; a file can never name it.
+        model: your own `function(content, data, split, device) -> Embeddings`, or its name as `file.py:function` or
+            `package.module:function`, for a file whose architecture cocos does not know; or a list of it and of files
+            and folders that it needs. It is your code, named by you; a file can never name it.
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
 

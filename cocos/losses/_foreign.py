@@ -33,11 +33,16 @@ def shown(spelling: str, given: dict) -> str:
 
 
 @contextmanager
-def guarded(name: str, *, while_: str = "") -> Generator[None]:
+def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[None]:
     """An exception of code that is not ours is one sentence, and what it prints goes to stderr.
 
+    Args:
+        name: of the loss or model.
+        while_: what could not be done.
+        dtypes: an exception about a dtype gets the advice to try the other one.
+
     Raises:
-        InputError: naming the loss, the exception and where it was raised.
+        InputError: naming the loss or model, the exception and where it was raised.
     """
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -50,7 +55,11 @@ def guarded(name: str, *, while_: str = "") -> Generator[None]:
             text = error.msg
         else:
             where, text = _place(error), " ".join(str(error).split())[:300]
-        hint = "; with --dtype float32 it sees the dtype of training" if "Double" in text or "Float" in text else ""
+        hint = (
+            "; with --dtype float32 it sees the dtype of training"
+            if dtypes and ("Double" in text or "Float" in text)
+            else ""
+        )
         raise InputError(f"{name}{while_}: {type(error).__name__}: {text}{where}{hint}") from error
 
 

@@ -29,21 +29,21 @@ from cocos.losses._signature import (
 )
 from cocos.scores import METRICS
 
-__all__ = ["known", "load", "of"]
+__all__ = ["known", "load", "located", "of"]
 
 
-def _from_file(spelling: str, path: Path):
+def _from_file(spelling: str, path: Path, kind: str):
     """The module of a file; it is run again only after it was changed.
 
     Raises:
         InputError: there is no such file.
     """
     if not path.is_file():
-        raise InputError(f"loss {spelling!r}: there is no file {path}")
+        raise InputError(f"{kind} {spelling!r}: there is no file {path}")
     path = path.resolve()
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # as `python file.py` does: its neighbours can be imported
-    name, stamp = f"cocos_loss_{path.stem}", (str(path), path.stat().st_mtime_ns, path.stat().st_size)
+    name, stamp = f"cocos_{kind}_{path.stem}", (str(path), path.stat().st_mtime_ns, path.stat().st_size)
     if getattr(sys.modules.get(name), "cocos_stamp", None) == stamp:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -60,29 +60,33 @@ def _is_there(module: str) -> bool:
     return (not parent or _is_there(parent)) and importlib.util.find_spec(module) is not None
 
 
-def _target(spelling: str):
+def located(spelling: str, kind: str = "loss"):
     """The object that `package.module:attribute` or `file.py:attribute` names.
+
+    Args:
+        spelling: where it is.
+        kind: of object, for the sentences.
 
     Raises:
         InputError: it is not there, or importing it raises.
     """
     place, _, attribute = spelling.rpartition(":")
     if not place.strip() or not attribute.strip():
-        raise InputError(f"loss {spelling!r}: write it as package.module:attribute, or file.py:attribute")
-    with guarded(f"loss {spelling!r}", while_=" could not be imported"):
+        raise InputError(f"{kind} {spelling!r}: write it as package.module:attribute, or file.py:attribute")
+    with guarded(f"{kind} {spelling!r}", while_=" could not be imported"):
         if place.endswith(".py"):
-            found = _from_file(spelling, Path(place))
+            found = _from_file(spelling, Path(place), kind)
         else:
             if (here := str(Path.cwd())) not in sys.path:
                 sys.path.insert(0, here)
             importlib.invalidate_caches()
             if not _is_there(place):
-                raise InputError(f"loss {spelling!r}: there is no module {place!r} here or in the environment")
+                raise InputError(f"{kind} {spelling!r}: there is no module {place!r} here or in the environment")
             found = importlib.import_module(place)
     for part in attribute.split("."):
         if not hasattr(found, part):
             public = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-            raise InputError(f"loss {spelling!r}: {nearest(f'attribute of {place}', part, public)}")
+            raise InputError(f"{kind} {spelling!r}: {nearest(f'attribute of {place}', part, public)}")
         found = getattr(found, part)
     return found
 
@@ -96,7 +100,7 @@ def _call_of(target):
 
 def known(spelling: str) -> set[str] | None:
     """Names of the parameters that it takes; None: any."""
-    target = _target(spelling)
+    target = located(spelling)
     signatures = [signature_of(each) for each in (target, _call_of(target)) if each is not None]
     names = {name for signature in signatures for name in named(signature)}
     return None if any(map(takes_any, signatures)) else names - {"self"} | set(RESERVED)
@@ -212,4 +216,4 @@ def load(spelling: str, given: dict):
     Raises:
         InputError: it is not there, or cannot be a loss.
     """
-    return of(_target(spelling), spelling, given)
+    return of(located(spelling), spelling, given)
