@@ -596,7 +596,7 @@ def test_a_wrong_guess_of_what_mining_keeps_is_found_out(guess, monkeypatch):
 def test_noted_pairs_are_taken_in_some_at_a_time(directions, no_room, monkeypatch):
     """With a second pass as well, which counts the noted pairs that are kept from their own scores."""
     asked = [(losses.load("ce_nm", {"fraction": f, "scale": s}), eps) for f, s, eps in CUT]
-    whole = {kind: visited(inputs()[kind], asked) for kind in ("random", "captions", "clustered")}
+    whole = {kind: visited(inputs()[kind], asked, relative=False) for kind in ("random", "captions", "clustered")}
     monkeypatch.setattr(cross_example, "NOTED", 7)
     for kind, first in whole.items():
         for (loss, eps), (_, _, right) in zip(asked, first, strict=True):
