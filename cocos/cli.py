@@ -484,21 +484,11 @@ def inspect(
     with _sentences():
         from cocos import checkpoints, tables
 
-        frozen = checkpoints.open(file, data=data)
-        about = {
-            "path": str(frozen.path),
-            "sha256": frozen.sha256,
-            "format": frozen.format,
-            "trained_with": frozen.trained_with,
-            "recorded": frozen.recorded,
-            "splits": list(frozen.splits),
-            "data": data and str(data),
-            "contents": frozen.contents,
-        }
-        for note in frozen.notes:
+        about = checkpoints.inspect(file, data)
+        for note in about["notes"]:
             _say(f"note: {note}", quiet=quiet)
         if as_json:
-            _print(json.dumps(about, allow_nan=False, default=str))
+            _print(json.dumps(about, allow_nan=False))
             return
         _show(tables.contents(about))
 

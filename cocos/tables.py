@@ -62,6 +62,7 @@ class Table:
     typed: tuple[str, ...] = ()
 
 
+SETTINGS, TENSORS, PROXIES = 40, 24, 6  # lines that `inspect` shows of each
 ROWS = (
     ("contributing_mean", "contributing negatives, queries with any (C^A)"),
     ("contributing_all", "contributing negatives, all queries"),
@@ -785,9 +786,21 @@ def contents(about: dict) -> Table:
     rows += [(f"recorded for {name}", _text(parameters)) for name, parameters in about["recorded"].items()]
     if about["splits"]:
         rows.append(("splits", ", ".join(about["splits"])))
+    settings = _flat(about["hyper_parameters"])
+    rows += [(key, _text(value)) for key, value in settings[:SETTINGS]]
+    if len(settings) > SETTINGS:
+        rows.append(("", f"and {len(settings) - SETTINGS} more settings (--json)"))
+    rows += [(f"hint: {name}", f"{value:g}, recorded in the file") for name, value in about["hints"].items()]
+    shown = about["tensors"][:TENSORS]
+    rows += [(_text(each["name"]), f"({', '.join(map(str, each['shape']))}) {each['dtype']}") for each in shown]
+    if about["tensors_in_all"] > len(shown):
+        rows.append(("", f"and {about['tensors_in_all'] - len(shown)} more tensors (--json)"))
+    notes = [each["advice"] for each in about["class_weights"][:PROXIES]]
+    if about["advice"]:
+        return Table(("", ""), tuple(rows), notes=(*notes, about["advice"]), left=True)
     more = f" --data {shlex.quote(about['data'])}" if about["data"] else ""
     next_line = f"next: cocos count {shlex.quote(about['path'])}{more} --loss {about['trained_with'] or 'ntxent'}"
-    return Table(("", ""), tuple(rows), left=True, typed=(next_line,))
+    return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=(next_line,))
 
 
 def _flat(values: dict, prefix: str = "") -> list[tuple[str, object]]:

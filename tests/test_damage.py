@@ -133,7 +133,6 @@ ODD = {
     "a loss parameter is 5": lambda p: torch.save(native(cocos={"loss": {"name": "ntxent", "parameters": {5: 1}}}), p),
     "itself": lambda p: torch.save(native(cocos={"training": itself()}), p),
     "deep": lambda p: torch.save(native(cocos={"training": nested(200, dict)}), p),
-    "keys of two kinds": lambda p: torch.save({(1, 2): torch.ones(1), "a": 1}, p),
     "deep pickle": lambda p: holding(p, b"\x80\x02" + b"]" * 1500 + b"a" * 1499 + b"."),
 }
 

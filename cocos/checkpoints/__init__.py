@@ -17,7 +17,7 @@ from cocos.checkpoints._plain import plain
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 
-__all__ = ["Checkpoint", "names", "open"]
+__all__ = ["Checkpoint", "inspect", "names", "open"]
 
 
 @contextmanager
@@ -111,6 +111,10 @@ class Checkpoint:
         recorded = dict(self.recorded.get(name, {}))
         for term, theirs in self.recorded.items():
             recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
+        if {"temperature", "scale"} & given.keys():  # two words for one number: what is given replaces either
+            recorded = {key: value for key, value in recorded.items() if key not in {"temperature", "scale"}}
+        if {"temperature", "scale"} & (recorded.keys() | given.keys()):
+            own = {key: value for key, value in own.items() if key not in {"temperature", "scale"}}
         loss = losses.load(name, own | recorded | given)
         origin = []
         for key, value in losses.parameters(loss).items():
@@ -154,7 +158,7 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
     file = File(Path(path), placeholders=trust)
     if model is not None:
-        return importlib.import_module(f"{__name__}._own").read(file, data, model)
+        return _remembers(file, importlib.import_module(f"{__name__}._own").read(file, data, model))
     with _one_sentence(file.path, "is a damaged file"):
         found = _read(file, data)
         found = replace(found, contents=plain(found.contents))
@@ -162,9 +166,69 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         return found
 
 
+def _remembers(file: File, found: Checkpoint) -> Checkpoint:
+    """The same with what the file records of its loss, where its format has no place for that."""
+    recorded, loss, _ = importlib.import_module(f"{__name__}._inventory").recorded(file)
+    return replace(found, recorded=recorded | found.recorded, trained_with=found.trained_with or loss)
+
+
+def _known(file: File):
+    """The format of a file; None where no file of the shelf recognises it."""
+    forms = (importlib.import_module(f"{__name__}.{name}") for name in names())
+    return next((form for form in forms if form.recognises(file)), None)
+
+
 def _read(file: File, data) -> Checkpoint:
-    for name in names():
-        form = importlib.import_module(f"{__name__}.{name}")
-        if form.recognises(file):
-            return form.read(file, data)
-    raise InputError(describe(file))
+    form = _known(file)
+    if form is None:
+        raise InputError(describe(file))
+    found = form.read(file, data)
+    return _remembers(file, found) if found.format == "embeddings" else found
+
+
+def inspect(path, data=None) -> dict:
+    """Say what a file is and what is in it, also where cocos cannot count on it. Nothing in the file is executed.
+
+    Args:
+        path: the file.
+        data: folder of the training data.
+
+    Returns:
+        Plain data: path, sha256, format, what the format knows, tensors, class weights, hyperparameters, hints, and
+        `advice` where nothing can be counted as it is.
+
+    Raises:
+        InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
+        UnsafeFile: it asks for code to be run.
+    """
+    file, inventory = File(Path(path)), importlib.import_module(f"{__name__}._inventory")
+    found, advice = None, None
+    with _one_sentence(file.path, "is a damaged file"):
+        form = _known(file)
+        if form is not None and not (file.kind == "npz" and inventory.nameless(file)):
+            found = open(path, data)
+        else:
+            advice = describe(file)
+            if file.kind not in {"torch", "torch legacy", "safetensors", "npz", "npy"}:
+                raise InputError(advice)
+        every = inventory.tensors(file)
+        recorded, loss, hints = inventory.recorded(file)
+        about = {
+            "path": str(file.path),
+            "sha256": file.sha256,
+            "format": found.format if found else file.kind,
+            "trained_with": found.trained_with if found else loss,
+            "recorded": found.recorded if found else recorded,
+            "splits": list(found.splits) if found else [],
+            "data": data and str(data),
+            "contents": found.contents if found else inventory.values(file),
+            "notes": list(found.notes) if found else [],
+            "advice": advice,
+            "hyper_parameters": inventory.hyperparameters(file) if found is None else {},
+            "hints": hints,
+            "class_weights": inventory.class_weights(every),
+            "tensors_in_all": len(every),
+            "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MOST]],
+        }
+        file.refuse_change()
+    return plain(about)

@@ -337,6 +337,8 @@ class File:
             return None
         self.refuse_code()
         problem = self._rehearsed[1]
+        if self.foreign and not self.placeholders and not isinstance(problem, Protocol | TooMuch):
+            raise UnsafeFile(self.needs_code()) from problem
         if problem is not None or self.strange and not self.placeholders:
             raise InputError(self._why(problem)) from problem
         allowed = dict(ALLOWED)
@@ -380,17 +382,29 @@ class File:
         """Names that the file would import and that neither cocos nor torch knows as plain values."""
         return [name for name in sorted(self.imports - ALLOWED.keys() - {UNREADABLE}) if _inert(name)]
 
-    def _why(self, problem: Exception | None) -> str:
-        """Torch's complaint, or that of the rehearsal, as one sentence that says what to do."""
+    @property
+    def foreign(self) -> list[str]:
+        """Those of the strange names whose code would have to be imported: of models and libraries, not of Python."""
+        return [name for name in self.strange if not name.startswith(("builtins.", "collections."))]
+
+    def needs_code(self) -> str:
+        """Which classes of its objects are of unknown code, and what to do."""
         modules = [name for name in self.strange if name.startswith("torch.nn.modules.")]
-        reason = (
-            re.sub(r"\x1b\[[0-9;]*m", "", str(problem or "")).strip().rpartition("WeightsUnpickler error:")[2].strip()
-        )
-        reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
         if modules:
             return (
                 f"{self.path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
             )
+        return (
+            f"{self.path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
+            f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
+        )
+
+    def _why(self, problem: Exception | None) -> str:
+        """Torch's complaint, or that of the rehearsal, as one sentence that says what to do."""
+        reason = (
+            re.sub(r"\x1b\[[0-9;]*m", "", str(problem or "")).strip().rpartition("WeightsUnpickler error:")[2].strip()
+        )
+        reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
         if isinstance(problem, Protocol) or "Unsupported operand" in reason or "pickle protocol" in reason:
             return (
                 f"{self.path} has a pickle protocol that torch cannot read safely; save it again with torch.save(...)"
@@ -398,10 +412,7 @@ class File:
         if reason.startswith(("an array", "a scalar")):
             return f"{self.path} holds {reason}, which cocos does not load; {SAVE_INSTEAD}"
         if self.strange:
-            return (
-                f"{self.path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
-                f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
-            )
+            return self.needs_code()
         if isinstance(problem, TooMuch):
             return (
                 f"{self.path} asks for more than a file of {self.size} bytes holds ({reason}); cocos does not load it"
@@ -423,6 +434,7 @@ class File:
             return json.loads(stream.read(self._header())).get("__metadata__") or {}
 
 
+PROGRAMS = {"torchscript", "pt2"}
 WHAT = {
     "empty": "is empty (0 bytes); copy it again",
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
@@ -446,9 +458,16 @@ def describe(file: File) -> str:
     Raises:
         UnsafeFile: it asks for code to be run.
     """
-    file.refuse_code()
+    if file.kind not in PROGRAMS or any(
+        RUNS_CODE.match(name) for name in file.imports if not name.startswith("torch.")
+    ):
+        file.refuse_code()  # a program of torch imports from torch, and is refused with its own advice
+    if file.kind == "pickle" and file.foreign:
+        raise UnsafeFile(file.needs_code())
     if file.kind in WHAT:
         return f"{file.path} {WHAT[file.kind]}"
+    if file.kind == "npz":
+        return f"{file.path} holds arrays, but none called query, candidate or embeddings; {EMBED_INSTEAD}"
     content = file.content
     if not isinstance(content, dict):
         return f"{file.path} holds a {type(content).__name__}, not named tensors; {EMBED_INSTEAD}"

@@ -1,0 +1,208 @@
+"""`cocos inspect` says what any checkpoint holds, and `count` starts from what it records."""
+
+import argparse
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import checkpoints
+from cocos.cli import app
+from cocos.errors import InputError, UnsafeFile
+
+ARC = {"scale": 30.0, "margin": 0.5}
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def about(path):
+    done = call("inspect", path, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def drawn(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def lightning(tmp_path):
+    """As PyTorch Lightning writes it."""
+    state = {"model.0.weight": drawn(512, 8), "model.0.bias": drawn(512), "loss.proxies": drawn(100, 512)}
+    content = {
+        "epoch": 7,
+        "pytorch-lightning_version": "2.4.0",
+        "state_dict": state,
+        "optimizer_states": [{"state": {0: {"exp_avg": drawn(512, 8)}}}],
+        "hparams_name": "kwargs",
+        "hyper_parameters": {"lr": 1e-3, "loss": {"temperature": 0.05, "queue": None}, "backbone": "resnet50"},
+    }
+    torch.save(content, tmp_path / "last.ckpt")
+    return tmp_path / "last.ckpt"
+
+
+def test_a_checkpoint_of_an_unknown_architecture_is_listed(lightning):
+    found = about(lightning)
+    assert [(each["name"], each["shape"], each["dtype"]) for each in found["tensors"]] == [
+        ("state_dict.model.0.weight", [512, 8], "float32"),
+        ("state_dict.model.0.bias", [512], "float32"),
+        ("state_dict.loss.proxies", [100, 512], "float32"),
+    ]
+    assert found["tensors_in_all"] == 3 and found["contents"]["epoch"] == 7
+    assert found["hyper_parameters"]["hyper_parameters"]["backbone"] == "resnet50"
+    assert found["hints"] == {"temperature": 0.05}
+    assert found["class_weights"][0]["name"] == "state_dict.loss.proxies"
+    done = call("inspect", lightning)
+    assert done.exit_code == 0
+    text = " ".join(done.stdout.split())
+    assert "(512, 8) float32" in text and "hyper_parameters.backbone resnet50" in text
+    assert "looks like proxies (100, 512): count them with" in text and "hint: temperature 0.05" in text
+    assert "architecture that cocos does not know" in text
+
+
+def test_long_lists_are_bounded(tmp_path):
+    torch.save({f"layer.{k}.weight": drawn(1) for k in range(200)}, tmp_path / "a.pt")
+    assert len(about(tmp_path / "a.pt")["tensors"]) == 200
+    text = call("inspect", tmp_path / "a.pt").stdout
+    assert "and 176 more tensors (--json)" in text and text.count("float32") == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "what"),
+    [
+        ("classifier.weight", (100, 512), "class weights"),
+        ("module.head.fc.weight", (10, 64), "class weights"),
+        ("criterion.centers", (10, 64), "proxies"),
+        ("metric_loss_fn.proxies", (10, 128), "proxies"),
+        ("encoder.layer.0.weight", (64, 64), None),
+        ("classifier.0.weight", (10, 64, 3, 3), None),
+        ("classifier.bias", (10,), None),
+        ("overhead.weight", (10, 64), None),
+    ],
+)
+def test_proxies_and_class_weights_are_pointed_at(tmp_path, name, shape, what):
+    torch.save({name: drawn(*shape)}, tmp_path / "a.pt")
+    assert [each["what"] for each in about(tmp_path / "a.pt")["class_weights"]] == ([what] if what else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "recorded", "loss"),
+    [
+        ({"args": argparse.Namespace(temperature=0.2, lr=1)}, {"ntxent": {"temperature": 0.2}}, None),
+        ({"config": {"tau": "0.2"}}, {"ntxent": {"temperature": 0.2}}, None),
+        ({"logit_scale": torch.tensor(math.log(100.0))}, {"ntxent": {"temperature": 0.01}}, None),
+        ({"temperature": 0.2, "args": {"temperature": 0.3}}, {}, None),  # two values: none
+        ({"temperature": 0.2, "scale": 30.0}, {}, None),
+        ({"temperature": True, "margin": float("nan"), "tau": -1, "scale": "large"}, {}, None),
+        ({"opt": {"margin": 0.3}}, {"triplet": {"margin": 0.3}, "triplet_sh": {"margin": 0.3}}, None),
+        (
+            {"args": {"scale": 30.0, "margin": 0.5, "loss": "arcface"}},
+            {"arcface": {"scale": 30.0, "margin": 0.5}},
+            "arcface",
+        ),
+        ({"args": ARC}, {}, None),
+        ({"args": {"loss": "os:system", "temperature": 0.2}}, {"ntxent": {"temperature": 0.2}}, None),
+    ],
+)
+def test_a_recorded_number_is_the_default_where_it_has_one_reading(tmp_path, content, recorded, loss):
+    torch.save({"query": drawn(9, 4), "candidate": drawn(9, 4), **content}, tmp_path / "a.pt")
+    found = cocos.open(tmp_path / "a.pt")
+    assert {name: found.recorded.get(name) for name in recorded} == recorded
+    assert bool(found.recorded) == bool(recorded) and found.trained_with == loss
+
+
+def test_count_says_what_it_took_from_the_file(tmp_path):
+    sides = {"query": drawn(40, 4).numpy(), "candidate": drawn(40, 4).numpy() + 1}
+    np.savez(tmp_path / "a.npz", **sides, temperature=np.float32(0.07))
+    tensors = {name: torch.from_numpy(side) for name, side in sides.items()}
+    safetensors.torch.save_file(tensors, tmp_path / "a.safetensors", {"temperature": "0.07"})
+    for name in ("a.npz", "a.safetensors"):
+        done = call("count", tmp_path / name, "--loss", "ntxent", "--json")
+        assert json.loads(done.stdout)["loss"]["parameters"] == {"temperature": 0.07}
+        assert "temperature 0.07 (recorded in the checkpoint)" in done.stderr
+    given = call("count", tmp_path / "a.npz", "--loss", "ntxent", "-p", "scale=10", "--json")
+    assert json.loads(given.stdout)["loss"]["parameters"] == {"temperature": 0.1}
+
+
+def test_a_model_function_starts_from_what_its_checkpoint_records(lightning):
+    found = cocos.open(lightning, model=lambda content, data, split, device: None)
+    assert found.loss("ntxent")[1] == "temperature 0.05 (recorded in the checkpoint)"
+
+
+def test_arrays_without_the_names_of_embeddings_are_listed(tmp_path):
+    np.savez(tmp_path / "a.npz", features=np.zeros((5, 3), np.float16), y=np.arange(5))
+    found = about(tmp_path / "a.npz")
+    assert [(each["name"], each["shape"]) for each in found["tensors"]] == [("features", [5, 3]), ("y", [5])]
+    assert "query, candidate or embeddings" in found["advice"]
+    with pytest.raises(InputError, match="no array 'query'"):
+        cocos.open(tmp_path / "a.npz")
+
+
+class TrainingArguments:
+    """Stands for the class that `training_args.bin` holds."""
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sizes = [1, 2]
+
+    def forward(self, x):
+        return x + self.sizes[0]
+
+
+def scripted(path):
+    torch.jit.save(torch.jit.script(Scripted()), str(path))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda p: torch.save(torch.nn.Linear(2, 2), p), "whole pickled model"),
+        (lambda p: torch.save(torch.nn.Linear(2, 2), p, _use_new_zipfile_serialization=False), "whole pickled model"),
+        (lambda p: p.write_bytes(pickle.dumps(torch.nn.Linear(2, 2))), "whole pickled model"),
+        (lambda p: torch.save(TrainingArguments(), p), "TrainingArguments"),
+    ],
+    ids=["torch", "legacy", "pickle", "training_args.bin"],
+)
+def test_what_needs_code_is_refused_with_what_to_do(tmp_path, write, said):
+    path = tmp_path / "training_args.bin"
+    write(path)
+    for command in (("inspect", path), ("inspect", path, "--json"), ("count", path)):
+        done = call(*command)
+        assert (done.exit_code, done.stdout) == (3, ""), done.output
+        assert said in done.stderr and done.stderr.count("\n") == 1
+    with pytest.raises(UnsafeFile):
+        checkpoints.inspect(path)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_program_gets_its_advice(tmp_path):
+    """Its pickle imports names of torch.jit, which is no reason to call it an attack."""
+    scripted(tmp_path / "a.pt")
+    for command in ("inspect", "count"):
+        done = call(command, tmp_path / "a.pt")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "TorchScript archive, a program; save tensors instead: torch.save(model.state_dict()" in done.stderr
+
+
+def test_keys_that_are_no_text_are_listed(tmp_path):
+    torch.save({(1, 2): torch.ones(1), "a\x1b[2J": 1}, tmp_path / "a.pt")
+    assert about(tmp_path / "a.pt")["tensors"][0]["name"] == "(1, 2)"
+    assert "\x1b" not in call("inspect", tmp_path / "a.pt").stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"some words", b"PK\x03\x04 cut short", bytes(range(256)) * 4])
+def test_what_cannot_be_read_is_refused(tmp_path, content):
+    (tmp_path / "a.pt").write_bytes(content)
+    done = call("inspect", tmp_path / "a.pt")
+    assert (done.exit_code, done.stdout) == (2, "") and done.stderr.count("\n") == 1
