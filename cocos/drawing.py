@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import textwrap
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter, FuncFormatter
 
 import cocos
 from cocos import writing
@@ -28,6 +30,7 @@ PER_INCH = 108  # characters of a title in an inch, times the size of its font
 WIDTHS = {"one": 3.3, "two": 6.9}  # inches of one and of two columns of a paper
 NARROW, WIDE = 2.0, 40.0  # inches that a picture may be wide
 TITLE = 12.0  # points of the title of a figure, at most
+DOLLAR = re.compile(r"(?<!\\)\$")  # where a formula may begin or end
 COLUMN = 3.0  # inches that a panel needs beside another
 # Text of 8 points in a picture of a given width, and lines that go with it.
 PRINTED = {
@@ -95,9 +98,30 @@ def save(figure: Figure, path: Path, about: dict) -> Path:
         about = {{"Description": "Subject"}.get(key, key): value for key, value in about.items()}
     about |= {"Creator" if suffix != ".png" else "Software": f"cocos {cocos.__version__}"}
     about |= {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
+    _literal(figure)
     stream = io.BytesIO()
     figure.savefig(stream, dpi=160, format=suffix[1:], metadata=about)
     return writing.write(path, stream.getvalue(), "picture")
+
+
+def _literal(figure: Figure) -> None:
+    """Draw dollar signs as they are: a name or an option with a formula in it is a text, and may be no formula at all.
+
+    Only axes write formulae here, as powers of ten beside their ticks.
+    """
+
+    def literal(text: str) -> str:
+        return DOLLAR.sub(r"\\$", text)
+
+    for text in figure.findobj(Text):
+        text.set_text(literal(text.get_text()))
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            made = axis.get_major_formatter()
+            if isinstance(made, FixedFormatter):
+                axis.set_major_formatter(FixedFormatter([literal(each) for each in made.seq]))
+            elif isinstance(made, FuncFormatter):
+                axis.set_major_formatter(FuncFormatter(lambda *at, made=made: literal(made(*at))))
 
 
 def inches(text: str | float | None) -> float | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
@@ -183,3 +184,22 @@ def test_sentences_have_a_bounded_length():
     assert terminal.bounded("short") == "short"
     long = terminal.bounded("a" * 3000 + "b" * 3000)
     assert len(long) <= terminal.LONGEST and long.startswith("aa") and long.endswith("bb") and "…" in long
+
+
+@pytest.mark.parametrize("kind", ["count", "lorenz", "thresholds", "retrievals", "eps_curve", "contributors"])
+def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
+    file = tmp_path / "formula.npz"
+    np.savez(file, **dict(np.load(folder / "e.npz")), directions=np.array([r"$\frac{$", "$x$ and $y"]))
+    row = ["--queries", "1"] if kind == "retrievals" else ["--set", "row=1"] if kind == "contributors" else []
+    done = call("plot", kind, file, *row, "--out", tmp_path / "a.svg")
+    assert done.exit_code == 0, done.output
+    assert r"$\frac{$" in (tmp_path / "a.svg").read_text()
+
+
+def test_powers_of_ten_stay_formulae(tmp_path):
+    with drawing.styled():
+        figure = Figure()
+        ax = figure.add_subplot()
+        ax.set(xscale="log", xlim=(1e-8, 1e8), title="$a_1$", yticks=[0, 1], yticklabels=[r"$\frac{$", "b"])
+        text = drawing.save(figure, tmp_path / "a.svg", {}).read_text()
+    assert "$a_1$" in text and r"$\frac{$" in text and r"\$" not in text and r"$\mathdefault{10^{8}}$" in text
