@@ -227,10 +227,10 @@ def _once(index: Tensor) -> Tensor:
     return torch.tensor(list(dict.fromkeys(index.tolist())), dtype=torch.int64)
 
 
-def _with_negatives(embeddings: Embeddings, batch: Batch) -> Batch:
-    """The batch with the hard negatives of its rows as further candidates, in both directions."""
-    candidate = _named(embeddings.negatives, batch.query_index, batch.candidate_index)
-    beside = _named(embeddings.candidate_negatives, batch.candidate_index, batch.query_index)
+def _with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | None) -> Batch:
+    """The batch with the hard negatives of its queries, and of its candidates, as further rows of the other side."""
+    candidate = _named(negatives, batch.query_index, batch.candidate_index)
+    beside = _named(turned, batch.candidate_index, batch.query_index)
     together = torch.cat([batch.candidate_index, candidate])
     return Batch(batch.query_index, together, batch.paired, len(candidate), beside if len(beside) else None)
 
@@ -239,7 +239,7 @@ def _named(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
     """Rows that some rows name as their negatives and that are not there yet."""
     if negatives is None:
         return there[:0]
-    found = _once(negatives.cpu()[asking].flatten())
+    found = _once(negatives[asking].flatten())
     return found[(found >= 0) & ~torch.isin(found, there)]
 
 
@@ -433,11 +433,12 @@ def plan(
         return ((batch, len(batch.query_index)) for batch in made)
 
     candidate_group = embeddings.candidate_group.cpu()
-    negatives = not matched and (embeddings.negatives is not None or embeddings.candidate_negatives is not None)
+    named = (embeddings.negatives, embeddings.candidate_negatives)
+    named = tuple(None if matched or each is None else each.cpu() for each in named)
 
     def useful() -> Iterator[tuple[Batch, int]]:
         for batch, number in one_pass():
-            full = _with_negatives(embeddings, batch) if negatives else batch
+            full = batch if not any(each is not None for each in named) else _with_negatives(batch, *named)
             if embeddings.proxies or _has_negatives(full, candidate_group):
                 yield full, number
 
@@ -446,7 +447,7 @@ def plan(
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
         )
-    if orphans := _orphans(embeddings, negatives=negatives):
+    if orphans := _orphans(embeddings, negatives=not matched):
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
