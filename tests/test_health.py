@@ -48,6 +48,7 @@ THERE = {
     "anywhere": noise(300, 64),
     "a cone with cosines of .99": 10 * POINT + noise(300, 64) / 8,
     "noise of 1e-3": POINT + 1e-3 * noise(300, 64),
+    "noise of 1e-4": POINT + 1e-4 * noise(300, 64),
     "two points": torch.stack([POINT, -POINT])[torch.arange(300) % 2],
     "classes that are points": noise(30, 64)[torch.arange(300) % 30],
     "a plane": noise(300, 2) @ noise(2, 64),
