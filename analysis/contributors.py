@@ -10,7 +10,7 @@ from cocos.data import emoji_captions
 PUBLISHED = "none; asked for by users"
 DIFFERS = "nothing published to compare with"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (13.4, 5.4)
+SIZE = (9.6, 11.4)
 ROWS = {"i2t": 58, "t2i": 11090}
 CAPTIONS = 5  # of an image
 
@@ -67,20 +67,18 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Captions on the left, pictures on the right."""
+    """An image that asks above, a caption that asks below."""
     items = emoji_captions.load("train")
-    left, right = figure.subplots(1, 2)
-
-    def named(row):
-        return items.captions[CAPTIONS * row]
+    above, below = figure.subplots(2, 1)
 
     def picture(row):
         return items.images[row].permute(1, 2, 0).numpy()
 
-    plots.contributors(parts["i2t"], labels=items.captions.__getitem__, ax=left)
-    plots.contributors(parts["t2i"], labels=named, pictures=picture, ax=right)
-    asked = {"i2t": f'the image "{named(ROWS["i2t"])}"', "t2i": f'the caption "{items.captions[ROWS["t2i"]]}"'}
-    for ax, (direction, part) in zip((left, right), parts.items(), strict=True):
-        about = part.attrs
-        ax.set_title(f"{asked[direction]}\n{about['contributing']} of {about['negatives']} negatives contribute")
-    figure.suptitle(f"{parts['i2t'].attrs['loss_repr']}: what makes up the gradient of two queries")
+    plots.contributors(parts["i2t"], labels=items.captions.__getitem__, image=picture(ROWS["i2t"]), ax=above)
+    plots.contributors(
+        parts["t2i"],
+        labels=lambda row: items.captions[CAPTIONS * row],
+        pictures=picture,
+        query=items.captions[ROWS["t2i"]],
+        ax=below,
+    )

@@ -14,7 +14,7 @@ PUBLISHED = (
 )
 DIFFERS = "the papers give one count each, at one eps"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (9.6, 6.8)
+SIZE = (8.4, 5.2)
 MARKS = (0.01, 0.0001)
 EPS = (*np.logspace(-6, 0, 61)[:-1], 0.9999, 1)  # the left end stands for 0
 
@@ -25,8 +25,7 @@ def data(progress):
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     return {
-        name: measures.eps_curve(embeddings, frozen.loss(name, {})[0], EPS, sample="pairs").assign_attrs(about)
-        for name in demo.LOSSES
+        name: measures.eps_curve(embeddings, frozen.loss(name, {})[0], EPS).assign_attrs(about) for name in demo.LOSSES
     }
 
 
@@ -43,7 +42,7 @@ def title(parts):
 
 def alt(parts):
     """One sentence."""
-    return f"Curves of the contributing negatives against eps for {len(parts)} losses, on a log axis."
+    return f"Curves of the contributing negatives against eps for {len(parts)} losses, on one pair of log axes."
 
 
 def agrees(parts):
@@ -52,24 +51,20 @@ def agrees(parts):
                for name, part in parts.items() if name.startswith("triplet"))  # fmt: skip
     smooth = parts["smoothap"]["contributing_all"].mean("direction")
     zero = float(smooth["eps"].where(smooth == 0, drop=True).min())
-    both = max(float(abs(np.subtract(*part["contributing_all"].values)).max()) for part in parts.values())
-    count = parts["ntxent"].attrs["batches"]
+    both = max(float(abs(np.subtract(*parts[name]["contributing_all"].values)).max()) for name in ("ntxent", "triplet"))
+    ways = ", ".join(f"{name}: {part.attrs['sample']}" for name, part in parts.items())
+    count = max(part.attrs["batches"] for part in parts.values())
     soft = ", ".join(f"{_at(parts['ntxent'], eps):.0f} at {eps:g}" for eps in (*MARKS, EPS[0]))
     ranked = ", ".join(f"{_at(parts['smoothap'], eps):.2f} at {eps:g}" for eps in MARKS)
     return (
         f"NT-Xent: {soft}. "
         + holds(flat, "The triplet losses do not depend on eps: any violation counts.")
         + f" SmoothAP: {ranked}; "
-        f"no share reaches {zero:.2g}. The two directions differ by at most {both:.2f}. "
-        f"n = {count} batches of pairs, one pass over one model's training set."
+        f"no share reaches {zero:.2g}. Under NT-Xent and triplet the two directions differ by at most {both:.2f}. "
+        f"n = {count} batches at most, one pass over one model's training set, drawn as each loss is trained ({ways})."
     )
 
 
 def draw(parts, figure):
-    """One panel a loss."""
-    for name, ax in zip(parts, figure.subplots(2, 2).flat, strict=True):
-        plots.eps_curve(parts[name], mark=EPS[0] if name.startswith("triplet") else 0.01, ax=ax)
-        ax.set_ylim(0, 1.15 * ax.get_ylim()[1])
-        if name.startswith("triplet"):
-            ax.texts[0].set_text("eps = 0: any weight")
-    figure.suptitle("COCOS against eps in batches of 128 pairs: one frozen model, four losses")
+    """A line a loss, on one axis."""
+    plots.eps_curve(list(parts.values()), ax=figure.subplots()).set_title(title(parts))

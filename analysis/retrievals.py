@@ -15,7 +15,7 @@ DIFFERS = (
 )
 EXAMPLE = importlib.resources.files("cocos") / "example"
 INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
-SIZE = (13.6, 8.2)
+SIZE = (16.6, 9.6)
 
 
 def data(progress):

@@ -13,7 +13,7 @@ DIFFERS = (
 )
 TENTH, NEAR = 10, 0.7
 INPUTS = (demo.checkpoint().path,)
-SIZE = (12.8, 5.4)
+SIZE = (12.4, 5.6)
 
 
 def data(progress):
@@ -61,3 +61,4 @@ def draw(parts, figure):
     data = parts["train"]
     for name, ax in zip(data["direction"].values, figure.subplots(1, data.sizes["direction"]), strict=True):
         plots.score_distribution(data, direction=str(name), ax=ax)
+    figure.suptitle(title(parts))

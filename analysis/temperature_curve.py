@@ -12,7 +12,7 @@ PUBLISHED = (
 )
 DIFFERS = "a what-if on the same embeddings: a model trained with another temperature has other embeddings"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = (10.8, 4.6)
+SIZE = (10.4, 4.8)
 
 
 def data(progress):
@@ -65,6 +65,4 @@ def draw(parts, figure):
     left, right = figure.subplots(1, 2)
     plots.temperature_curve(parts["ntxent"], ax=left)
     plots.temperature_curve(parts["ntxent"], show="idle", ax=right)
-    left.set_title("how many negatives share the push")
-    right.set_title("how many queries are counted as idle")
-    figure.suptitle("NT-Xent with other temperatures, on embeddings trained with 0.1")
+    figure.suptitle(title(parts))

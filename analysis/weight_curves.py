@@ -1,6 +1,7 @@
 """Weight of a negative and of a positive against their own scores, for nine losses of different families.
 
-The query has one positive at three quarters of the range of scores (dotted) and eight more negatives below the middle.
+The query has one positive at three quarters of the range of scores (dotted) and eight more negatives below the middle
+(ticks at the bottom). Weights are divided by the unit of each loss.
 """
 
 import numpy as np
@@ -22,7 +23,8 @@ LOSSES = (
     "proxynca_pp",
     "warped_softmax",
 )
-SIZE = (14.4, 11.4)
+LIMIT = 1.6  # weights that are drawn, in units of each loss
+SIZE = (12.4, 10.4)
 
 
 def data(progress):
@@ -60,12 +62,12 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """One panel a loss; axes differ, since every loss has units of its own."""
-    for part, ax in zip(parts.values(), figure.subplots(3, 3).flat, strict=True):
+    """One panel a loss, all with one axis of weights, in units of each loss; what is larger is cut."""
+    for part, ax in zip(parts.values(), figure.subplots(3, 3, sharey=True).flat, strict=True):
         plots.weight_curve(part, ax=ax)
-        ax.set_title(part.attrs["loss"])
-        low, high = ax.get_ylim()
-        ax.set(ylabel="weight", ylim=(low, high + 0.14 * (high - low)))
+        ax.set(title=part.attrs["loss"], ylim=(-LIMIT, LIMIT))
         ax.xaxis.set_major_locator(MaxNLocator(5))
-        if ax.get_subplotspec().colspan.start or ax.get_subplotspec().rowspan.start:
-            ax.get_legend().remove()
+        ax.set_xlabel(f"score ({part.attrs['metric'].replace('_', ' ')})")
+        if ax.get_subplotspec().colspan.start:
+            ax.set_ylabel("")
+    figure.suptitle(title(parts))

@@ -7,7 +7,7 @@ PUBLISHED = "none; the two losses of Bleeker & de Rijke 2022, Tables 3 and 4, on
 DIFFERS = "another model and other data, and one batch"
 INPUTS = tuple((demo.checkpoint().path,))
 LOSSES = ("ntxent", "triplet")
-SIZE = (12.4, 6)
+SIZE = (12.8, 6.4)
 
 
 def data(progress):
@@ -55,6 +55,8 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """One panel a loss."""
-    for part, ax in zip(parts.values(), figure.subplots(1, 2), strict=True):
-        plots.weight_map(part, ax=ax)
+    """One panel a loss, with one scale."""
+    shared = max(float(part["share"].where(part["negative"], 0).max()) for part in parts.values())
+    axes = figure.subplots(1, len(parts))
+    for part, ax in zip(parts.values(), axes, strict=True):
+        plots.weight_map(part, most=shared, last=ax is axes[-1], ax=ax)

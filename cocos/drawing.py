@@ -22,7 +22,7 @@ from cocos import writing
 from cocos.errors import InputError, unreachable
 from cocos.plots._labels import BELOW
 
-__all__ = ["STYLE", "draw", "drawable", "fit", "inches", "panels", "save", "share_legend", "stated", "styled"]
+__all__ = ["STYLE", "draw", "drawable", "fit", "inches", "panels", "save", "settle", "share_legend", "stated", "styled"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
 LONGEST = 255  # bytes of a name
@@ -31,6 +31,7 @@ WIDTHS = {"one": 3.3, "two": 6.9}  # inches of one and of two columns of a paper
 NARROW, WIDE = 2.0, 40.0  # inches that a picture may be wide
 TITLE = 12.0  # points of the title of a figure, at most
 DOLLAR = re.compile(r"(?<!\\)\$")  # where a formula may begin or end
+TURNS = 4  # of the layout of a figure
 COLUMN = 3.0  # inches that a panel needs beside another
 # Text of 8 points in a picture of a given width, and lines that go with it.
 PRINTED = {
@@ -203,6 +204,7 @@ def panels(
             plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
         fit(figure)
         share_legend(figure)
+        settle(figure)
         return save(figure, path, {"Description": stated(figure)})
 
 
@@ -243,6 +245,12 @@ def share_legend(figure: Figure) -> None:
         legend.remove()
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize="small",
                   handler_map=legends[0].get_legend_handler_map())  # fmt: skip
+
+
+def settle(figure: Figure) -> None:
+    """Give every part its room: margins that grow with their axes take a few turns of the layout."""
+    for _ in range(TURNS):
+        figure.get_layout_engine().execute(figure)
 
 
 def stated(figure: Figure) -> str:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import cocos
 from cocos import captions, writing
-from cocos.drawing import fit, save, share_legend, styled
+from cocos.drawing import fit, save, settle, share_legend, styled
 from cocos.errors import InputError, nearest
 from cocos.measures._weighing import Progress
 
@@ -179,6 +179,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
         module.draw(parts, figure)
         fit(figure)
         share_legend(figure)
+        settle(figure)
         for suffix in SUFFIXES:
             files.append(folder / f"{name}.{suffix}")
             save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": said})

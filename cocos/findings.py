@@ -10,8 +10,24 @@ import xarray as xr
 
 from cocos import health, results, summaries
 
-__all__ = ["called", "count", "middle", "of", "percent"]
+__all__ = [
+    "called",
+    "contributors",
+    "count",
+    "eps_curve",
+    "lorenz",
+    "middle",
+    "number",
+    "percent",
+    "precision_recall",
+    "retrievals",
+    "score_distribution",
+    "temperature_curve",
+    "thresholds",
+    "weight_map",
+]
 
+THRESHOLDS = (1e-4, 1e-2)  # of a count that depends on them
 LONG = 40  # characters of a name in a sentence
 
 
@@ -80,16 +96,106 @@ def _counted(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     )
 
 
-def of(kind: str, datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """The finding of a kind of picture; empty where there is none.
-
-    Args:
-        kind: name of the measure.
-        datasets: of one picture.
-        names: of each.
-    """
-    found = globals().get(kind)
-    return found(datasets, names) if kind in FINDINGS and found else ""
+def _listed(names: Sequence[str], values: Sequence[str]) -> str:
+    """Values with the names that they belong to; the values alone for one name."""
+    if len(names) == 1:
+        return values[0]
+    return ", ".join(f"{value} ({name})" for value, name in zip(values, names, strict=True))
 
 
-FINDINGS = ("count",)
+def lorenz(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """What part of the push the ten heaviest negatives hold; the heaviest one where there are fewer than twenty."""
+    k = 10 if min(int(data["k"].max()) for data in datasets) >= 20 else 1
+    held = [_between(data["held"].sel(k=k).values) for data in datasets]
+    heaviest = f"{k} heaviest negatives hold" if k > 1 else "heaviest negative holds"
+    return f"The {heaviest} {_listed(names, held)} of a query's push"
+
+
+def eps_curve(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """How much the count changes from one threshold to another: the loss where it changes most."""
+    counts = [data["contributing_all"].mean("direction") for data in datasets]
+    ends = [[each.sel(eps=eps, method="nearest") for eps in THRESHOLDS] for each in counts]
+    change = [float(low - high) for low, high in ends]
+    most, least = int(np.argmax(change)), int(np.argmin(change))
+    low, high = ends[most]
+    if float(low["eps"]) == float(high["eps"]):
+        return f"{names[most]}: {number(float(low))} negatives contribute at eps = {float(low['eps']):g}"
+    said = (
+        f"{names[most]}: {number(float(low))} negatives contribute at eps = {float(low['eps']):.2g}, "
+        f"{number(float(high))} at {float(high['eps']):.2g}"
+    )
+    if len(datasets) > 1:
+        said += f"; {names[least]}: {_between([float(each) for each in ends[least]], number)}"
+    return said
+
+
+def temperature_curve(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "negatives") -> str:
+    """How many negatives share the push, or how many queries are idle, at the ends of the temperatures and the own."""
+    parts, idle = [], show == "idle"
+    for data in datasets:
+        mean = data["idle_fraction" if idle else "effective"].mean("direction").dropna("value")
+        if not mean.size:
+            parts.append("no push at any value")
+            continue
+        at = [mean["value"].values[0], data.attrs["own"], mean["value"].values[-1]]
+        said = [(percent if idle else number)(float(mean.sel(value=value, method="nearest"))) for value in at]
+        parts.append(f"{said[0]}, {said[1]} and {said[2]} at {at[0]:.2g}, {at[1]:.2g} and {at[2]:.2g}")
+    what = "Idle queries" if idle else "Effective negatives"
+    return f"{what} against the {datasets[0].attrs['parameter']}: {_listed(names, parts)}"
+
+
+def precision_recall(datasets: Sequence[xr.Dataset], names: Sequence[str], direction: str) -> str:
+    """What one threshold for all queries costs: PR-AUC beside the mAP of queries with thresholds of their own."""
+    one = [f"{data.attrs['pr_auc']:.1f} %" for data in datasets]
+    own = [f"{float(data['mAP'].sel(direction=direction)):.1f} %" for data in datasets]
+    parts = [f"PR-AUC {a}, mAP {b}" for a, b in zip(one, own, strict=True)]
+    return f"{middle(direction, 24)}, one threshold for all against one for each: {_listed(names, parts)}"
+
+
+def thresholds(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """How unequally the best cut-off treats the queries: by F1 if it is there, or else the first one."""
+    (data,) = datasets
+    chosen = [str(each) for each in data["chosen"].values]
+    place = chosen.index("best F1") if "best F1" in chosen else 0
+    one = data.isel(cutoff=place)
+    low, _, high = one["returned_band"].transpose("percentile", "direction").values
+    none = _between(one["none_returned"].values / 100)
+    return (
+        f"The cut-off of {chosen[place]} (cosine {float(one['cutoff']):.2f}) returns {min(low):.0f} to {max(high):.0f} "
+        f"candidates to nine queries in ten, and nothing to {none}"
+    )
+
+
+def weight_map(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """How many negatives of the batch contribute, and how many queries have none."""
+    (data,) = datasets
+    above, idle = int(data["contributing"].sum()), int((data["contributing"] == 0).sum())
+    return (
+        f"{names[0]}: {above} of {int(data['negatives'].sum())} negatives contribute; {idle} of "
+        f"{data.sizes['query']} queries have none"
+    )
+
+
+def contributors(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """How many negatives contribute to one query, and what they hold of its push."""
+    about = datasets[0].attrs
+    return (
+        f"{about['contributing']} of {about['negatives']} negatives contribute and hold "
+        f"{percent(about['contributing_part'])} of the push"
+    )
+
+
+def retrievals(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """For how many queries a positive comes first."""
+    (data,) = datasets
+    return f"A positive comes first for {int((data['best_rank'] == 1).sum())} of {data.sizes['query']} queries"
+
+
+def score_distribution(datasets: Sequence[xr.Dataset], names: Sequence[str], direction: str) -> str:
+    """From where to where the k-th neighbour of a query stands, for the middle one of the ks."""
+    one = datasets[0].sel(direction=direction).dropna("k", how="all", subset=["kth_band"])
+    if not one.sizes["k"]:
+        return middle(direction)
+    one = one.isel(k=one.sizes["k"] // 2)
+    low, high = float(one["kth_band"].isel(percentile=0)), float(one["kth_band"].isel(percentile=-1))
+    return f"{middle(direction, 24)}: neighbour {int(one['k'])} stands at a score from {low:.2f} to {high:.2f}"

@@ -214,14 +214,14 @@ class Kind:
         return bool({"labels", "pictures"} & self.looks.keys())
 
     def words(self, data: xr.Dataset, items: ImageCaptions | Rows | None) -> dict:
-        """What a plot that shows single rows is told of them.
+        """What a plot that shows single rows is given of them.
 
         Args:
             data: of `measured`.
             items: what the rows are, as `cocos.checkpoints._texts.items` finds it; None: it is not known.
 
         Returns:
-            `labels`, `query` and `pictures`, those of them that the plot takes.
+            `labels`, `query`, `image` and `pictures`, those of them that the plot takes and that are known.
         """
         if items is None or not self.shows:
             return {}
@@ -229,8 +229,10 @@ class Kind:
         texts = dict(zip(("query", "candidate"), said(items, direction), strict=True))
         seen = dict(zip(("query", "candidate"), shown(items, direction), strict=True))
         if "labels" in self.looks:
-            beside = {} if seen["candidate"] is None else {"pictures": seen["candidate"]}
-            return {"labels": texts["candidate"], "query": texts["query"](data.attrs["row"])} | beside
+            row = data.attrs["row"]
+            beside = {"pictures": seen["candidate"], "image": seen["query"] and seen["query"](row)}
+            known = {name: value for name, value in beside.items() if value is not None}
+            return {"labels": texts["candidate"], "query": texts["query"](row)} | known
 
         def look(side: str, row: int):
             picture = seen[side](row) if seen[side] else None

@@ -708,13 +708,23 @@ def precision_recall(
 
 
 def thresholds(
-    cuts: dict[str, torch.Tensor], percentiles, records: dict[str, dict[str, torch.Tensor]], attrs: dict
+    cuts: dict[str, torch.Tensor],
+    strip: dict[str, torch.Tensor],
+    percentiles,
+    records: dict[str, dict[str, torch.Tensor]],
+    attrs: dict,
 ) -> xr.Dataset:
-    """Label what cut-offs mean for every query, (direction, query, cutoff) and less."""
+    """Label what cut-offs mean for every query, (direction, query, cutoff) and less; and along many, (level,)."""
     queries = max(len(record["returned"]) for record in records.values())
-    variables = {name: ("cutoff", values.numpy()) for name, values in cuts.items() if name != "cutoff"}
+    variables = {name: ("cutoff", np.asarray(values)) for name, values in cuts.items() if name != "cutoff"}
+    for name, values in strip.items():
+        if name != "cutoff":
+            variables[f"level_{name.removeprefix('global_')}"] = ("level", np.asarray(values))
     for name in next(iter(records.values())):
-        if name in {"none_returned", "no_positive"}:
+        if name.startswith("level_"):
+            axes = ("direction", "percentile", "level") if name == "level_returned" else ("direction", "level")
+            variables[name] = (axes, _stacked(records, name))
+        elif name in {"none_returned", "no_positive"}:
             variables[name] = (("direction", "cutoff"), _stacked(records, name))
         elif name.endswith("_band"):
             variables[name] = (("direction", "percentile", "cutoff"), _stacked(records, name))
@@ -723,12 +733,25 @@ def thresholds(
             variables[name] = (axes, _padded(records, name, queries))
     data = xr.Dataset(
         variables,
-        coords={"direction": list(records), "cutoff": cuts["cutoff"].numpy(), "percentile": list(percentiles)},
+        coords={
+            "direction": list(records),
+            "cutoff": cuts["cutoff"].numpy(),
+            "level": strip["cutoff"].numpy(),
+            "percentile": list(percentiles),
+        },
         attrs=_versions(attrs),
     )
     long_names = {
         "cutoff": ("cosine at or above which a candidate is returned", "score"),
         "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
+        "chosen": ("what the cut-off was chosen for", "1"),
+        "level": ("cosine at or above which a candidate is returned", "score"),
+        "level_distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
+        "level_precision": ("positive among all returned pairs, along the cut-offs", "1"),
+        "level_recall": ("returned among all positive pairs, along the cut-offs", "1"),
+        "level_returned": ("percentile over the queries of the candidates returned, along the cut-offs", "candidates"),
+        "level_none": ("queries with no candidate returned, along the cut-offs", "%"),
+        "level_no_positive": ("queries with no positive returned, along the cut-offs", "%"),
         "target": ("precision that the cut-off was chosen for", "1"),
         "global_precision": ("positive among all returned pairs", "1"),
         "global_recall": ("returned among all positive pairs", "1"),
@@ -762,6 +785,7 @@ def retrievals(values: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
         "positive": ("whether the candidate is a positive", "1"),
         "best_rank": ("rank of the best positive", "rank"),
         "best_score": ("score of the best positive", "score"),
+        "best_candidate": ("row of the best positive in the embeddings", "1"),
         "positives": ("positives of the query", "candidates"),
         "rank": ("rank by score", "rank"),
     }
@@ -770,12 +794,16 @@ def retrievals(values: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
     return data
 
 
-def lorenz(records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, attrs: dict) -> xr.Dataset:
+def lorenz(
+    records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, k: torch.Tensor, attrs: dict
+) -> xr.Dataset:
     """Label Lorenz curves, (direction, part), and the Gini coefficients that belong to them.
 
     Args:
-        records: direction -> `push`, `low` and `high` (points,), and `gini_per_query` (queries of the run,).
+        records: direction -> `push`, `low` and `high` (points,), `held`, `held_low` and `held_high` (K,), and
+            `gini_per_query` (queries of the run,).
         place: parts of the negatives, (points,).
+        k: numbers of heaviest negatives, (K,).
         attrs: provenance.
     """
     width = max(len(one["gini_per_query"]) for one in records.values())
@@ -783,18 +811,22 @@ def lorenz(records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, att
     for own, one in zip(gini, records.values(), strict=True):
         own[: len(one["gini_per_query"])] = one["gini_per_query"].numpy()
     queries = np.array([len(one["gini_per_query"]) for one in records.values()])
-    curves = {name: [one[name].numpy() for one in records.values()] for name in ("push", "low", "high")}
+    axes = dict.fromkeys(("held", "held_low", "held_high"), "k") | dict.fromkeys(("push", "low", "high"), "part")
     data = xr.Dataset(
-        {name: (("direction", "part"), np.stack(values)) for name, values in curves.items()}
+        {name: (("direction", axis), _stacked(records, name)) for name, axis in axes.items()}
         | {
             "gini": ("direction", np.nanmean(gini, axis=1)),
             "gini_per_query": (("direction", "query"), gini),
             "without_push": ("direction", 1 - np.isfinite(gini).sum(axis=1) / queries),
         },
-        coords={"direction": list(records), "part": place.numpy()},
+        coords={"direction": list(records), "part": place.numpy(), "k": k.numpy()},
         attrs=attrs,
     )
     long_names = {
+        "held": ("part of the push that the k heaviest negatives hold, mean over the queries with any", "1"),
+        "held_low": ("the same, 5 % of the queries", "1"),
+        "held_high": ("the same, 95 % of the queries", "1"),
+        "k": ("heaviest negatives of a query", "candidates"),
         "push": ("part of the push that they hold, mean over the queries with any", "1"),
         "low": ("the same, 5 % of the queries", "1"),
         "high": ("the same, 95 % of the queries", "1"),
@@ -829,6 +861,7 @@ def temperature_curve(directions: list[str], values, found: dict, attrs: dict) -
 def weight_map(
     cells: dict[str, torch.Tensor],
     totals: dict[str, torch.Tensor],
+    received: torch.Tensor,
     rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
     attrs: dict,
 ) -> xr.Dataset:
@@ -837,17 +870,20 @@ def weight_map(
     Args:
         cells: `weight`, `share`, `positive` and `negative`, (queries, candidates).
         totals: `negatives`, `weighed`, `contributing` and `pulled`, (queries,).
+        received: part of all push, (candidates,).
         rows: `query` and `candidate` -> rows of the embeddings, and their groups.
         attrs: provenance.
     """
     data = xr.Dataset(
         {name: (("query", "candidate"), values.cpu().numpy()) for name, values in cells.items()}
-        | {name: ("query", values.cpu().numpy()) for name, values in totals.items()},
+        | {name: ("query", values.cpu().numpy()) for name, values in totals.items()}
+        | {"received": ("candidate", received.cpu().numpy())},
         coords={name: np.arange(len(index)) for name, (index, _) in rows.items()},
         attrs=attrs,
     )
     data["weight"].attrs.update(long_name="weight: below 0 pulls, above 0 pushes", units="weight")
     data["share"].attrs.update(long_name="share of one weight's natural size", units="share")
+    data["received"].attrs.update(long_name="part of all push in the batch that a candidate receives", units="1")
     for name in ("positive", "negative"):
         data[name].attrs["long_name"] = f"pairs that are {name}"
     long_names = {

@@ -8,7 +8,7 @@ import xarray as xr
 
 from cocos import health, results
 
-__all__ = ["ATTRIBUTES", "bins", "counted", "document", "numbers", "places", "sides"]
+__all__ = ["ATTRIBUTES", "bins", "counted", "document", "numbers", "places", "rest", "sides"]
 
 ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
@@ -130,6 +130,15 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
         "negatives": data["negatives"].mean(["batch", "query"]),
         "part": part / queries,
     })
+
+
+def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
+    """The negatives that are not among the first candidates of a query: how many, and their part of its push."""
+    first = data.isel(candidate=slice(shown))
+    pushing = ~first["positive"] & (first["weight"] > 0)
+    held = float(first["part"].where(first["weight"] > 0, 0).sum())
+    left = data.attrs["negatives"] - int((~first["positive"]).sum())
+    return left, max(0.0, 1 - held) if left and data.attrs["push"] > 0 and bool(pushing.any()) else 0.0
 
 
 def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:

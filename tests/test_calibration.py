@@ -14,7 +14,7 @@ import pytest
 import torch
 import xarray as xr
 
-from cocos import Embeddings, InputError, measures, plots, results, shards, sweep, tables
+from cocos import Embeddings, InputError, findings, measures, plots, results, shards, sweep, tables
 from cocos.measures._asked import steps
 from cocos.measures.precision_recall import _thinned
 from cocos.readers import Curve, PrecisionRecall
@@ -159,7 +159,7 @@ def test_the_curve_and_the_band_are_those_of_slow_loops(name, direction, request
             precisions.append([at[max(1, math.ceil(round(level * len(own), 9))) - 1] for level in data["level"].values])
             average.append(math.fsum(at) / len(at))
     one = data.sel(direction=direction)
-    np.testing.assert_allclose(one["band"], np.percentile(precisions, [5, 50, 95], axis=0), atol=1e-12)
+    np.testing.assert_allclose(one["band"], np.percentile(precisions, [25, 50, 75], axis=0), atol=1e-12)
     np.testing.assert_allclose(one["mean"], np.mean(precisions, axis=0), atol=1e-12)
     assert float(one["mAP"]) == pytest.approx(100 * np.mean(average))
 
@@ -370,8 +370,7 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
     assert len(thin.get_segments()) == 12 and thin.get_rasterized()
     for mine, theirs in zip(thin.get_segments(), one["negatives"].values, strict=True):
         np.testing.assert_array_equal(mine, np.column_stack([one["bin"], theirs]))
-    for percentile, label in ((5, "5th"), (50, "median"), (95, "95th")):
-        np.testing.assert_array_equal(line(ax, label).get_ydata(), one["band"].sel(percentile=percentile))
+    assert not any(each.get_label().startswith(("5th", "median", "95th")) for each in ax.lines)  # of twelve queries
     for k in (1, 10):
         ends = one["kth_band"].sel(k=k).values
         np.testing.assert_array_equal(line(ax, f"_k = {k}").get_xdata(), ends[[0, 2]])
@@ -380,21 +379,35 @@ def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
     beside = next(other for other in ax.figure.axes if other is not ax)
     np.testing.assert_array_equal(beside.patches[0].get_data().values, one["positives"])
     heights = [each.transData.transform((0, 0))[1] for each in (ax, beside)]
-    assert heights[0] == pytest.approx(heights[1]) and ax.get_title() == "c2q: 12 queries"
+    assert heights[0] == pytest.approx(heights[1])
+    assert ax.get_title() == f"{findings.score_distribution([data], [''], 'c2q')} (12 queries)"
     with pytest.raises(InputError, match="unknown direction 'x2y'"):
         plots.score_distribution(data, direction="x2y", ax=ax)
+
+
+def test_percentiles_of_many_queries_are_drawn_and_directions_have_one_axis(captions):
+    data = measures.score_distribution(captions, ks=(1,))
+    data = data.isel(query=np.arange(120) % data.sizes["query"])
+    figure, axes = plt.subplots(1, 2)
+    for ax, name in zip(axes, ("q2c", "c2q"), strict=True):
+        plots.score_distribution(data, direction=name, ax=ax)
+        for percentile, label in ((5, "5th"), (50, "median"), (95, "95th")):
+            band = data["band"].sel(direction=name, percentile=percentile)
+            np.testing.assert_array_equal(line(ax, label).get_ydata(), band)
+    assert axes[0].get_xlim() == axes[1].get_xlim()
+    plt.close(figure)
 
 
 def test_a_distribution_of_one_query_says_no_more_than_it_knows():
     few = Embeddings(drawn(1, 8), drawn(6, 8, seed=1), torch.tensor([0]), torch.tensor([0, 0, 0, 1, 2, 3]))
     data = measures.score_distribution(few)
-    for name, title, spread in (("q2c", "q2c: 1 query", True), ("c2q", "c2q: 6 queries", False)):
+    for name, title, spread in (("q2c", "(1 query)", True), ("c2q", "(6 queries)", False)):
         figure, ax = plt.subplots(layout="constrained")
         plots.score_distribution(data, direction=name, ax=ax)
         figure.canvas.draw()
         said = [text.get_text() for text in ax.texts]
-        assert ax.get_title() == title and "inf" not in "".join(said) and "nan" not in "".join(said)
-        assert ("spread" in said[0]) == ("spread: deviation over the queries" in ax.get_xlabel()) == spread
+        assert ax.get_title().endswith(title) and "inf" not in "".join(said) and "nan" not in "".join(said)
+        assert ("spread" in said[0]) == ("spread of neighbour k: how far" in ax.get_xlabel()) == spread
         box = ax.texts[0].get_window_extent()
         assert ax.bbox.x0 <= box.x0 and box.x1 <= ax.bbox.x1
         plt.close(figure)
@@ -403,13 +416,14 @@ def test_a_distribution_of_one_query_says_no_more_than_it_knows():
 def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
     data = measures.precision_recall(captions)
     plots.precision_recall(data, direction="c2q", ax=ax)
-    curve = line(ax, "all pairs, one threshold")
-    np.testing.assert_array_equal(curve.get_xydata(), np.column_stack([data["recall"], data["precision"]]))
-    assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in curve.get_label()
-    one = data.sel(direction="c2q")
-    np.testing.assert_array_equal(line(ax, "queries of c2q: mean").get_ydata(), one["mean"])
-    edges = [each.get_ydata() for each in ax.lines if each.get_label() == "_edge"]
-    np.testing.assert_array_equal(edges, one["band"].sel(percentile=[5, 95]))
+    shown = data["recall"].values >= 0.01
+    points = np.column_stack([data["recall"], data["precision"]])[shown]
+    np.testing.assert_array_equal(line(ax, "one threshold for all pairs (micro)").get_xydata(), points)
+    one, said = data.sel(direction="c2q"), ax.get_title()
+    assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in said and f"mAP {float(one['mAP']):.1f} %" in said
+    np.testing.assert_array_equal(line(ax, "each query its own threshold (macro").get_ydata(), one["mean"])
+    edge = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert data["percentile"].values.tolist() == [25, 50, 75] and np.isin(one["band"][[0, 2]].values, edge).all()
     with pytest.raises(InputError, match="unknown direction 'x2y'"):
         plots.precision_recall(data, direction="x2y", ax=ax)
 
@@ -417,47 +431,94 @@ def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
 def test_cut_offs_are_drawn_as_they_are(captions, ax):
     data = measures.thresholds(captions, cutoffs=(0.2, 0.9))
     plots.thresholds(data, ax=ax)
-    for name, bars in zip(("q2c", "c2q"), ax.collections, strict=True):
-        band = data["returned_band"].sel(direction=name)
-        np.testing.assert_array_equal(line(ax, f"{name}: median").get_ydata(), band.sel(percentile=50))
-        ends = [segment[:, 1] for segment in bars.get_segments()]
-        np.testing.assert_array_equal(ends, band.sel(percentile=[5, 95]).transpose("cutoff", "percentile"))
-    assert [tick.get_text().split("\n")[:2] for tick in ax.get_xticklabels()] == [
-        ["cosine 0.200", "L2 1.265"],
-        ["cosine 0.900", "L2 0.447"],
-    ]
-    none = float(data["none_returned"].sel(direction="c2q")[1])
-    assert ax.texts[-1].get_text().startswith(f"none {none:.1f}".removesuffix(".0"))
+    many, idle, whole = ax.child_axes
+    for place, name in enumerate(("q2c", "c2q")):
+        one = data.sel(direction=name)
+        np.testing.assert_array_equal(line(many, name).get_ydata(), one["level_returned"].sel(percentile=50))
+        ribbon = many.collections[place].get_paths()[0].vertices[:, 1]
+        assert np.isin(one["level_returned"].sel(percentile=[5, 95]).values, ribbon).all()
+        for key, label in (("level_none", "_nothing"), ("level_no_positive", "_no positive")):
+            lines = [each for each in idle.lines if each.get_label() == label]
+            np.testing.assert_array_equal(lines[place].get_ydata(), one[key])
+    for key in ("precision", "recall"):
+        np.testing.assert_array_equal(line(whole, key).get_ydata(), 100 * data[f"level_{key}"])
+    for strip in ax.child_axes:
+        assert [segment[0, 0] for segment in strip.collections[-1].get_segments()] == data["cutoff"].values.tolist()
+    assert data["chosen"].values.tolist() == ["given", "given"]
 
 
-def test_the_legend_of_cut_offs_covers_nothing(classes, captions):
-    for embeddings, cutoffs in ((captions, (0.2, 0.5, 0.8)), (classes, (-0.9,))):
-        figure, ax = plt.subplots(figsize=(6.4, 5.2), layout="constrained")
-        plots.thresholds(measures.thresholds(embeddings, cutoffs=cutoffs), ax=ax)
-        figure.canvas.draw()
-        legend, title = ax.get_legend().get_window_extent(), ax.title.get_window_extent()
-        assert legend.y0 >= ax.bbox.y1 and title.y0 > legend.y1
-        assert all(text.get_window_extent().y1 < ax.bbox.y1 for text in ax.texts)
+def test_curves_of_cut_offs_agree_with_the_cut_offs(captions):
+    data = measures.thresholds(captions)
+    every = measures.thresholds(captions, cutoffs=data["level"].values.tolist())
+    np.testing.assert_array_equal(data["level_returned"], every["returned_band"])
+    for along, at in (("none", "none_returned"), ("no_positive", "no_positive")):
+        np.testing.assert_array_equal(data[f"level_{along}"], every[at])
+    for key in ("precision", "recall"):
+        np.testing.assert_allclose(data[f"level_{key}"], every[f"global_{key}"])
+
+
+def test_cut_offs_come_from_the_data_where_none_is_given(captions):
+    data = measures.thresholds(captions, recalls=(0.1, 0.5))
+    chosen = data["chosen"].values.tolist()
+    assert set(chosen) <= {"best F1", "recall 10 %", "recall 50 %"} and "best F1" in chosen
+    precision, recall = (data[f"global_{key}"].values for key in ("precision", "recall"))
+    for name, part in (("recall 10 %", 0.1), ("recall 50 %", 0.5)):
+        if name in chosen:
+            assert recall[chosen.index(name)] >= part - 1e-12
+    best = chosen.index("best F1")
+    every = measures.thresholds(captions, cutoffs=data["level"].values.tolist())
+    f1 = 2 / (1 / every["global_precision"] + 1 / every["global_recall"])
+    assert 2 / (1 / precision[best] + 1 / recall[best]) >= float(f1.max()) - 1e-12
+
+
+def test_nothing_of_cut_offs_lies_over_anything_else(classes, captions):
+    for embeddings, options in ((captions, {}), (classes, {"cutoffs": (-0.9,)})):
+        figure = plt.figure(figsize=(7.2, 6.6), layout="constrained")
+        ax = figure.subplots()
+        plots.thresholds(measures.thresholds(embeddings, **options), ax=ax)
+        for _ in range(3):
+            figure.draw_without_rendering()
+        many, idle, whole = (strip.get_tightbbox() for strip in ax.child_axes)
+        assert idle.y0 >= whole.y1 - 1 and ax.title.get_window_extent().y0 >= many.y1 - 1
+        assert ax.get_legend().get_window_extent().y1 <= whole.y0 + 1
+        names = [text.get_window_extent() for text in ax.child_axes[0].texts]
+        assert all(not a.overlaps(b) for k, a in enumerate(names) for b in names[:k])
         plt.close(figure)
-
-
-def test_parts_of_the_queries_are_told_to_a_tenth(captions, ax):
-    data = measures.thresholds(captions, cutoffs=(0.9,))
-    plots.thresholds(data.assign({key: data[key] * 0 + 99.64 for key in ("none_returned", "no_positive")}), ax=ax)
-    assert ax.texts[0].get_text() == "none 99.6\nno pos. 99.6"
 
 
 def test_a_contact_sheet_shows_what_was_retrieved(captions, ax):
     data = measures.retrievals(captions, queries=[2, 29], k=3)
     plots.retrievals(data, ax=ax)
     frames = [p for p in ax.patches if p.get_label() != "query"]
-    flags = data["positive"].values.flatten().tolist()
-    assert [p.get_label() == "positive" for p in frames] == flags and len(ax.patches) == 8 and any(flags)
+    flags, missed = [], []
+    for place in range(2):
+        one = data.isel(query=place)
+        flags += one["positive"].values.tolist()
+        if np.isfinite(one["best_rank"]) and not one["positive"].values.any():
+            flags.append(True)
+            missed.append(f"\u2713 {float(one['best_score']):.3f}\nrank {int(one['best_rank'])}")
+            assert f"candidate\n{int(one['best_candidate'])}" in [each.get_text() for each in ax.texts]
+    assert [p.get_label() == "positive" for p in frames] == flags and any(flags)
     for frame, positive in zip(frames, flags, strict=True):
         assert (frame.get_linestyle() in {"-", "solid"}, frame.get_linewidth() > 2) == (positive, positive)
     texts = [each.get_text() for each in ax.texts]
-    assert f"{float(data['score'][0, 0]):.3f}" in texts and f"candidate\n{int(data['candidate'][1, 2])}" in texts
-    assert f"best positive:\nrank {float(data['best_rank'][0]):.0f}" in texts and "no positive" in texts
+    for score, positive in zip(data["score"][0].values, data["positive"][0].values, strict=True):
+        assert (f"\u2713 {score:.3f}" if positive else f"{score:.3f}") in texts
+    assert f"candidate\n{int(data['candidate'][1, 2])}" in texts and set(missed) <= set(texts)
+    assert ("no positive" in texts) == bool(data["best_rank"].isnull().any())
+
+
+def test_the_best_positive_is_named(captions):
+    data, side = measures.retrievals(captions, queries=20, k=2), captions
+    scored = torch.nn.functional.normalize(side.query, dim=1) @ torch.nn.functional.normalize(side.candidate, dim=1).T
+    match = side.query_group[:, None] == side.candidate_group
+    for place, row in enumerate(data["query_index"].values):
+        best = int(data["best_candidate"][place])
+        if not match[row].any():
+            assert best == -1
+            continue
+        assert match[row, best]
+        assert float(scored[row, best]) == pytest.approx(float(scored[row][match[row]].max()), abs=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -469,9 +530,8 @@ def test_the_line_above_a_contact_sheet_has_room(k, captions):
     figure.canvas.draw()
     head = next(text for text in ax.texts if text.get_text().startswith("nearest by")).get_window_extent()
     assert head.x1 <= figure.bbox.x1 and head.y1 < ax.title.get_window_extent().y0
-    below = {text.get_text(): text.get_window_extent() for text in ax.texts if text.get_position()[1] < -2}
-    best = next(box for said, box in below.items() if said.startswith(("best", "no pos")))
-    assert sum(best.overlaps(box) for box in below.values()) == 1  # with itself
+    texts = [text.get_window_extent() for text in ax.texts if text.get_text()]
+    assert all(not one.overlaps(other) for place, one in enumerate(texts) for other in texts[:place])
     plt.close(figure)
 
 

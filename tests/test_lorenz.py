@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, losses, measures, plots, scores, weights
+from cocos import Embeddings, InputError, findings, losses, measures, plots, scores, summaries, weights
 from cocos.batches import plan
+from cocos.plots import _labels
 
 
 def planted(images=30, captions=3, width=8, noise=0.7):
@@ -80,36 +81,45 @@ def test_a_push_that_all_share_is_the_diagonal_and_that_of_one_has_the_largest_c
         measures.lorenz(planted(), points=1)
 
 
-def test_a_long_label_is_cut(embeddings):
-    figure, ax = plt.subplots()
-    plots.lorenz(measures.lorenz(embeddings, "ntxent", batch_size=24, points=9), label="x" * 300, ax=ax)
-    figure.canvas.draw()
-    assert ax.get_legend().get_window_extent().x1 < figure.bbox.x1
-    said = [text.get_text().replace("\n", "").partition(",")[0] for text in ax.get_legend().get_texts()]
-    assert said == ["all alike", *(f"{'x' * 39}… {name}" for name in ("q2c", "c2q"))]
-    plt.close(figure)
+@pytest.mark.parametrize("name", ["ntxent", "triplet"])
+def test_the_heaviest_hold_what_a_loop_over_sorted_weights_finds(embeddings, name):
+    data = measures.lorenz(embeddings, name, points=3, batch_size=24, seed=2)
+    first, second = (str(each) for each in data["direction"].values)
+    most = 0
+    for direction in (first, second):
+        found = []
+        for row in weighed(embeddings, losses.load(name), direction, batch_size=24, seed=2):
+            x = sorted((w for w, _ in row), reverse=True)
+            most = max(most, len(x))
+            if sum(x):
+                found.append([sum(x[: int(k)]) / sum(x) for k in data["k"].values])
+        one = data.sel(direction=direction)
+        np.testing.assert_allclose(one["held"], np.mean(found, axis=0), atol=1e-12)
+        np.testing.assert_allclose(one["held_low"], np.quantile(found, 0.05, axis=0), atol=1e-12)
+    assert data["k"].values[0] == 1 and data["k"].values[-1] == most and (np.diff(data["k"]) > 0).all()
 
 
-def test_lorenz_curves_are_drawn_over_each_other(embeddings):
+def test_what_the_heaviest_hold_is_drawn_for_several_losses(embeddings):
     first, second = (measures.lorenz(embeddings, name, batch_size=24, points=9) for name in ("ntxent", "triplet"))
     figure, ax = plt.subplots()
-    assert plots.lorenz(first, label="one", ax=ax) is ax
-    plots.lorenz(second, label="two", band=False, ax=ax)
-    lines = {line.get_label(): line for line in ax.lines}
-    gini = {name: float(first["gini"].sel(direction=name)) for name in ("q2c", "c2q")}
-    assert len(ax.lines) == 5 and {"all alike", f"one q2c, Gini {gini['q2c']:.3f}"} <= set(lines)
-    line = lines[f"one c2q, Gini {gini['c2q']:.3f}"]
-    np.testing.assert_allclose(line.get_xydata()[:, 1], first["push"].sel(direction="c2q"))
-    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == 5
-    assert len(ax.collections) == 2
-    edge = ax.collections[0].get_paths()[0].vertices
-    for name in ("low", "high"):
-        for point in zip(first["part"].values, first[name].sel(direction="q2c").values, strict=True):
-            assert np.abs(edge - point).sum(axis=1).min() < 1e-12
+    assert plots.lorenz([first, second], names=["one", "x" * 300], ax=ax) is ax
+    drawn = {line.get_label(): line for line in ax.lines}
+    sides = [
+        (name, *each) for name, data in (("one", first), ("x", second)) for each in summaries.sides(data, ["held"])
+    ]
+    assert len(drawn) == len(sides) and len({(line.get_color(), line.get_linestyle()) for line in ax.lines}) == len(
+        sides
+    )
+    for label, line in drawn.items():
+        name, side, one = next(each for each in sides if label.startswith(each[0]) and label.endswith(each[1]))
+        np.testing.assert_allclose(line.get_ydata(), 100 * one["held"])
+        assert len(label) <= 32
+    assert ax.get_xscale() == "log" and not ax.collections
+    assert ax.get_title() == findings.lorenz([first, second], ["one", _labels.plain("x" * 300, 26)])
     plt.close(figure)
     figure, ax = plt.subplots()
     plots.lorenz(first, ax=ax)
-    assert ax.get_title() == "NTXent(temperature=0.1)" and ax.lines[1].get_label().startswith("q2c, Gini 0.")
+    assert len(ax.collections) == len(ax.lines)
     plt.close(figure)
 
 
@@ -172,16 +182,20 @@ def test_the_temperatures_are_drawn(embeddings):
     data = measures.temperature_curve(embeddings, "ntxent", (0.01, 0.1, 1), batch_size=24)
     figure, (left, right) = plt.subplots(1, 2)
     assert plots.temperature_curve(data, ax=left) is left
-    lines = {line.get_label(): line.get_xydata() for line in left.lines}
-    for said, name in (("effective number", "effective"), ("probability above 1 %", "contributing_all")):
-        for direction in ("q2c", "c2q"):
-            drawn = lines[f"{direction}, {said}"]
-            np.testing.assert_allclose(drawn, np.stack([data["value"], data[name].sel(direction=direction)], axis=1))
-    assert left.lines[-1].get_xdata()[0] == 0.1 and left.texts[0].get_text() == "temperature = 0.1"
+    sides = summaries.sides(data, ["effective", "contributing_all"])
+    assert len(left.lines) == 2 * len(sides) + 1 and left.lines[-1].get_xdata()[0] == 0.1
+    for place, (_, one) in enumerate(sides):
+        for line, name in zip(left.lines[2 * place : 2 * place + 2], ("effective", "contributing_all"), strict=True):
+            np.testing.assert_allclose(line.get_xydata(), np.stack([one["value"], one[name]], axis=1))
     plots.temperature_curve(data, show="idle", ax=right)
-    np.testing.assert_allclose(right.lines[1].get_ydata(), 100 * data["idle_fraction"].sel(direction="c2q"))
+    for line, (_, one) in zip(right.lines, summaries.sides(data, ["idle_fraction"]), strict=False):
+        np.testing.assert_allclose(line.get_ydata(), 100 * one["idle_fraction"])
+    assert left.get_xlabel() == "temperature"
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
+    other = measures.temperature_curve(embeddings, losses.load("sampled_softmax"), (1, 5), batch_size=24)
+    with pytest.raises(InputError, match="draw them apart"):
+        plots.temperature_curve([data, other], ax=right)
     plt.close(figure)
 
 
@@ -189,7 +203,7 @@ def test_the_temperatures_are_drawn(embeddings):
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "ce_softmax"])
 def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
     loss = losses.load(name)
-    data = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7)
+    data = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7, order="batch")
     batch, side = plan(embeddings, batch_size=20, seed=7).batches[0], embeddings
     batch, side = (batch.flip(), side.flip()) if direction else (batch, side)
     pairs = scores.pairs(side, batch)
@@ -209,6 +223,14 @@ def test_a_map_has_the_weights_of_the_first_batch(embeddings, name, direction):
     assert down != sorted(down)
     for each in data.data_vars:
         np.testing.assert_array_equal(ordered[each], expected[each], err_msg=each)
+    hardest = measures.weight_map(embeddings, name, direction=direction, batch_size=20, seed=7)
+    assert hardest.attrs["order"] == "hardness"
+    for each, axis in (("contributing", "query"), ("received", "candidate")):
+        assert (np.diff(hardest[each]) <= 0).all() and sorted(hardest[each].values) == sorted(data[each].values)
+        index = data[f"{axis}_index"].values.tolist()
+        assert sorted(hardest[f"{axis}_index"].values.tolist()) == sorted(index)
+    push = np.clip(np.where(pairs.negative, weight, 0), 0, None)
+    np.testing.assert_allclose(data["received"], push.sum(axis=0) / push.sum(), atol=1e-12)
 
 
 def test_what_no_map_is_drawn_of(embeddings, monkeypatch):
@@ -231,22 +253,28 @@ def test_a_map_is_drawn_with_its_positives(embeddings):
     figure, ax = plt.subplots()
     assert plots.weight_map(data, ax=ax) is ax
     blank, drawn = (np.ma.filled(image.get_array().astype(float), np.nan) for image in ax.images)
-    np.testing.assert_array_equal(np.isfinite(blank), negative & (share == 0))
-    np.testing.assert_array_equal(np.isfinite(drawn), negative & (share > 0))
-    np.testing.assert_array_equal(drawn[np.isfinite(drawn)], share[negative & (share > 0)])
+    np.testing.assert_array_equal(np.isfinite(blank), negative & (share <= 0.01))
+    np.testing.assert_array_equal(np.isfinite(drawn), negative & (share > 0.01))
+    np.testing.assert_array_equal(drawn[np.isfinite(drawn)], share[negative & (share > 0.01)])
+    right, top = ax.child_axes[:2]
+    np.testing.assert_array_equal([bar.get_width() for bar in right.patches], data["contributing"])
+    np.testing.assert_allclose([bar.get_height() for bar in top.patches], 100 * data["received"])
+    assert "takes no part" in [text.get_text() for text in ax.get_legend().get_texts()]
+    idle = int((data["contributing"] == 0).sum())
+    assert [text.get_text() for text in right.texts] == ([f"{idle} idle"] if idle else [])
     marks = {line.get_label(): line.get_xydata() for line in ax.lines}
     pulled = positive & (data["weight"].values < 0)
     assert {(y, x) for x, y in marks["positive"]} == set(zip(*pulled.nonzero(), strict=True))
     assert {(y, x) for x, y in marks["positive that is not pulled"]} == set(
         zip(*(positive & ~pulled).nonzero(), strict=True)
     )
-    assert ax.get_title() == "Triplet(margin=0.2), q2c" and ax.yaxis_inverted()
+    assert findings.weight_map([data], ["triplet, q2c"]) == ax.get_title() and ax.yaxis_inverted()
     plt.close(figure)
 
 
 def test_a_map_by_group_has_as_many_candidates_as_it_has(embeddings):
     given = {"sample": "groups", "batch_size": 10, "seed": 2}
-    data = measures.weight_map(embeddings, "ntxent", **given)
+    data = measures.weight_map(embeddings, "ntxent", order="batch", **given)
     ordered = measures.weight_map(embeddings, "ntxent", order="group", **given)
     down = np.argsort(data["query_index"].values)
     across = np.argsort(data["candidate_index"].values)  # groups ascend with the rows here

@@ -16,6 +16,7 @@ import xarray as xr
 from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
+import cocos
 from cocos import Embeddings, drawing, losses, measures, pictures, plots, results, summaries, tables
 from cocos.cli import app
 from cocos.data import emoji_captions
@@ -335,8 +336,27 @@ def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     told = bars.words(captions, items)
     assert told["query"] == items.captions[7] and told["labels"](1) == f"image of: {items.captions[5]}"
     assert told["pictures"](1).shape == (*items.images.shape[2:], 3)
-    assert set(bars.words(images, items)) == {"labels", "query"}
+    assert set(bars.words(images, items)) == {"labels", "query", "image"}
     assert pictures.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
+
+
+def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
+    """Where the rows carry none, the bars have the groups of the candidates."""
+    arrays = dict(np.load(file))
+    images = np.arange(24, dtype=np.uint8).repeat(2 * 2 * 3).reshape(24, 2, 2, 3)
+    given = {"query_name": [f"picture {k}" for k in range(24)], "query_image": images}
+    np.savez("named.npz", **arrays, **given)
+    direction = str(measures.contributors(pictures.once(cocos.open("named.npz"))).attrs["direction"])
+    assert call("plot", "contributors", "named.npz", "--set", "row=3").exit_code == 0
+    first, second = (panel.keywords for panel in undrawn[-1][0])
+    assert first["query"] == "picture 3" and first["image"][0, 0, 0] == 3 and "labels" not in first
+    assert second["labels"](5) == "picture 5" and second["pictures"](5)[0, 0, 0] == 5 and "query" not in second
+    done = call("plot", "contributors", "named.npz", "--set", "row=3")
+    assert "picture 3" in done.stdout
+    assert call("plot", "retrievals", "named.npz", "--direction", direction).exit_code == 0
+    show = undrawn[-1][0][0].keywords["pictures"]
+    assert show("query", 7)[0, 0, 0] == 7 and show("candidate", 2) == "candidate\n2"
+    assert call("plot", "contributors", file).exit_code == 0 and "labels" not in undrawn[-1][0][0].keywords
 
 
 def test_a_curve_of_one_value_is_a_point_at_its_place(file, tmp_path):

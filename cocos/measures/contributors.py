@@ -34,6 +34,16 @@ def _drawn(run: Run, row: int, direction: str) -> tuple[int, Batch]:
     )
 
 
+def _middle(run: Run, side: Embeddings, direction: str, eps: float) -> int:
+    """The row with the median number of contributing negatives among the queries of the first batch."""
+    batch = run.plan.batches[0] if direction == run.sides[0][0] else run.plan.batches[0].flip()
+    counts = [
+        statistics.contributing(w.abs() / unit, pairs, eps) for pairs, w, unit in run.blocks(side, batch, whole=False)
+    ]
+    order = torch.cat(counts).argsort(stable=True)
+    return int(batch.query_index[order[(len(order) - 1) // 2]])
+
+
 def _first(batch: Batch, row: int, *, both: bool) -> Batch:
     """The same batch with the query in front, so that the first block of its scores has it."""
     place = int((batch.query_index == row).nonzero()[0, 0])
@@ -56,7 +66,7 @@ def contributors(
     loss="ntxent",
     eps: float = 0.01,
     *,
-    row: int = 0,
+    row: int | None = None,
     direction: str | None = None,
     top: int | None = 20,
     batch_size: int | str = 128,
@@ -77,7 +87,8 @@ def contributors(
         embeddings: as in `count`, like all options that are not named here.
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes.
-        row: of the query, in the embeddings of the side that asks.
+        row: of the query, in the embeddings of the side that asks; None: the one with the median count of contributing
+            negatives in the first batch.
         direction: which side asks; None: the first one.
         top: list only the first of them; all, or None in Python: every one. Totals are those of all.
         batch_size: pairs, queries or samples in a batch; `all` for the whole set.
@@ -104,7 +115,7 @@ def contributors(
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     if top is not None and (not isinstance(top, Integral) or top < 1):
         raise InputError(f"top: {top!r}, expected a whole number of at least 1")
-    if not isinstance(row, Integral):
+    if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
     run = prepare(
         embeddings,
@@ -125,6 +136,7 @@ def contributors(
     if direction not in sides:
         raise InputError(nearest("direction", direction, sides))
     side = sides[direction]
+    row = _middle(run, side, direction, eps) if row is None else row
     if not 0 <= row < len(side.query):
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
     number, batch = _drawn(run, row, direction)
@@ -162,6 +174,7 @@ def contributors(
         left_out=len(index) - len(order),
         repeated=len(order) - len(index[order].unique()),
         contributing=int(statistics.contributing(share, pairs, eps)[0]),
+        contributing_part=float(part[(share[0] > eps) & pairs.negative[0] & (weights[0] > 0)].sum()),
         relative=int(statistics.relative(spread, eps)[0]),
         effective=float(statistics.effective(spread)[0]),
         batch=number,

@@ -8,12 +8,13 @@ from cocos import readers, results, retrieval, sweep
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.measures._asked import PERCENTILES, asked, steps
+from cocos.measures._asked import asked, steps
 from cocos.measures._weighing import Progress
 
 __all__ = ["precision_recall"]
 
 POINTS = 2000  # of the curve, at most
+PERCENTILES = (25, 50, 75)  # over queries: between the outer ones lies half of them
 LEVELS = 101  # recalls from 0 to 1 at which the band is given
 
 
@@ -45,8 +46,8 @@ def precision_recall(
         progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
 
     Returns:
-        `recall`, `precision` and `threshold` (point,), at most 2,000; `band` (direction, percentile, level), the 5th,
-        50th and 95th percentile over the drawn queries of the precision at each recall, and `mean` (direction, level);
+        `recall`, `precision` and `threshold` (point,), at most 2,000; `band` (direction, percentile, level), the 25th,
+        50th and 75th percentile over the drawn queries of the precision at each recall, and `mean` (direction, level);
         `mAP` (direction,) of these queries. PR-AUC is `pr_auc` in the attributes, in percent, beside `pairs` and
         `positive_pairs`.
 

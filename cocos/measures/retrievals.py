@@ -48,8 +48,8 @@ def retrievals(
 
     Returns:
         Of each query (query,): its row `query_index`, `best_rank` and `best_score` of its best positive (NaN without
-        any) and the number of its `positives`. Of each place (query, rank): the row `candidate` (-1 where there is
-        none), its `score`, and whether it is `positive`.
+        any), the row of that positive, `best_candidate` (-1 without any), and the number of its `positives`. Of each
+        place (query, rank): the row `candidate` (-1 where there is none), its `score`, and whether it is `positive`.
 
     Raises:
         InputError: an option, a row or an embedding that cannot be used.
@@ -79,6 +79,12 @@ def retrievals(
     best = best.scatter_reduce(0, ranked.query, (1 + ranked.above + ranked.ties).double(), "amin")
     top = torch.full_like(best, -torch.inf).scatter_reduce(0, ranked.query, ranked.score, "amax")
     there = best < torch.inf
+    # of each query the positive with the highest score, and of equal ones the first row
+    order = ranked.score.argsort(descending=True, stable=True)
+    order = order[ranked.query[order].argsort(stable=True)]
+    first = torch.searchsorted(ranked.query[order], torch.arange(number, device=view.device))
+    missed = torch.full((number,), -1, device=view.device)
+    missed[there] = ranked.candidate[order[first[there]]]
     values = {
         "query_index": view.sides[0].unsorted(view.sides[0].order),
         "candidate": found.candidate,
@@ -86,6 +92,7 @@ def retrievals(
         "positive": found.positive,
         "best_rank": torch.where(there, best, torch.nan),
         "best_score": torch.where(there, top, torch.nan),
+        "best_candidate": missed,
         "positives": view.sides[0].unsorted(view.counted(0)),
     }
     attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}

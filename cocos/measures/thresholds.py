@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -17,11 +18,15 @@ from cocos.readers.neighbours import Neighbours
 
 __all__ = ["thresholds"]
 
+LEVELS = 101  # cut-offs of the curves
+NEARLY = 0.98  # recall at the left end of the curves
+
 
 def thresholds(
     embeddings: Embeddings | Checkpoint,
     *,
-    precisions: Sequence[float] = (0.5, 0.7, 0.9, 0.95),
+    recalls: Sequence[float] = (0.1, 0.25, 0.5, 0.75),
+    precisions: Sequence[float] | None = None,
     cutoffs: Sequence[float] | None = None,
     queries: int | None = 1000,
     seed: int = 0,
@@ -37,9 +42,12 @@ def thresholds(
 
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
-        precisions: for each, the cut-off of the largest recall that has at least this precision over all pairs. One
-            that no cut-off reaches is left out and named in `not_reached`; of two with one cut-off the larger stays.
-        cutoffs: cosines, in their place.
+        recalls: for each, the highest cut-off with at least this recall over all pairs; beside them stands the one of
+            the best F1.
+        precisions: in their place, for each the cut-off of the largest recall that has at least this precision over all
+            pairs. One that no cut-off reaches is left out and named in `not_reached`; of two with one cut-off the
+            larger stays.
+        cutoffs: cosines, in the place of both.
         queries: how many are drawn of each direction; all if there are fewer, or for None.
         seed: of the draw.
         split: of the checkpoint's data.
@@ -47,29 +55,44 @@ def thresholds(
         progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
 
     Returns:
-        Of each cut-off (cutoff,): its `distance`, the `target` it was chosen for (NaN if given), and over all pairs
-        `global_precision` (NaN where nothing is returned) and `global_recall`. Of each query, (direction, query,
-        cutoff): `returned`, `precision` (NaN where nothing is returned) and `recall` (NaN where it has no positive).
-        Percentiles 5, 50 and 95 of these over the queries that have them, `returned_band`, `precision_band` and
-        `recall_band` (direction, percentile, cutoff); `none_returned` and `no_positive` (direction, cutoff), percent of
-        the queries.
+        Of each cut-off (cutoff,): its `distance`, what it was `chosen` for, the precision that was its `target` (NaN
+        for others), and over all pairs `global_precision` (NaN where nothing is returned) and `global_recall`. Of each
+        query, (direction, query, cutoff): `returned`, `precision` (NaN where nothing is returned) and `recall` (NaN
+        where it has no positive). Percentiles 5, 50 and 95 of these over the queries that have them, `returned_band`,
+        `precision_band` and `recall_band` (direction, percentile, cutoff); `none_returned` and `no_positive`
+        (direction, cutoff), percent of the queries. Of 101 cut-offs evenly spaced (level,), around those:
+        `level_distance`, `level_precision` and `level_recall` over all pairs, and `level_returned` (direction,
+        percentile, level), `level_none` and `level_no_positive` (direction, level), likewise.
 
     Raises:
         InputError: an option or an embedding that cannot be used, no positive pair, or no precision that is reached.
 
     Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, abstract.
     """
-    wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None else None
+    wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None and precisions is not None else None
+    reached = _numbers("recalls", recalls, 0.0, 1.0)
     given = None if cutoffs is None else _numbers("cutoffs", cutoffs, -1.0, 1.0)
     seen = asked(embeddings, None, queries=queries, seed=seed, split=split, device=device, progress=progress)
     report = progress and progress("scoring")
-    cuts = _chosen(seen, wanted, report) if given is None else _counted(seen, given, report)
+    if given is not None:
+        cuts, ends = _counted(seen, given, report), (min(given), max(given))
+    else:
+        cuts, ends = _chosen(seen, wanted, reached, report)
     score = cuts["cutoff"]
     records = {name: _record(seen, name, score) for name in seen.sides}
+    room = 0.05 * (ends[1] - ends[0]) or 0.05
+    level = torch.linspace(max(-1.0, ends[0] - room), min(1.0, ends[1] + room), LEVELS, dtype=torch.float64)
+    strip = {
+        key: value for key, value in _counted(seen, level.tolist(), None).items() if key not in {"target", "chosen"}
+    }
+    for name, record in records.items():
+        along = _record(seen, name, level)
+        record |= {"level_returned": along["returned_band"], "level_none": along["none_returned"]}
+        record["level_no_positive"] = along["no_positive"]
     missing = [] if wanted is None else [p for p in wanted if p > float(cuts["target"].max())]
     attrs = seen.attrs | {"title": "What one cut-off means for each query"}
     attrs |= {"not_reached": ", ".join(f"{p:g}" for p in missing)} if missing else {}
-    return results.thresholds(cuts, PERCENTILES, records, attrs)
+    return results.thresholds(cuts, strip, PERCENTILES, records, attrs)
 
 
 def _numbers(name: str, given: Sequence[float], low: float, high: float) -> list[float]:
@@ -79,13 +102,16 @@ def _numbers(name: str, given: Sequence[float], low: float, high: float) -> list
     return values
 
 
-def _labelled(score: Tensor, target: Tensor, found: Tensor, negatives: Tensor, positives: int) -> dict[str, Tensor]:
+def _labelled(
+    score: Tensor, chosen: list[str], target: Tensor, found: Tensor, negatives: Tensor, positives: int
+) -> dict[str, Tensor]:
     """Cut-offs from the lowest cosine on, and what they give over all pairs."""
-    order = score.argsort()
+    order = score.argsort(stable=True)
     score, target, found, negatives = (each[order].cpu() for each in (score, target, found, negatives))
     returned = found + negatives
     return {
         "cutoff": score,
+        "chosen": np.array([chosen[place] for place in order.tolist()]),
         "distance": (2 - 2 * score).clamp(min=0).sqrt(),
         "target": target,
         "global_precision": torch.where(returned > 0, found / returned.double().clamp(min=1), math.nan),
@@ -93,16 +119,39 @@ def _labelled(score: Tensor, target: Tensor, found: Tensor, negatives: Tensor, p
     }
 
 
-def _chosen(seen: Asked, wanted: list[float], report) -> dict[str, Tensor]:
-    """The lowest cut-off of each precision that is reached.
+def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], report) -> tuple[dict[str, Tensor], tuple]:
+    """The lowest cut-off of each precision that is reached, or those of the recalls and of the best F1; and the ends.
+
+    The ends are the scores between which a picture is drawn: of nearly all positive pairs, and the highest one.
 
     Raises:
-        InputError: none is, or there is no positive pair.
+        InputError: no precision is reached, or there is no positive pair.
     """
     (curve,) = sweep.run(seen.whole(), [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
         raise InputError("no query has any positive: there is nothing to retrieve")
     score, found, negatives = steps(curve)
+    recall, positives = found / found[-1].double(), len(curve.score)
+    ends = (float(score[int((recall < NEARLY).sum().clamp(max=len(score) - 1))]), float(score[0]))
+    if wanted is None:
+        places = {int((recall < each - 1e-12).sum()): f"recall {100 * each:g} %" for each in sorted(recalls)}
+        f1 = 2 * found / (found + negatives + positives).double()
+        places[int(f1.argmax())] = "best F1"
+        chosen = list(places.values())
+        places, target = list(places), torch.full((len(places),), math.nan, dtype=torch.float64, device=score.device)
+    else:
+        places, target = _precise(score, found, negatives, wanted)
+        chosen = [f"precision {100 * each:g} %" for each in target.tolist()]
+    ends = (min(ends[0], float(score[places].min())), max(ends[1], float(score[places].max())))
+    return _labelled(score[places], chosen, target, found[places], negatives[places], positives), ends
+
+
+def _precise(score: Tensor, found: Tensor, negatives: Tensor, wanted: list[float]) -> tuple[list[int], Tensor]:
+    """Places of the lowest cut-off of each precision that is reached, and these precisions.
+
+    Raises:
+        InputError: none is.
+    """
     precision, targets = found / (found + negatives).double(), {}
     for target in sorted(wanted):
         reached = (precision >= target).nonzero().flatten()
@@ -118,7 +167,7 @@ def _chosen(seen: Asked, wanted: list[float], report) -> dict[str, Tensor]:
         )
     places = list(targets)
     target = torch.tensor(list(targets.values()), dtype=torch.float64, device=score.device)
-    return _labelled(score[places], target, found[places], negatives[places], len(curve.score))
+    return places, target
 
 
 def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
@@ -137,7 +186,8 @@ def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
         positives += len(score)
     if not positives:
         raise InputError("no query has any positive: there is nothing to retrieve")
-    return _labelled(curve.score, torch.full_like(curve.score, math.nan), found, curve.negatives, positives)
+    nothing = torch.full_like(curve.score, math.nan)
+    return _labelled(curve.score, ["given"] * len(curve.score), nothing, found, curve.negatives, positives)
 
 
 def _record(seen: Asked, name: str, score: Tensor) -> dict[str, Tensor]:

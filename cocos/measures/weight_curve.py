@@ -33,7 +33,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
 
     Returns:
         `negative` (score,) and `positive` (score,), weights in float64; `push` and `pull` (score,), the totals of the
-        query while the negative moves.
+        query while the negative moves. The scores of the eight `others` and the `weight_unit` are attributes.
 
     Raises:
         InputError: fewer than two points or more than 100,001, or a loss that does not read scores.
@@ -48,12 +48,17 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     others = torch.linspace(low, (low + high) / 2, OTHERS, dtype=torch.float64)
     positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
 
-    def weigh_row(row: torch.Tensor) -> torch.Tensor:
+    def seen(row: torch.Tensor) -> Pairs:
         mask = torch.zeros(1, len(row), dtype=torch.bool)
         mask[0, 0] = True
-        return weights.of(loss, Pairs(row[None, :], mask))
+        return Pairs(row[None, :], mask)
+
+    def weigh_row(row: torch.Tensor) -> torch.Tensor:
+        return weights.of(loss, seen(row))
 
     moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
+    row = seen(torch.cat([positive[None], others, others[:1]]))
+    unit = loss.unit_of(moving, row) if hasattr(loss, "unit_of") else loss.unit(row)
     curves = {
         "negative": moving[:, -1],
         "positive": torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores]),
@@ -61,4 +66,5 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         "pull": statistics.pull(moving),
     }
     attrs = results.provenance(loss, title=f"Weight against score, {losses.name_of(loss)}")
+    attrs |= {"others": others.numpy(), "weight_unit": float(unit.max())}
     return results.weight_curve(scores, curves, positive.item(), attrs)

@@ -13,7 +13,7 @@ from cocos.measures._weighing import Progress, prepare
 
 __all__ = ["weight_map"]
 
-ORDERS = ("batch", "group")
+ORDERS = ("hardness", "batch", "group")
 MOST = 2**22  # cells that a picture is made of
 
 
@@ -23,7 +23,7 @@ def weight_map(
     eps: float = 0.01,
     *,
     direction: str | None = None,
-    order: str = "batch",
+    order: str = "hardness",
     batch_size: int | str = 48,
     sample: str | None = None,
     per_group: int | None = None,
@@ -41,7 +41,8 @@ def weight_map(
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes.
         direction: which side asks; None: the first one.
-        order: of queries and candidates: `batch`, as they were drawn, or `group`, by their groups.
+        order: of queries and candidates: `hardness`, queries by their contributing negatives and candidates by the push
+            that they receive, the most first; `batch`, as they were drawn; or `group`, by their groups.
         batch_size: pairs, queries or samples in the batch; `all` for the whole set.
         sample: `pairs` or `groups`.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
@@ -55,8 +56,8 @@ def weight_map(
     Returns:
         Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Of
         each (query,): its `negatives`, those that are `weighed` at all and those `contributing`, and its positives that
-        are `pulled`. Rows of the embeddings: `query_index` and `candidate_index`; their groups: `query_group` and
-        `candidate_group`.
+        are `pulled`. Of each (candidate,): `received`, its part of all push in the batch. Rows of the embeddings:
+        `query_index` and `candidate_index`; their groups: `query_group` and `candidate_group`.
 
     Raises:
         InputError: an option or an embedding that cannot be used, a direction that is not there, or a batch that is too
@@ -103,12 +104,15 @@ def weight_map(
         "contributing": (cells["negative"] & (cells["share"] > eps)).sum(dim=1),
         "pulled": (cells["positive"] & (weight < 0)).sum(dim=1),
     }
+    push = (cells["negative"] * weight.clamp(min=0)).sum(dim=0)
+    received = push / push.sum().clamp(min=torch.finfo(push.dtype).tiny)
     rows = {"query": (batch.query_index, side.query_group), "candidate": (batch.candidate_index, side.candidate_group)}
     rows = {name: (index, group[index]) for name, (index, group) in rows.items()}
-    if order == "group":
-        places = [group.argsort(stable=True) for _, group in rows.values()]
+    if order != "batch":
+        keys = (-totals["contributing"], -received) if order == "hardness" else [group for _, group in rows.values()]
+        places = [key.argsort(stable=True) for key in keys]
         cells = {name: values[places[0]][:, places[1]] for name, values in cells.items()}
-        totals = {name: values[places[0]] for name, values in totals.items()}
+        totals, received = {name: values[places[0]] for name, values in totals.items()}, received[places[1]]
         rows = {name: (index[p], group[p]) for (name, (index, group)), p in zip(rows.items(), places, strict=True)}
     attrs = results.provenance(
         run.loss,
@@ -125,4 +129,4 @@ def weight_map(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.weight_map(cells, totals, rows, attrs)
+    return results.weight_map(cells, totals, received, rows, attrs)

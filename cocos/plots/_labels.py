@@ -7,14 +7,16 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from cocos.findings import called, middle
 
-__all__ = ["BELOW", "STYLES", "below", "beside", "dark", "palette", "plain", "series", "spread"]
+__all__ = ["BELOW", "STYLES", "below", "beside", "dark", "drawn", "palette", "plain", "series", "spread", "whole"]
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 BELOW = "legend below the axes"
@@ -38,6 +40,24 @@ def plain(text: str, most: int) -> str:
     """Text of a stranger on one line: printable, without mathematics, shortened in the middle."""
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
     return middle(text, most).replace("$", r"\$")
+
+
+def drawn(several: dict[str, xr.Dataset]) -> str:
+    """How the batches of each Dataset are drawn: once for all, or with the names of each way."""
+    ways = {}
+    for name, data in several.items():
+        ways.setdefault(f"{data.attrs['batch_size']} {data.attrs['sample']}", []).append(name)
+    if len(ways) == 1:
+        return f"in batches of {next(iter(ways))}"
+    told = [f"{way} ({', '.join(names)})" for way, names in ways.items()]
+    return f"in batches of {'; '.join(told)}"
+
+
+def whole(axis: Axis, ticks: Sequence[float]) -> None:
+    """Ticks at these places of a logarithmic axis alone, as plain numbers."""
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def palette(number: int) -> list:
@@ -82,12 +102,13 @@ def spread(places: Sequence[float], gap: float) -> np.ndarray:
     return moved[np.argsort(order, kind="stable")]
 
 
-def beside(ax: Axes, entries: Sequence[tuple[float, str, object]]) -> None:
-    """Write what each line is called at its height on the right of the axes, moved apart where they would overlap.
+def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> None:
+    """Write what each line is called at its height beside the axes, moved apart where they would overlap.
 
     Args:
         ax: whose limits and scales are set.
         entries: height in data, text and colour of each.
+        left: on the left, where the axis moves to the right, instead of the right.
     """
     if not entries:
         return
@@ -96,8 +117,12 @@ def beside(ax: Axes, entries: Sequence[tuple[float, str, object]]) -> None:
     size = FontProperties(size="small").get_size_in_points()
     lines = max(text.count("\n") + 1 for _, text, _ in entries)
     placed = spread(heights, SPACING * size * lines / room)
+    if left:
+        ax.yaxis.tick_right()
+        ax.yaxis.set_label_position("right")
+    at, to, side = (0, -0.04, "right") if left else (1, 1.04, "left")
     for (_, text, colour), was, now in zip(entries, heights, placed, strict=True):
-        ax.annotate(text, (1, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(1.04, now),
-                    textcoords="axes fraction", ha="left", va="center", fontsize="small", color=dark(colour),
+        ax.annotate(text, (at, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(to, now),
+                    textcoords="axes fraction", ha=side, va="center", fontsize="small", color=dark(colour),
                     arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0},
                     annotation_clip=False)  # fmt: skip

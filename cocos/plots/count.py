@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos import findings, summaries
+from cocos import findings, results, summaries
 from cocos.plots._labels import below, palette, plain, series
 
 __all__ = ["count", "size"]
@@ -55,9 +55,11 @@ def count(
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
         said = " / ".join(findings.number(float(mean)) for mean in part["mean"].values)
         ax.text(1.01, tick, f"mean\n{said}", transform=ax.get_yaxis_transform(), fontsize="small", va="center")
-    eps = {f"{each.attrs['eps']:g}" for each in several.values()}
+    above = list(dict.fromkeys(results.above(each.attrs) for each in several.values()))
+    eps = list(dict.fromkeys(f"{each.attrs['eps']:g}" for each in several.values()))
+    meant = f"{above[0]}, eps = {eps[0]}" if len(above) == 1 else f"share above eps = {' or '.join(eps)}"
     ax.set(
-        xlabel=f"contributing negatives of a query (share above eps = {' or '.join(sorted(eps))})",
+        xlabel=f"contributing negatives of a query ({meant})",
         xlim=(-0.6, len(upper) - 0.4),
         ylim=(last - (0.66 if len(directions) > 1 else 0.08), 0.66),
     )

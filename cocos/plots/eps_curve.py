@@ -1,41 +1,80 @@
 """COCOS against the threshold, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results
+from cocos import findings, results, summaries
+from cocos.plots._labels import STYLES, beside, drawn, palette, plain, series
 
-__all__ = ["eps_curve"]
+__all__ = ["eps_curve", "size"]
+
+USUAL = (1e-3, 1e-1)  # thresholds that are in use
+LEAST = 1e-3  # of the counts that are drawn, in parts of the largest
 
 
-def eps_curve(dataset: xr.Dataset, *, mark: float = 0.01, ax: Axes | None = None) -> Axes:
-    """Draw the mean number of contributing negatives against eps, one line for each direction.
+def eps_curve(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    mark: float = 0.01,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the mean number of contributing negatives against eps, both as logarithms, a line for each loss or file.
+
+    Directions are one line where they agree within 2 %. Thresholds in use are shaded. A line ends where no negative
+    contributes any more.
 
     Args:
-        dataset: of `cocos.measures.eps_curve`.
+        dataset: of `cocos.measures.eps_curve`, or several.
+        names: of several; None: their losses.
         mark: the eps to mark; 0.01 is the published one.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
-    ax.set_xscale("log")
-    names = dataset["direction"].values
-    for name, style, colour in zip(names, ("-", "--"), sns.color_palette("colorblind", 2), strict=False):
-        one = dataset["contributing_all"].sel(direction=name)
-        ax.plot(one["eps"], one, color=colour, linestyle=style, label=name, marker="o" if one.size == 1 else None)
+    several = series(dataset, names)
+    most = max(float(each["contributing_all"].max()) for each in several.values())
+    ax.set(xscale="log", yscale="log", ylim=(max(LEAST, 0.01 * min(1, most)) if most else 0.1, 1.6 * most or 1))
+    lines = [
+        (" ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
+        for name, each in several.items()
+        for side, one in summaries.sides(each, ["contributing_all"])
+    ]
+    named = []
+    for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
+        counts = one["contributing_all"].values
+        at = one["eps"].values[counts > 0]
+        ax.plot(at, counts[counts > 0], color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8,
+                marker="o" if at.size == 1 else None, label=name or "all directions")  # fmt: skip
+        if at.size and (name or len(lines) > 1):
+            named.append((float(counts[0]), name, colour))
+    smallest = min(float(each["eps"][each["eps"].values > 0].min()) for each in several.values())
+    largest = max(float(each["eps"].max()) for each in several.values())
+    ax.set_xlim(smallest / 1.3, largest * 1.3)
+    ax.axvspan(*USUAL, color="0.94", zorder=0)
     ax.axvline(mark, color="0.4", linewidth=0.8)
-    ax.annotate(f"eps = {mark:g}", (mark, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+    ax.annotate(f"eps = {mark:g}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
                 textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
+    kind = {results.about_weights(each.attrs).partition(":")[0] for each in several.values()} - {""}
     ax.set(
-        xlabel="eps: smallest share that contributes",
+        xlabel=f"eps: smallest share that contributes\n{drawn(several)}",
         ylabel="contributing negatives per query",
-        title=results.heading(dataset),
-        ylim=(0, None if dataset["contributing_all"].any() else 1),
     )
-    if not dataset["contributing_all"].any():
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    if not most:
         ax.text(0.5, 0.5, "no negative contributes at any eps", transform=ax.transAxes, ha="center", va="center",
                 color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
-    ax.legend(frameon=False)
-    sns.despine(ax=ax)
+    beside(ax, named, left=True)
+    ax.set_title(
+        findings.eps_curve(list(several.values()), list(several)) + "".join(f" ({each})" for each in kind),
+        fontsize="medium",
+    )
+    ax.spines[["top", "left" if named else "right"]].set_visible(False)
     return ax
+
+
+def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
+    """Width and height of a picture in inches."""
+    return 7.2, 4.6

@@ -1,55 +1,69 @@
-"""Lorenz curves of the push, drawn."""
+"""Part of the push that the heaviest negatives hold, drawn."""
 
-import textwrap
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results
+from cocos import findings, summaries
+from cocos.plots._labels import STYLES, drawn, palette, plain, series, whole
 
-__all__ = ["lorenz"]
+__all__ = ["lorenz", "size"]
 
-STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-CURVE = "lorenz curve"
-LONGEST = 40  # characters of a label
+CURVE = "push of the heaviest"
 
 
-def lorenz(dataset: xr.Dataset, *, label: str | None = None, band: bool = True, ax: Axes | None = None) -> Axes:
-    """Draw what part of the push the lightest negatives hold, one line for each direction.
+def lorenz(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    band: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what part of the push the k heaviest negatives hold, a line for each loss or file, k as a logarithm.
 
-    Called again on the same Axes it adds lines in other colours and styles.
+    Directions are one line where they agree within 2 %.
 
     Args:
-        dataset: of `cocos.measures.lorenz`.
-        label: what the lines are of, where there are several Datasets, of which 40 characters are shown; None: the
-            title says it.
-        band: shade 5 % to 95 % of the queries.
+        dataset: of `cocos.measures.lorenz`, or several.
+        names: of several; None: their losses.
+        band: shade 5 % to 95 % of the queries, where there is one Dataset.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
-    before = sum(line.get_gid() == CURVE for line in ax.lines)
-    if not before:
-        ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.8, label="all alike")
-    colours = sns.color_palette("colorblind", len(STYLES))
-    names = [str(name) for name in dataset["direction"].values]
-    for k, name in enumerate(names, start=before):
-        one, colour = dataset.sel(direction=name), colours[k % len(STYLES)]
-        if band:
-            ax.fill_between(one["part"], one["low"], one["high"], color=colour, alpha=0.13, linewidth=0)
-        said = [textwrap.fill(label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…", 24)] if label else []
-        said += [name] if len(names) > 1 or not label else []
-        ax.plot(one["part"], one["push"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, gid=CURVE,
-                label=f"{' '.join(said)}, Gini {float(one['gini']):.3f}")  # fmt: skip
+    several = series(dataset, names)
+    lines = [
+        (" ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
+        for name, each in several.items()
+        for side, one in summaries.sides(each, ["held"])
+    ]
+    most = max(int(each["k"].max()) for each in several.values())
+    for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
+        if band and len(several) == 1:
+            low, high = 100 * one["held_low"], 100 * one["held_high"]
+            ax.fill_between(one["k"], low, high, color=colour, alpha=0.13, linewidth=0)
+        ax.plot(one["k"], 100 * one["held"], color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8,
+                gid=CURVE, label=name or "all directions")  # fmt: skip
+    ax.set(xscale="log", xlim=(0.94, most * 1.06), ylim=(0, 103))
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000) if tick < 0.75 * most] + [most]
+    whole(ax.xaxis, ticks)
     ax.set(
-        xlabel="part of the negatives, the lightest first",
-        ylabel="part of the push that they hold",
-        title="Lorenz curve of the push" if label else results.heading(dataset),
-        xlim=(0, 1),
-        ylim=(0, 1),
-        aspect="equal",
+        xlabel=f"heaviest negatives of a query\n{drawn(several)}",
+        ylabel="part of the push that they hold (%)",
     )
-    ax.legend(frameon=False, loc="upper left")
-    sns.despine(ax=ax)
+    ax.grid(axis="y", color="0.92")
+    ax.set_axisbelow(True)
+    ax.set_title(findings.lorenz(list(several.values()), list(several)), fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(lines) > 1:
+        at = [float(one["held"].sel(k=min(3, most), method="nearest")) for _, one in lines]
+        order = sorted(range(len(lines)), key=lambda k: -at[k])
+        handles = [ax.lines[k] for k in order]
+        ax.legend(handles=handles, frameon=False, loc="lower right", fontsize="small")
     return ax
+
+
+def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
+    """Width and height of a picture in inches."""
+    return 6.4, 4.4

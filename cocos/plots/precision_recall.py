@@ -1,22 +1,35 @@
 """Precision against recall, drawn: one threshold for all queries, and each query with its own."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
+from cocos import findings
 from cocos.errors import InputError, nearest
+from cocos.plots._labels import below, palette, series
 
 __all__ = ["precision_recall"]
 
+FIRST = 0.01  # recall from which one threshold is drawn: before it, the precision is that of a few pairs
 
-def precision_recall(dataset: xr.Dataset, *, direction: str | None = None, ax: Axes | None = None) -> Axes:
+
+def precision_recall(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    direction: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw precision against recall of one threshold over all pairs, and of the queries of one direction.
 
-    These have thresholds of their own: their mean and their 5th to 95th percentile are drawn.
+    One threshold is the micro average, drawn from a recall of 1 % on; the mean over queries with thresholds of their
+    own is the macro average; of a single Dataset the band holds the middle half of the queries.
 
     Args:
-        dataset: of `cocos.measures.precision_recall`.
+        dataset: of `cocos.measures.precision_recall`, or several.
+        names: of several.
         direction: whose queries; None: the first.
         ax: where to draw; None is the current Axes.
 
@@ -24,28 +37,27 @@ def precision_recall(dataset: xr.Dataset, *, direction: str | None = None, ax: A
         InputError: a direction that is not in the dataset.
     """
     ax = ax or plt.gca()
-    names = [str(name) for name in dataset["direction"].values]
-    direction = names[0] if direction is None else direction
-    if direction not in names:
-        raise InputError(nearest("direction", direction, names))
-    one, level = dataset.sel(direction=direction), dataset["level"]
-    blue = sns.color_palette("colorblind", 1)[0]
-    low, high = one["band"].isel(percentile=0), one["band"].isel(percentile=-1)
-    ax.fill_between(level, low, high, step="pre", facecolor=(*blue, 0.15), linewidth=0,
-                    label=f"queries of {direction}: 5th to 95th percentile")  # fmt: skip
-    for edge in (low, high):
-        ax.plot(level, edge, color=blue, linestyle=":", linewidth=1.2, drawstyle="steps-pre", label="_edge")
-    ax.plot(level, one["mean"], color=blue, linestyle="--", linewidth=2, drawstyle="steps-pre",
-            label=f"queries of {direction}: mean (mAP {float(one['mAP']):.1f} %)")  # fmt: skip
-    ax.plot(dataset["recall"], dataset["precision"], color="0.1", linewidth=1.8,
-            label=f"all pairs, one threshold (PR-AUC {dataset.attrs['pr_auc']:.1f} %)")  # fmt: skip
-    ax.set(
-        xlabel="recall",
-        ylabel="precision",
-        xlim=(0, 1),
-        ylim=(0, 1.02),
-        title=f"{direction}: {dataset.attrs['metric'].replace('_', ' ')} scores",
-    )
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), frameon=False, fontsize="small")
-    sns.despine(ax=ax)
+    several = series(dataset, names)
+    for data in several.values():
+        known = [str(name) for name in data["direction"].values]
+        direction = known[0] if direction is None else direction
+        if direction not in known:
+            raise InputError(nearest("direction", direction, known))
+    single = len(several) == 1
+    for (name, data), colour in zip(several.items(), palette(len(several)), strict=True):
+        one, level = data.sel(direction=direction), data["level"]
+        said = "" if single else f"{name}: "
+        if single:
+            low, high = one["band"].isel(percentile=0), one["band"].isel(percentile=-1)
+            ax.fill_between(level, low, high, step="pre", facecolor=(*colour, 0.18), linewidth=0,
+                            label="middle half of the queries")  # fmt: skip
+        ax.plot(level, one["mean"], color=colour, linestyle="--", linewidth=2, drawstyle="steps-pre",
+                label=f"{said}each query its own threshold (macro mean)")  # fmt: skip
+        shown = data["recall"].values >= FIRST
+        ax.plot(data["recall"][shown], data["precision"][shown], color="0.1" if single else colour, linewidth=1.8,
+                label=f"{said}one threshold for all pairs (micro)")  # fmt: skip
+    ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    ax.set_title(findings.precision_recall(list(several.values()), list(several), direction), fontsize="medium")
+    below(ax, ncols=1)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax

@@ -9,13 +9,17 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from cocos import findings
 from cocos.errors import InputError
+from cocos.plots._labels import plain
 
 __all__ = ["retrievals", "size"]
 
-GAP, HEAD = 0.35, 0.42  # between the query and its candidates, and below a picture, in widths of a picture
+GREEN, TICK = "#00694f", "\u2713"  # of positives, dark enough for text
+STEP = 1.12  # from one candidate to the next, in widths of a picture
+GAP, HEAD = 0.35, 0.46  # between the query and its candidates, and below a picture, in widths of a picture
 CELL = 1.08  # inches
-NARROWEST = 2.2  # candidates beside each other that the line above them needs
+NARROWEST = 2.3  # candidates beside each other that the line above them needs
 MOST = {"queries": 60, "candidates": 40, "cells": 600}  # of a picture that can be looked at
 CHARACTERS, LINES = 14, 6  # of a text in a cell
 
@@ -28,7 +32,8 @@ def retrievals(
 ) -> Axes:
     """Draw a row for each query: the query, then its candidates from the nearest on, with their scores below them.
 
-    A thick solid frame is a positive, a thin dashed one is not. Below the query stands the rank of its best positive.
+    A positive has a thick green frame and a tick before its score, the others a thin dashed one. Where no positive is
+    among them, the best one stands at the right end, with its rank.
 
     Args:
         dataset: of `cocos.measures.retrievals`.
@@ -39,34 +44,42 @@ def retrievals(
     ax = ax or plt.gca()
     show = pictures or (lambda side, row: f"{side}\n{row}")
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
+    end = 1 + GAP + max(NARROWEST, ranks) * STEP + GAP
+    wide = 1 + GAP + (max(NARROWEST, ranks) + 1) * STEP + GAP
+    ax.set(xlim=(-0.1, wide), ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.7), aspect="equal")
     for line in range(queries):
         one, y = dataset.isel(query=line), -line * (1 + HEAD)
         _cell(show("query", int(one["query_index"])), 0, y, ax)
         ax.add_patch(Rectangle((0, y - 1), 1, 1, fill=False, edgecolor="0.1", linewidth=0.8, label="query"))
         rank = float(one["best_rank"])
-        said = f"best positive:\nrank {rank:.0f}" if np.isfinite(rank) else "no positive"
-        ax.text(0.5, y - 1.05, said, ha="center", va="top", fontsize="x-small")
         for place in range(ranks):
-            row, x = int(one["candidate"][place]), 1 + GAP + place * 1.12
-            if row < 0:
-                continue
-            positive = bool(one["positive"][place])
-            _cell(show("candidate", row), x, y, ax)
-            look = {"edgecolor": "0.05", "linewidth": 3.2} if positive else {"edgecolor": "0.45", "linestyle": "--"}
-            name = "positive" if positive else "negative"
-            ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, **{"linewidth": 0.9} | look))
-            ax.text(x + 0.5, y - 1.05, f"{float(one['score'][place]):.3f}", ha="center", va="top", fontsize="x-small")
-    ax.text(0.5, 0.12, "query", ha="center", va="bottom", fontsize="small")
-    near = f"nearest by {dataset.attrs['metric'].replace('_', ' ')}"
-    ax.text(1 + GAP, 0.12, f"{near}\nthick frame: positive, dashed: not", ha="left", va="bottom", fontsize="small")
-    ax.set(
-        xlim=(-0.1, 1 + GAP + max(NARROWEST, ranks) * 1.12),
-        ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.5),
-        title=dataset.attrs["direction"],
-        aspect="equal",
-    )
+            row = int(one["candidate"][place])
+            if row >= 0:
+                positive = bool(one["positive"][place])
+                x, score = 1 + GAP + place * STEP, f"{float(one['score'][place]):.3f}"
+                _framed(show("candidate", row), x, y, positive, f"{TICK} {score}" if positive else score, ax)
+        if not np.isfinite(rank):
+            ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize="x-small", color="0.3")
+        elif not one["positive"].values.any():
+            said = f"{TICK} {float(one['best_score']):.3f}\nrank {rank:,.0f}"
+            _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
+    ax.text(0.5, 0.1, "query", ha="center", va="bottom", fontsize="small")
+    metric = dataset.attrs["metric"].replace("_", " ")
+    ax.text(1 + GAP, 0.1, f"nearest by {metric}; green, {TICK}: positive", ha="left", va="bottom", fontsize="small")
+    ax.text(end + 0.5, 0.1, "missed\npositive", ha="center", va="bottom", fontsize="small")
+    said = findings.retrievals([dataset], [""])
+    ax.set_title(f"{plain(dataset.attrs['direction'], 30)}: {said}", fontsize="medium")
     ax.set_axis_off()
     return ax
+
+
+def _framed(content: np.ndarray | str, x: float, y: float, positive: bool, below: str, ax: Axes) -> None:
+    """A candidate in the frame of its kind, with a line or two below it."""
+    _cell(content, x, y, ax)
+    look = {"edgecolor": GREEN, "linewidth": 3.2} if positive else {"edgecolor": "0.45", "linestyle": "--"}
+    name = "positive" if positive else "negative"
+    ax.add_patch(Rectangle((x, y - 1), 1, 1, fill=False, label=name, zorder=3, **{"linewidth": 0.9} | look))
+    ax.text(x + 0.5, y - 1.06, below, ha="center", va="top", fontsize="x-small", color=GREEN if positive else "0.2")
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
@@ -82,7 +95,15 @@ def size(dataset: xr.Dataset) -> tuple[float, float]:
             f"{MOST['queries']} queries and {MOST['candidates']} candidates, {MOST['cells']} cells in all, or write "
             f"the numbers with --direction {dataset.attrs['direction']} --out x.nc"
         )
-    return CELL * (1.1 + GAP + 1.12 * max(NARROWEST, ranks)), CELL * (queries * (1 + HEAD) + 0.9)
+    return CELL * (1.1 + 2 * GAP + STEP * (max(NARROWEST, ranks) + 1)), CELL * (queries * (1 + HEAD) + 1.1)
+
+
+def _inches(ax: Axes) -> float:
+    """Width of a cell; where the axes have no limits yet, that of a picture of its own size."""
+    spec = ax.get_subplotspec()
+    columns = 1 if spec is None else spec.get_gridspec().ncols
+    cells = ax.get_xlim()[1] - ax.get_xlim()[0]
+    return CELL if cells <= 1 else ax.figure.get_size_inches()[0] / columns / cells
 
 
 def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
@@ -91,8 +112,9 @@ def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
         colours = {"cmap": "gray"} if np.ndim(content) == 2 else {}
         ax.imshow(content, extent=(x, x + 1, y - 1, y), interpolation="nearest", zorder=1, **colours)
         return
+    most = max(6, min(CHARACTERS, round(CHARACTERS * _inches(ax) / CELL)))
     content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content).replace("$", r"\$")
-    lines = [part for text in content.splitlines() for part in textwrap.wrap(text, CHARACTERS)]
+    lines = [part for text in content.splitlines() for part in textwrap.wrap(text, most)]
     if len(lines) > LINES:
-        lines = [*lines[: LINES - 1], f"{lines[LINES - 1][: CHARACTERS - 2]} …"]
+        lines = [*lines[: LINES - 1], f"{lines[LINES - 1][: most - 2]} …"]
     ax.text(x + 0.5, y - 0.5, "\n".join(lines), ha="center", va="center", fontsize="x-small", zorder=2)

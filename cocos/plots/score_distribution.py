@@ -1,23 +1,34 @@
 """How many candidates the queries have at each similarity, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from cocos import findings
 from cocos.errors import InputError, nearest
+from cocos.plots._labels import below
 
 __all__ = ["score_distribution"]
 
+FEW = 40  # queries that percentiles are drawn of, at least
+SPREAD = "spread of neighbour k: how far its score differs between queries, in deviations within a query"
 ROOM = 0.4  # part of the axis that what is said of a neighbour takes
 STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
 
 
-def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax: Axes | None = None) -> Axes:
+def score_distribution(
+    dataset: xr.Dataset, *, direction: str | None = None, ends: Sequence[float] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the negatives of each query against their score, and the 5th, 50th and 95th percentile over the queries.
+
+    Of fewer than 40 queries the lines alone are drawn: percentiles of so few say no more.
 
     Below them stand the k-th neighbours of the queries, from the 5th to the 95th percentile. The positives of all
     queries are the hatched area, with an axis of its own on the right.
@@ -25,6 +36,7 @@ def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax:
     Args:
         dataset: of `cocos.measures.score_distribution`.
         direction: which one; None: the first.
+        ends: lowest and highest score that are drawn; None: those of all directions, so that panels compare.
         ax: where to draw; None is the current Axes.
 
     Raises:
@@ -49,38 +61,48 @@ def score_distribution(dataset: xr.Dataset, *, direction: str | None = None, ax:
     thin = [np.column_stack([score, line]) for line in lines]
     ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
     outline = [withStroke(linewidth=3.4, foreground="white")]
-    for percentile in one["percentile"].values:
+    for percentile in one["percentile"].values if len(lines) >= FEW else ():
         style, thick = STYLES.get(int(percentile), ("-.", 1.4))
         band = one["band"].sel(percentile=percentile)
         ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
     top = max(10.0, float(np.nanmax(lines)))
-    there = np.flatnonzero((lines > 0).any(axis=0) | (one["positives"].values > 0))
-    left, right = edges[there[0]] - 2 * width, edges[there[-1] + 1] + 2 * width
-    for low, _, high in one["kth_band"].dropna("k").transpose("k", "percentile").values:
-        if max(low - left, right - high) < ROOM * (right - left):  # what it is called must stand beside it
-            left = (low - ROOM * right) / (1 - ROOM)
-    below = _neighbours(one, green, (left, right), ax)
+    left, right = _ends(dataset, edges) if ends is None else ends
+    low = _neighbours(one, green, (left, right), ax)
     ax.set_yscale("symlog", linthresh=1, linscale=0.5)
     ax.set_yticks([0, 1, *(10.0**n for n in range(1, int(np.log10(top)) + 1))])
     ax.set_yticklabels(["0", "1", *(f"{10**n:g}" for n in range(1, int(np.log10(top)) + 1))])
-    meant = "\nspread: deviation over the queries / within a query" if np.isfinite(one["spread"]).any() else ""
+    meant = f"\n{SPREAD}" if np.isfinite(one["spread"]).any() else ""
     ax.set(
         xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
         ylabel=f"negatives of a query in a bin of {width:.2g}",
-        title=f"{direction}: {len(lines)} {'query' if len(lines) == 1 else 'queries'}",
         xlim=(left, right),
-        ylim=(below, 2 * top),
+        ylim=(low, 2 * top),
     )
+    number = f"{len(lines)} {'query' if len(lines) == 1 else 'queries'}"
+    ax.set_title(f"{findings.score_distribution([dataset], [''], direction)} ({number})", fontsize="medium")
     ax.minorticks_off()
     zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
     most = 2.5 * max(1.0, float(one["positives"].max()))
     beside.set_ylim(-most * zero / (1 - zero), most)  # both axes have their 0 at one height
     beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
-    ax.legend(loc="upper left", frameon=False, fontsize="small")
+    handles = [Line2D([], [], color=blue, linewidth=0.8, label="a query"), *ax.get_legend_handles_labels()[0]]
+    below(ax, lines=3, handles=[*handles, *beside.get_legend_handles_labels()[0]], ncols=3)
     sns.despine(ax=ax)
     sns.despine(ax=beside, left=True, right=False)
     return ax
+
+
+def _ends(dataset: xr.Dataset, edges: np.ndarray) -> tuple[float, float]:
+    """The scores between which any direction has candidates, with room for the names of the neighbours."""
+    there = (dataset["negatives"] > 0).any(["direction", "query"]) | (dataset["positives"] > 0).any("direction")
+    places, width = np.flatnonzero(there.values), dataset.attrs["bin_width"]
+    left, right = edges[places[0]] - 2 * width, edges[places[-1] + 1] + 2 * width
+    bands = dataset["kth_band"].stack(each=("direction", "k")).transpose("each", "percentile").values
+    for low, _, high in bands[np.isfinite(bands).all(axis=1)]:
+        if max(low - left, right - high) < ROOM * (right - left):  # what it is called must stand beside it
+            left = (low - ROOM * right) / (1 - ROOM)
+    return left, right
 
 
 def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) -> float:

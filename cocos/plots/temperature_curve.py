@@ -1,52 +1,83 @@
 """Negatives against the temperature, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results
+from cocos import findings, results, summaries
 from cocos.errors import InputError, nearest
+from cocos.plots._labels import below, palette, plain, series
 
 __all__ = ["temperature_curve"]
 
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
+WIDTHS = (2.2, 1.4)
+# What an end of the curve of idle queries means, from the side of small temperatures.
+ENDS = ("solved: the push is\non one negative, or gone", "spread thin: all push,\nnone above eps")
+HIGH = 0.25  # part of the queries from which an end is named
 
 
-def temperature_curve(dataset: xr.Dataset, *, show: str = "negatives", ax: Axes | None = None) -> Axes:
-    """Draw numbers of negatives against the temperature or scale, a colour for each direction; its own value is marked.
+def temperature_curve(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    show: str = "negatives",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw numbers of negatives against the temperature or scale, a colour for each loss or file; the own value marked.
+
+    Directions are one line where they agree within 2 %.
 
     Args:
-        dataset: of `cocos.measures.temperature_curve`.
+        dataset: of `cocos.measures.temperature_curve`, or several.
+        names: of several; None: their losses.
         show: `negatives`, the effective number and the contributing ones; or `idle`, queries without any of these.
         ax: where to draw; None is the current Axes.
 
     Raises:
-        InputError: something else is to be shown.
+        InputError: something else is to be shown, or a temperature beside a scale.
     """
     if show not in SHOWN:
         raise InputError(nearest("show", show, SHOWN))
     ax = ax or plt.gca()
-    ax.set_xscale("log")
-    above = results.above(dataset.attrs)
-    said = {"effective": "effective number", "contributing_all": above, "idle_fraction": "idle"}
-    names = dataset["direction"].values
-    looks = ({"linewidth": 3.2, "alpha": 0.6}, {"linewidth": 1.1, "marker": "o", "markersize": 4, "markevery": 2})
-    for name, look, colour in zip(names, looks, sns.color_palette("colorblind", 2), strict=False):
+    several = series(dataset, names)
+    parameters = {each.attrs["parameter"] for each in several.values()}
+    if len(parameters) > 1:
+        raise InputError("a temperature divides scores and a scale multiplies them: draw them apart")
+    (parameter,), above = parameters, results.above(next(iter(several.values())).attrs)
+    said = {"effective": "share the push (effective number)", "contributing_all": above, "idle_fraction": ""}
+    lines = [
+        (", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
+        for name, each in several.items()
+        for side, one in summaries.sides(each, SHOWN[show])
+    ]
+    for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         for key, style in zip(SHOWN[show], ("-", "--"), strict=False):
-            one = dataset[key].sel(direction=name)
-            ax.plot(one["value"], 100 * one if show == "idle" else one, color=colour, linestyle=style,
-                    markerfacecolor="white", label=f"{name}, {said[key]}", **look)  # fmt: skip
-    own, parameter = dataset.attrs["own"], dataset.attrs["parameter"]
-    ax.axvline(own, color="0.4", linewidth=0.8)
-    ax.annotate(f"{parameter} = {own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
-                textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
+            label = ", ".join(filter(None, (name, said[key]))) or "queries"
+            ax.plot(one["value"], 100 * one[key] if show == "idle" else one[key], color=colour, linestyle=style,
+                    linewidth=WIDTHS[place > 0], marker=" os^Dv"[place % 6], markevery=4, markersize=4,
+                    markerfacecolor="white", label=label)  # fmt: skip
+    ax.set_xscale("log")
+    owns = dict.fromkeys(each.attrs["own"] for each in several.values())
+    ax.margins(y=0.12)
+    for own in owns:
+        ax.axvline(own, color="0.4", linewidth=0.8)
+        ax.annotate(f"{own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+                    textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
     ax.set(
-        xlabel=f"{parameter} ({dataset['value'].attrs['units']})",
-        ylabel=f"queries without any: {above} (%)" if show == "idle" else "negatives per query",
-        title=results.heading(dataset),
-        ylim=(0, None),
+        xlabel=parameter,
+        ylabel="idle queries (%)" if show == "idle" else "negatives per query",
     )
-    ax.legend(frameon=False)
-    sns.despine(ax=ax)
+    ax.set_title(findings.temperature_curve(list(several.values()), list(several), show), fontsize="medium")
+    ax.set_ylim(0, 112 if show == "idle" else None)
+    if show == "idle":
+        for place, text in zip((0, -1) if parameter == "temperature" else (-1, 0), ENDS, strict=True):
+            if all(float(one["idle_fraction"][place]) >= HIGH for _, one in lines):
+                ax.text(0.02 if place == 0 else 0.98, 0.98, text, transform=ax.transAxes, va="top", fontsize="small",
+                        ha="left" if place == 0 else "right", color="0.2")  # fmt: skip
+    if len(lines) * len(SHOWN[show]) > 1:
+        below(ax, ncols=1 if len(lines) > 1 else 2)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax

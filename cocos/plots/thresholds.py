@@ -2,69 +2,93 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from cocos import findings
+from cocos.plots._labels import below, palette, plain
 
 __all__ = ["size", "thresholds"]
 
-LINE = 15  # points of a line of the legend, which stands between the axes and the title
+STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))  # bottom and height of the three parts of the axes
+STYLES = ("-", "--")
+NEAR = 0.02  # part of the axis that the name of a cut-off takes
 
 
 def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw how many candidates the queries get at each cut-off: the median and the 5th to the 95th percentile.
+    """Draw what each cut-off returns, in three strips over the same axis of cut-offs.
 
-    Above them stand the part of the queries that gets nothing, and the part that gets no positive.
+    Above, the candidates that the queries get, the median and a ribbon from the 5th to the 95th percentile; in the
+    middle, the parts of the queries that get nothing, and no positive; below, precision and recall over all pairs. The
+    cut-offs that were chosen are lines with their names.
 
     Args:
         dataset: of `cocos.measures.thresholds`.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
+    ax.set_axis_off()
+    level = dataset["level"].values
+    strips = [ax.inset_axes([0, low, 1, high]) for low, high in STRIPS]
+    many, idle, whole = strips
     names = [str(name) for name in dataset["direction"].values]
-    cuts = np.arange(dataset.sizes["cutoff"])
-    looks = zip(names, "os", ("-", "--"), sns.color_palette("colorblind", 2), strict=False)
-    for turn, (name, marker, style, colour) in enumerate(looks):
-        one = dataset.sel(direction=name)
-        low, middle, high = one["returned_band"].transpose("percentile", "cutoff").values
-        place = cuts + 0.46 * (turn - (len(names) - 1) / 2)
-        ax.vlines(
-            place, low, high, color=colour, linestyle=style, linewidth=2.5, label=f"{name}: 5th to 95th percentile"
+    handles = []
+    for name, style, colour in zip(names, STYLES, palette(len(names)), strict=False):
+        one, said = dataset.sel(direction=name), plain(name, 20)
+        low, middle, high = one["level_returned"].transpose("percentile", "level").values
+        many.fill_between(level, low, high, color=colour, alpha=0.18, linewidth=0, label="_ribbon")
+        handles += many.plot(level, middle, color=colour, linestyle=style, linewidth=1.8, label=said)
+        idle.plot(level, one["level_none"], color=colour, linestyle=style, linewidth=1.8, label="_nothing")
+        idle.plot(level, one["level_no_positive"], color=colour, linestyle=style, linewidth=0.9, marker=".",
+                  markersize=5, markevery=5, label="_no positive")  # fmt: skip
+    handles += [
+        Patch(color="0.85", label="5 % to 95 % of the queries"),
+        Line2D([], [], color="0.3", linewidth=1.8, label="nothing returned"),
+        Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive returned"),
+    ]
+    for key, style in (("precision", "-"), ("recall", "--")):
+        line = whole.plot(
+            level, 100 * dataset[f"level_{key}"], color="0.15", linestyle=style, label=f"{key}, all pairs"
         )
-        ax.plot(place, middle, marker, color=colour, markersize=8, markeredgecolor="0.1", label=f"{name}: median")
-        for x, y, none, missed in zip(place, high, one["none_returned"].values, one["no_positive"].values, strict=True):
-            ax.annotate(f"none {_tenth(none)}\nno pos. {_tenth(missed)}", (x, y), xytext=(0, 5), fontsize="x-small",
-                        textcoords="offset points", ha="center", va="bottom", color="0.15")  # fmt: skip
-    ticks = []
-    for place in cuts:
-        one = dataset.isel(cutoff=place)
-        precision, recall = (100 * float(one[f"global_{key}"]) for key in ("precision", "recall"))
-        said = f"{_tenth(precision)} %" if np.isfinite(precision) else "none"
-        ticks.append(f"cosine {float(one['cutoff']):.3f}\nL2 {float(one['distance']):.3f}\n"
-                     f"precision {said}\nrecall {_tenth(recall)} %")  # fmt: skip
-    top = max(10.0, float(dataset["returned_band"].max()))
-    ax.set_yscale("symlog", linthresh=1)
+        handles += line
+    top = max(10.0, float(dataset["level_returned"].max()))
+    many.set_yscale("symlog", linthresh=1, linscale=0.5)
     powers = [10.0**n for n in range(int(np.log10(top)) + 1)]
-    ax.set_yticks([0, *powers], ["0", *(f"{power:g}" for power in powers)])
-    ax.set_xticks(cuts, ticks, fontsize="small")
-    ax.set(
-        xlabel="cut-off, with precision and recall over all pairs\n"
-        "(none, no pos.: % of the queries with nothing, no positive)",
-        ylabel="candidates returned to a query",
-        xlim=(-0.6, len(cuts) - 0.4),
-        ylim=(-0.15, 4 * top),
-    )
-    ax.minorticks_off()
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="small")
-    ax.set_title(dataset.attrs["title"], pad=14 + LINE * len(names))
-    sns.despine(ax=ax)
+    many.set_yticks([0, *powers], ["0", *(f"{power:,.0f}" for power in powers)])
+    many.set(ylabel="candidates\nof a query", ylim=(-0.1, 8 * top))
+    idle.set(ylabel="queries with\n(%)", ylim=(-3, 103), yticks=[0, 50, 100])
+    whole.set(ylabel="all pairs\n(%)", ylim=(-3, 103), yticks=[0, 50, 100], xlabel="cut-off: cosine (L2 below it)")
+    for strip in strips:
+        strip.minorticks_off()
+        strip.spines[["top", "right"]].set_visible(False)
+        strip.set_xlim(level[0], level[-1])
+        strip.vlines(dataset["cutoff"], 0, 1, transform=strip.get_xaxis_transform(), color="0.5", linewidth=0.7,
+                     linestyle=":")  # fmt: skip
+    for strip in (many, idle):
+        strip.tick_params(labelbottom=False)
+    _named(dataset, many)
+    ticks = [tick for tick in whole.get_xticks() if level[0] <= tick <= level[-1]]
+    distance = np.interp(ticks, level, dataset["level_distance"])
+    whole.set_xticks(ticks, [f"{tick:.2g}\n({far:.2f})" for tick, far in zip(ticks, distance, strict=True)])
+    ax.set_title(findings.thresholds([dataset], [""]), fontsize="medium")
+    below(ax, lines=4, handles=handles, ncols=3)
     return ax
 
 
+def _named(dataset: xr.Dataset, ax: Axes) -> None:
+    """What the cut-offs were chosen for, along their lines: at the top, or at the bottom beside a near one."""
+    (low, high), last, top = ax.get_xlim(), -np.inf, False
+    for cut, chosen in zip(dataset["cutoff"].values, dataset["chosen"].values, strict=True):
+        place = (cut - low) / (high - low)
+        top, last = not top if place - last < NEAR else True, place
+        if str(chosen) != "given":
+            ax.annotate(str(chosen), (cut, 1.0 if top else 0.0), xycoords=("data", "axes fraction"), rotation=90,
+                        xytext=(-1, -2 if top else 2), textcoords="offset points", ha="right",
+                        va="top" if top else "bottom", fontsize="x-small", color="0.2")  # fmt: skip
+
+
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches: numbers of two directions stand beside each other at each cut-off."""
-    return min(40.0, max(6.4, 1.0 + 0.85 * dataset.sizes["cutoff"] * dataset.sizes["direction"])), 5.2
-
-
-def _tenth(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+    """Width and height of a picture in inches."""
+    return 7.2, 6.6

@@ -1,33 +1,49 @@
 """The weight of a candidate against its score, drawn."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+
+from cocos import results
+from cocos.plots._labels import below, palette, series
 
 __all__ = ["weight_curve"]
 
 
-def weight_curve(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw the weight of a negative and of the positive against their own scores.
+def weight_curve(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw the weight of a negative and of the positive against their own scores, in units of the loss.
+
+    The rug at the bottom are the other negatives of the query, the dotted line is its positive.
 
     Args:
-        dataset: of `cocos.measures.weight_curve`.
+        dataset: of `cocos.measures.weight_curve`, or several.
+        names: of several; None: their losses.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
-    colours = sns.color_palette("colorblind", 2)
-    for name, style, colour in zip(("negative", "positive"), ("-", "--"), colours, strict=True):
-        ax.plot(dataset["score"], dataset[name], color=colour, linestyle=style, label=dataset[name].attrs["long_name"])
+    several = series(dataset, names)
+    single = len(several) == 1
+    colours = palette(max(2, len(several)))
+    for place, (name, data) in enumerate(several.items()):
+        looks = zip(("negative", "positive"), ("-", "--"), colours[:2] if single else [colours[place]] * 2, strict=True)
+        for key, style, colour in looks:
+            said = data[key].attrs["long_name"] if single else f"{name}, {key}"
+            ax.plot(data["score"], data[key] / data.attrs["weight_unit"], color=colour, linestyle=style, label=said)
     ax.axhline(0, color="0.6", linewidth=0.8)
-    ax.axvline(dataset.attrs["positive_score"], color="0.6", linewidth=0.8, linestyle=":")
-    ax.annotate("the positive", (dataset.attrs["positive_score"], 1), xycoords=("data", "axes fraction"),
-                xytext=(-3, -10), textcoords="offset points", ha="right", fontsize="small", color="0.3")  # fmt: skip
+    for at in dict.fromkeys(each.attrs["positive_score"] for each in several.values()):
+        ax.axvline(at, color="0.6", linewidth=0.8, linestyle=":")
+    others = {float(score) for each in several.values() for score in each.attrs["others"]}
+    ax.vlines(sorted(others), 0, 0.04, transform=ax.get_xaxis_transform(), color="0.35", linewidth=1, label="_others")
+    metrics = dict.fromkeys(each.attrs["metric"].replace("_", " ") for each in several.values())
     ax.set(
-        xlabel=f"score ({dataset.attrs['metric'].replace('_', ' ')}), closer to the right",
-        ylabel="weight: below 0 pulls, above 0 pushes",
-        title=dataset.attrs["loss_repr"],
+        xlabel=f"score of that candidate ({', '.join(metrics)}); dotted: the positive, ticks: other negatives",
+        ylabel="weight / unit of the loss",
     )
-    ax.legend(frameon=False)
-    sns.despine(ax=ax)
+    ax.set_title(results.heading(next(iter(several.values()))) if single else "Weight against score", fontsize="medium")
+    below(ax, lines=3)
+    ax.spines[["top", "right"]].set_visible(False)
     return ax

@@ -8,46 +8,49 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
-from matplotlib.patheffects import withStroke
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from cocos import results
+from cocos import findings, results
+from cocos.plots._labels import below
 
-__all__ = ["together", "weight_map"]
+__all__ = ["size", "together", "weight_map"]
 
-DECADES = 4  # of shares, below the largest one, that have colours of their own
-NONE = "0.93"  # negatives without any weight
+DECADES = 4  # of shares, below the largest one, that have colours of their own, where eps is not above them
+LESS = "0.88"  # negatives with a share that is not above eps
 OUT = "white"  # pairs that take no part
+BAR = "0.35"  # of the margins
+NAMES = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
+DOWN = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
 
 
-def weight_map(dataset: xr.Dataset, *, most: float | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the share of each negative of one batch as a heat map, queries downwards.
+def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = True, ax: Axes | None = None) -> Axes:
+    """Draw the share of each negative of one batch as a heat map, queries downwards, with margins.
 
-    Positives are outlined: a circle where one is pulled, an empty square where it has no weight or is pushed. Negatives
-    without weight are light grey, pairs that take no part are white. A line in the colour bar is eps.
+    On the right stand the contributing negatives of each query, above the part of all push that each candidate
+    receives. Negatives that are not above eps are light grey, pairs that take no part white. Positives are outlined: a
+    circle where one is pulled, an empty square where it has no weight or is pushed.
 
     Args:
         dataset: of `cocos.measures.weight_map`.
         most: share at the top of the colours, which makes pictures comparable; None: the largest of a negative.
+        last: of several panels with one scale: it has the colour bar.
         ax: where to draw; None is the current Axes.
     """
     ax = ax or plt.gca()
     share, positive, negative = (dataset[name].values for name in ("share", "positive", "negative"))
-    weighed = negative & (share > 0)
-    queries, candidates = share.shape
-    extent = (-0.5, candidates - 0.5, queries - 0.5, -0.5)
+    eps = float(dataset.attrs["eps"])
+    above, (queries, candidates) = negative & (share > eps), share.shape
+    look = {"extent": (-0.5, candidates - 0.5, queries - 0.5, -0.5), "aspect": "auto", "interpolation": "nearest"}
     ax.set_facecolor(OUT)
-    ax.imshow(np.where(negative & ~weighed, 1.0, np.nan), cmap=ListedColormap([NONE]),
-              extent=extent, aspect="auto", interpolation="nearest")  # fmt: skip
-    most = most or _most(dataset) or 1.0
-    norm = LogNorm(most * 10.0**-DECADES, most, clip=True)
-    image = ax.imshow(np.where(weighed, share, np.nan), cmap=sns.color_palette("cividis", as_cmap=True), norm=norm,
-                      extent=extent, aspect="auto", interpolation="nearest")  # fmt: skip
-    bar = ax.figure.colorbar(image, ax=ax, label="share of a negative", shrink=0.85, extend="min")
-    eps = dataset.attrs["eps"]
-    if norm.vmin < eps < norm.vmax:
-        bar.ax.axhline(eps, color="black", linewidth=1.6, path_effects=[withStroke(linewidth=3, foreground="white")])
-        bar.ax.annotate("eps", (0, eps), xycoords=("axes fraction", "data"), xytext=(-3, 0), ha="right", va="center",
-                        textcoords="offset points", fontsize="small")  # fmt: skip
+    ax.imshow(np.where(negative & ~above, 1.0, np.nan), cmap=ListedColormap([LESS]), **look)
+    shared, most = most is not None, most or _most(dataset) or 1.0
+    norm = LogNorm(max(min(eps, most / 1.001), most * 10.0**-DECADES), most, clip=True)
+    cmap = sns.color_palette("cividis", as_cmap=True)
+    image = ax.imshow(np.where(above, share, np.nan), cmap=cmap, norm=norm, **look)
+    if last and (shared or np.unique(share[above].round(9)).size > 1):
+        bar = ax.figure.colorbar(image, cax=ax.inset_axes([1.22, 0.1, 0.04, 0.8]), extend="min")
+        bar.set_label(f"share of a negative, above eps = {eps:g}")
     size = max(1.0, min(9.0, 240 / max(queries, candidates)))
     pulled = positive & (dataset["weight"].values < 0)
     for mask, marker, said in ((pulled, "o", "positive"), (positive & ~pulled, "s", "positive that is not pulled")):
@@ -55,12 +58,46 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, ax: Axes | Non
             y, x = np.nonzero(mask)
             ax.plot(x, y, marker, markersize=size, markerfacecolor="none", markeredgecolor="black",
                     markeredgewidth=0.9, linestyle="none", rasterized=True, label=said)  # fmt: skip
-    how = {"batch": "in the order of the batch", "group": "by group"}[dataset.attrs["order"]]
-    ax.set(
-        xlabel=f"candidate, {how}", ylabel="query", title=f"{results.heading(dataset)}, {dataset.attrs['direction']}"
-    )
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False, fontsize="small")
+    _margins(dataset, ax)
+    order = dataset.attrs["order"]
+    ax.set(xlabel=f"candidate, {NAMES[order]}", ylabel=f"query, {DOWN[order]}")
+    below(ax, handles=[*ax.get_legend_handles_labels()[0], *_patches(negative & ~above, ~positive & ~negative)])
+    kind = results.about_weights(dataset.attrs).partition(":")[0]
+    ax.set_title(findings.weight_map([dataset], [f"{dataset.attrs['loss']}{f', {kind}' if kind else ''}, "
+                                                 f"{findings.middle(dataset.attrs['direction'], 20)}"]),
+                 fontsize="medium", pad=44)  # fmt: skip
     return ax
+
+
+def _margins(dataset: xr.Dataset, ax: Axes) -> None:
+    """Contributing negatives of each query on the right, and the push that each candidate receives above."""
+    right, top = ax.inset_axes([1.02, 0, 0.12, 1], sharey=ax), ax.inset_axes([0, 1.02, 1, 0.1], sharex=ax)
+    counts, received = dataset["contributing"].values, 100 * dataset["received"].values
+    right.barh(np.arange(len(counts)), counts, height=1, color=BAR, linewidth=0)
+    top.bar(np.arange(len(received)), received, width=1, color=BAR, linewidth=0)
+    right.set(xticks=[0, int(counts.max(initial=0)) or 1])
+    right.set_title("above\neps", fontsize="x-small", pad=3)
+    top.set(yticks=[0, round(float(received.max(initial=0)), 1 if received.max(initial=0) < 10 else None) or 1])
+    top.set_ylabel("push\n(%)", fontsize="x-small", rotation=0, ha="right", va="center")
+    for each, axis in ((right, "y"), (top, "x")):
+        each.tick_params(axis=axis, which="both", length=0, labelleft=False, labelbottom=axis == "y")
+        each.tick_params(labelsize="x-small")
+        sns.despine(ax=each, left=axis == "y", bottom=axis == "x")
+    idle = int((counts == 0).sum())
+    if idle and dataset.attrs["order"] == "hardness":
+        right.text(0.3, (len(counts) - idle + len(counts)) / 2, f"{idle} idle", rotation=90, va="center", ha="left",
+                   transform=right.get_yaxis_transform(), fontsize="x-small")  # fmt: skip
+
+
+def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
+    """Entries of the legend for the cells that have no colour of their own."""
+    found = [Patch(facecolor=LESS, label="negative that does not contribute")] if less.any() else []
+    return found + ([Patch(facecolor=OUT, edgecolor="0.5", label="takes no part")] if out.any() else [])
+
+
+def size(dataset: xr.Dataset) -> tuple[float, float]:
+    """Width and height of a picture in inches: a matrix with its margins."""
+    return 6.8, 5.8
 
 
 def together(datasets: Sequence[xr.Dataset]) -> dict[str, float | None]:
