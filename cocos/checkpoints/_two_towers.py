@@ -1,7 +1,6 @@
 """What the checkpoints of VSE++ and VSRN share: two state dicts, and the data and vocabulary beside them."""
 
 from collections.abc import Callable, Mapping
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from cocos.errors import InputError
 
 __all__ = ["arguments", "checkpoint", "towers"]
 
-LOOKED_AT = 1000  # captions whose unknown words are counted when a checkpoint is opened
+LOOKED_AT = 1000  # captions, of the first MiB, whose unknown words are counted when a checkpoint is opened
 
 
 def towers(file: File) -> tuple[dict, dict] | None:
@@ -95,7 +94,7 @@ def _beside(training: Training, data) -> dict | str:
         folder = _folder(training, data)
         split = precomp.present(folder)[0]
         with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
-            lines = list(islice(iter(lambda: stream.readline(precomp.LONGEST), ""), LOOKED_AT))
+            lines = stream.read(2**20).splitlines()[:LOOKED_AT]
         strange, words = _gru_text.unknown(lines, _words(training, folder))
     except (InputError, OSError, UnicodeDecodeError) as error:
         return str(error)
