@@ -96,7 +96,8 @@ def _settled(parts):
     tests = {_setting(parts, *key): one for key, one in _differences(parts).items()}
     adjusted = holm([one.p for one in tests.values()])
     clear = {setting for setting, p in zip(tests, adjusted, strict=True) if p < LEVEL}
-    return len(tests), [key for key in _differences(parts) if _setting(parts, *key) in clear]
+    named = {_setting(parts, *key): key for key in reversed(_differences(parts))}  # the shared one by its α alone
+    return len(tests), [named[setting] for setting in tests if setting in clear]
 
 
 def _reach(parts, name):
@@ -144,7 +145,7 @@ def agrees(parts):
 
 def draw(parts, figure):
     """A panel a parameter: paired differences from t, the line at 0."""
-    every, (_, settled) = _differences(parts), _settled(parts)
+    every, clear = _differences(parts), {_setting(parts, *key) for key in _settled(parts)[1]}
     for (name, part), ax in zip(parts.items(), figure.subplots(2, 2).flat, strict=True):
         values = part[name].values.tolist()
         away = part["recall"] - part["recall_of_t"]
@@ -152,7 +153,7 @@ def draw(parts, figure):
             [every[name, value] for value in values],
             [away.sel({name: value}).values for value in values],
             at=range(len(values)),
-            resolved=[(name, value) in settled for value in values],
+            resolved=[_setting(parts, name, value) in clear for value in values],
             upright=True,
             offset=0.22,
             ax=ax,

@@ -143,8 +143,9 @@ def title(parts):
     worse = [kind for kind in kinds if _gain(parts, kind).high < 0]
     better = [kind for kind in kinds if _gain(parts, kind).low > 0]
     open_ = len(kinds) - len(worse) - len(better)
+    lower = f"under {', '.join(worse)}" if worse else "nowhere"
     gains = f"above it under {', '.join(better)}" if better else "above it nowhere"
-    return f"The warp is below t under {', '.join(worse)}, {gains}; {open_} of {len(kinds)} rows are not resolved"
+    return f"The warp is below t {lower}, {gains}; {open_} of {len(kinds)} rows are not resolved"
 
 
 def alt(parts):
