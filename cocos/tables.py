@@ -125,6 +125,7 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+ENDS = ("5th", "95th")  # percentiles over queries
 TOLD = ("queries", "candidates", "tied")  # of an evaluation, in words
 FATES = {
     "ignore": "left out of the gradient",
@@ -537,7 +538,8 @@ def _read(value) -> str:
             return "none"
         bands = {key: "none" if part is None else f"{part:.4g}" for key, part in value.items()}
         mean = f"{bands['mean']}: " if "mean" in value else ""
-        return f"{mean}{bands['p50']} ({bands['p5']} to {bands['p95']})"
+        low, high = (bands[key] for key in bands if key not in {"mean", "p50"})
+        return f"{mean}{bands['p50']} ({low} to {high})"
     return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -595,7 +597,10 @@ def summary(data: xr.Dataset) -> Table:
             rows.append((label, *said[0]))
         else:
             curves += [(label, *[""] * len(columns)), *((f"  {p}", *one) for p, one in zip(at, said, strict=True))]
-    notes = ("of queries: the mean, if it is told, and median (5th to 95th percentile)",) if many else ()
+    ends = [f"{float(each):g}th" for each in data["percentile"].values[[0, -1]]] if "percentile" in data.coords else ()
+    notes = (
+        (f"of queries: the mean, if it is told, and median ({' to '.join(ends or ENDS)} percentile)",) if many else ()
+    )
     return Table(("", *columns), (*rows, *curves), _about(data), notes)
 
 
