@@ -1,4 +1,4 @@
-"""Notebooks are tutorials: prose, calls and pictures that are kept; their cells run and print what the kept outputs say."""
+"""Notebooks are tutorials: prose, calls and pictures that are kept; their cells print what the kept outputs say."""
 
 import ast
 import contextlib
