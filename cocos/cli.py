@@ -1092,7 +1092,8 @@ def _ended(signalled: BaseException) -> int:
     """Say that the run was ended, and give the exit code: 130 after Ctrl-C, 143 after SIGTERM."""
     number = signalled.args[0] if isinstance(signalled, _Signalled) else signal.SIGINT
     word = "interrupted" if number == signal.SIGINT else "terminated"
-    _say(f"cocos: {word}", quiet=shards.launched().rank > 0)
+    launched = shards.launched()  # torchrun terminates the others where one fails, and says why
+    _say(f"cocos: {word}", quiet=launched.rank > 0 or (number == signal.SIGTERM and launched.size > 1))
     return 128 + number
 
 
