@@ -278,7 +278,7 @@ def test_gap_finds_a_wrong_closed_form(random_pairs):
         ("ntxent", {"temperature": float("nan")}, "ntxent: temperature must be finite and above 0, got nan"),
         ("smoothap", {"temperature": -1}, "smoothap: temperature must be finite and above 0, got -1.0"),
         ("triplet", {"margin": -0.2}, "triplet: margin must be finite and at least 0, got -0.2"),
-        ("triplet-sh", {"margin": "inf"}, "triplet-sh: margin must be finite and at least 0, got inf"),
+        ("triplet-sh", {"margin": "inf"}, "triplet_sh: margin must be finite and at least 0, got inf"),
     ],
 )
 def test_bad_parameters_get_a_sentence(name, parameters, sentence):
