@@ -164,6 +164,7 @@ def draw(parts, figure):
         ax.set(xlabel=AXES[name], ylabel="R@1, warp minus t (points)", xlim=(-0.5, len(values) - 0.3))
         if name == "alpha":
             ax.set_yscale("symlog", linthresh=4, linscale=1.2)
+            ax.set_ylabel("R@1, warp minus t (points; logarithmic below -4)")
             ax.set_yticks((-40, -20, -10, -4, -2, 0, 2, 4), ("-40", "-20", "-10", "-4", "-2", "0", "2", "4"))
             ax.minorticks_off()
         else:
