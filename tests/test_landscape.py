@@ -1,5 +1,6 @@
 """Landscapes: functions of the distance, where their minimum is, and what is drawn of it."""
 
+import importlib
 import math
 import sys
 
@@ -14,7 +15,7 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, Pairs, curves, losses, measures, plots, scores, weights
+from cocos import Embeddings, InputError, Pairs, curves, drawing, losses, measures, plots, scores, weights
 from cocos.cli import app
 
 TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
@@ -395,3 +396,13 @@ def test_only_logarithms_of_probabilities_are_in_nats(given, unit, label, still)
     plots.landscape(data, ax=ax)
     assert label in [other.get_ylabel() for other in figure.axes]
     plt.close(figure)
+
+
+def test_the_bar_of_shared_colours_has_powers_of_ten_and_no_dollar_signs(tmp_path):
+    """Dollar signs are drawn as they are, since a name may hold some."""
+    figure = plt.figure()
+    importlib.import_module("cocos.plots.landscape").bar(figure, [figure.add_subplot()])
+    drawing.save(figure, tmp_path / "bar.png", {})
+    said = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
+    plt.close(figure)
+    assert "10⁻⁴" in said and not any("$" in each for each in said)

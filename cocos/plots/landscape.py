@@ -19,6 +19,7 @@ COMMON = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in 
 LINEAR = 14  # levels, about, where the landscape spans less than three decades
 ARROWS, COMMON_ARROWS = 15, 9  # on each side
 DECADES = 4  # of gradients that have an arrow
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")  # powers of ten without a dollar sign, which is drawn as it is
 
 
 def landscape(
@@ -82,7 +83,7 @@ def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **styl
 
 
 def _decade(level: float, _=None) -> str:
-    return f"{level:g}" if 1e-3 < level < 1e4 else f"$10^{{{round(np.log10(level))}}}$"
+    return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(RAISED)
 
 
 def _logarithmic(height: np.ndarray) -> bool:
