@@ -21,7 +21,20 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor  # `cocos --help` stays free of torch
 
-__all__ = ["World", "alike", "close", "collect", "first", "gather", "join", "launched", "mine", "turn", "world"]
+__all__ = [
+    "World",
+    "alike",
+    "close",
+    "collect",
+    "first",
+    "gather",
+    "join",
+    "launched",
+    "mine",
+    "moved",
+    "turn",
+    "world",
+]
 
 MEETING = timedelta(minutes=5)  # until all processes have started
 WAITING = timedelta(hours=1)  # at a meeting point, for the slowest; one that ends is noticed at once
@@ -192,6 +205,13 @@ def _unpacked(value):
     import torch
 
     return _changed(value, np.ndarray, torch.from_numpy)
+
+
+def moved(value, device):
+    """The same dicts, lists and tuples with their tensors on a device."""
+    import torch
+
+    return _changed(value, torch.Tensor, lambda each: each.to(device))
 
 
 def gather(value) -> list:

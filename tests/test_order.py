@@ -29,6 +29,7 @@ ORDER = (
     "decomposition",
     "statistics",
     "health",
+    "engine",
     "tiles",
     "sweep",
     "readers",

@@ -1,0 +1,66 @@
+"""Inner products and squared distances of single pairs of rows in float64, and the lengths of rows."""
+
+import torch
+from torch import Tensor
+
+from cocos import scores
+
+__all__ = ["cosines", "dots", "gaps", "lengths"]
+
+CHUNK = 2**19  # numbers of the rows that are held in float64 at once
+
+
+def _some(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, what) -> Tensor:
+    size = max(1, CHUNK // left.shape[1])
+    pairs = zip(of.split(size), with_.split(size), strict=True)
+    parts = [what(left[a].double(), right[b].double()) for a, b in pairs]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64, device=left.device)
+
+
+def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """Inner products of some rows of one matrix and some of another, (P,) float64.
+
+    Args:
+        left: (N, d).
+        right: (M, d).
+        of: (P,) rows of the left one.
+        with_: (P,) rows of the right one.
+    """
+    return _some(left, right, of, with_, lambda a, b: (a * b).sum(dim=1))
+
+
+def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
+    """Squared distances of some rows of one matrix and some of another, (P,) float64; arguments as for `dots`."""
+    return _some(left, right, of, with_, lambda a, b: (a - b).square().sum(dim=1))
+
+
+def cosines(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, norms: tuple[Tensor, Tensor | None]) -> Tensor:
+    """Inner products of rows that are divided by their norms first, for rows of extreme length, (P,) float64.
+
+    Args:
+        left: (N, d).
+        right: (M, d).
+        of: (P,) rows of the left one.
+        with_: (P,) rows of the right one.
+        norms: (P,) of the rows of the left one; of the right one, or None: these are taken as they are.
+    """
+    size, parts = max(1, CHUNK // left.shape[1]), []
+    second = torch.ones_like(norms[0]) if norms[1] is None else norms[1]
+    for a, b, m, n in zip(*(each.split(size) for each in (of, with_, norms[0], second)), strict=True):
+        parts.append((left[a].double() / m[:, None] * (right[b].double() / n[:, None])).sum(dim=1))
+    return torch.cat(parts) if parts else second
+
+
+def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:
+    """Norms of some rows about an origin, (n,) float64, accurate over the whole range of the dtype.
+
+    Args:
+        matrix: (N, d).
+        order: (n,) rows.
+        origin: (d,); None: 0.
+    """
+    if len(order) > len(matrix):
+        return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
+    size = max(1, CHUNK // matrix.shape[1])
+    rows = (matrix[part].double() for part in order.split(size))
+    return torch.cat([scores.length(part if origin is None else part - origin.double()) for part in rows])

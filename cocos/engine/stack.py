@@ -1,0 +1,178 @@
+"""From batches to the view of their scores: sort each block by group, take the norms, refuse what cannot be scored.
+
+seen = view(embeddings, batches, metric="cosine")
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos import scores
+from cocos.batches import Batch, matches
+from cocos.embeddings import Embeddings
+from cocos.engine import exact
+from cocos.engine.view import PRODUCTS, Side, View
+from cocos.errors import InputError
+
+__all__ = ["METRICS", "fits", "view"]
+
+METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_euclidean")
+SIDES = ("query", "candidate")
+LARGEST = 1e36  # scores that float32 multiplies and adds without leaving its range
+
+
+def fits(embeddings: Embeddings, metric: str) -> bool:
+    """Whether one product gives the scores of every direction."""
+    return metric in METRICS and not (metric == "cosine_dot" and len(embeddings.directions) == 2)
+
+
+def view(
+    embeddings: Embeddings,
+    batches: Batch | Sequence[Batch] | None = None,
+    *,
+    metric: str = "cosine",
+    same_group: str = "ignore",
+    product: str = "float32",
+    together: bool = False,
+) -> View:
+    """The scores of a batch, or of each batch of a stack, to be visited.
+
+    Args:
+        embeddings: the whole set.
+        batches: the rows seen together, in one batch or several; None is the whole set.
+        metric: `cosine`, `cosine_dot`, `dot`, `euclidean` or `squared_euclidean`.
+        same_group: relation of two rows of one group that are no pair, in a batch of pairs: `ignore` or `negative`.
+        product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs: counts come with wider intervals.
+        together: processes that have joined visit the matrix together; all must ask the same, in the same order.
+
+    Raises:
+        InputError: a metric without a product, an unknown product, a batch of pairs whose rows are no pairs, pairs and
+            other batches in one stack, or hard negatives in a batch of two directions.
+    """
+    batches = _checked(embeddings, batches, metric, product)
+    paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
+    sizes = [[len(getattr(batch, f"{name}_index")) for batch in batches] for name in SIDES]
+    offsets = [np.concatenate([[0], np.cumsum(each, dtype=np.int64)]) for each in sizes]
+    index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDES]
+    own = _Own.of(embeddings, index, offsets, paired=paired, apart=paired and same_group == "negative")
+    origin = None
+    if metric in {"euclidean", "squared_euclidean"}:
+        wide = torch.promote_types(embeddings.candidate.dtype, torch.float32)
+        origin = embeddings.candidate.mean(dim=0, dtype=wide)
+    sides = []
+    for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
+        order = index[k][own.place[k]]
+        norm, unit = exact.lengths(matrix, order, origin), name in scores.UNIT.get(metric, ())
+        if unit and not norm.min() > 0:
+            scores.check(embeddings, metric)
+        partner = own.partner[k] if paired and not (k and batches[0].extra) else None
+        sides.append(Side(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
+    two = len(embeddings.directions) == 2
+    made = View((sides[0], sides[1]), *offsets, metric, two, embeddings.shared, product, embeddings, origin, together)
+    _within(made)
+    return made
+
+
+def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
+    """The batches of a stack.
+
+    Raises:
+        InputError: as `view`.
+    """
+    if metric not in METRICS:
+        raise InputError(f"metric: {metric!r}, expected a score that is a product of two vectors: {', '.join(METRICS)}")
+    if product not in PRODUCTS:
+        raise InputError(f"product: {product!r}, expected one of {', '.join(PRODUCTS)}")
+    two = len(embeddings.directions) == 2
+    if metric == "cosine_dot" and two:
+        raise InputError(
+            "metric: cosine_dot divides by the norms of the queries, so each direction has its own product"
+        )
+    if batches is None:
+        index = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
+        return [Batch(*index, paired=False)]
+    batches = [batches] if isinstance(batches, Batch) else list(batches)
+    if not batches or len({batch.paired for batch in batches}) > 1:
+        raise InputError(f"batches: {len(batches)}, expected at least one, all of pairs or none")
+    for batch in batches:
+        if two and not batch.square:
+            raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
+        matches(embeddings, batch)
+    return batches
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """For both sides: the place in the batches of each row in visiting order, and the stretch of its own group."""
+
+    place: tuple[Tensor, Tensor]
+    first: tuple[Tensor, Tensor]
+    last: tuple[Tensor, Tensor]
+    partner: tuple[Tensor, Tensor] | None
+
+    @classmethod
+    def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
+        """Sort both sides by block and group; `apart`: each pair is a group of its own."""
+        device = index[0].device
+        block = [torch.from_numpy(np.repeat(np.arange(len(o) - 1), np.diff(o))).to(device) for o in offsets]
+        start = [torch.from_numpy(o).to(device)[b] for o, b in zip(offsets, block, strict=True)]
+        within = [torch.arange(len(i), device=device) - s for i, s in zip(index, start, strict=True)]
+        groups = within if apart else [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
+        key = _keys(block, groups)
+        place = [_sorted(each) for each in key]
+        key = [each[p] for each, p in zip(key, place, strict=True)]
+        at = torch.arange(len(key[0]), device=device)
+        if torch.equal(*key) and bool((key[0][1:] > key[0][:-1]).all()):
+            return cls((place[0], place[1]), (at, at), (at + 1, at + 1), (at, at) if paired else None)
+        first, last = (
+            tuple(torch.searchsorted(o, k, right=right) for k, o in (key, key[::-1])) for right in (False, True)
+        )
+        partner = None
+        if paired:
+            turned = [torch.empty_like(p).index_copy_(0, p, torch.arange(len(p), device=device)) for p in place]
+            beside = torch.from_numpy(offsets[1]).to(device)[block[0]] + within[0]
+            back = torch.from_numpy(offsets[0]).to(device)[block[1]] + within[1]
+            inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and ask for nothing
+            partner = (turned[1][beside[place[0]]], turned[0][inside[place[1]]])
+        return cls((place[0], place[1]), first, last, partner)
+
+
+def _keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
+    """Whole numbers that sort both sides by block and, within it, by group."""
+    if int(block[0][-1]) == 0:
+        return groups
+    low = min(int(each.min()) for each in groups)
+    span = max(int(each.max()) for each in groups) - low + 1
+    if span > 2**62 // (int(block[0][-1]) + 1):
+        inverse = torch.cat(groups).unique(return_inverse=True)[1]
+        groups, low, span = list(inverse.split([len(each) for each in groups])), 0, len(inverse)
+    return [b * span + (g - low) for b, g in zip(block, groups, strict=True)]
+
+
+def _sorted(key: Tensor) -> Tensor:
+    """Places in ascending order of a key, equal ones as they come."""
+    if bool((key[1:] >= key[:-1]).all()):
+        return torch.arange(len(key), device=key.device)
+    return key.argsort(stable=True)
+
+
+def _within(made: View) -> None:
+    """Refuse embeddings whose scores leave the range of the product.
+
+    Raises:
+        InputError: naming the largest length or score.
+    """
+    longest = made.sides[0].longest + made.sides[1].longest
+    if not longest < torch.finfo(torch.float64).max ** 0.5:
+        raise InputError(
+            f"{made.metric} scores of embeddings with lengths of up to {longest:.1e} leave the range of float64; "
+            "divide all embeddings by one number"
+        )
+    if made.product != "float64" and not longest**2 < LARGEST:
+        raise InputError(
+            f"{made.metric} scores of these embeddings may reach {longest**2:.1e}, beyond the range of float32; choose "
+            "the dtype float64"
+        )

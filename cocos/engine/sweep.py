@@ -1,0 +1,379 @@
+"""The one loop of passes: every score of a view is seen once a pass, by every reader that wants one.
+
+    found = run(view(embeddings, batches), [reader, ...])
+
+A matrix is cut into parts that depend on its shape alone. Each part is seen with a state of its own, by whatever thread
+or process takes it, and states are merged in the order of the parts: every number has the same bits for any number of
+threads and processes.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos import shards
+from cocos.engine import fused
+from cocos.engine.view import View
+from cocos.errors import InputError
+
+__all__ = ["Next", "Part", "Progress", "Reader", "State", "Tally", "Tile", "parts_of", "run", "tiles_of", "workers"]
+
+PARTS = 12  # stretches that the longer side of a matrix is cut into at most
+STRIP = 256  # rows, or columns, that a stretch is a multiple of
+TILE = {"cpu": (1024, 1024)}  # rows and columns of a tile that stays in the cache of a processor
+LARGE = (2048, 4096)  # of other devices: 32 MiB of float32, which the second-level cache of an H100 (50 MB) holds
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the score matrix: the unit of work of a thread and of a process."""
+
+    rows: slice
+    columns: slice
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them."""
+
+    view: View
+    scores: Tensor
+    rows: slice
+    columns: slice
+
+
+class State(Protocol):
+    """Everything that a reader has found in one part, or in several."""
+
+    def merge(self, other: "State", part: Part) -> None:
+        """Take in the state of a part. Parts come in their order."""
+
+
+class Reader(Protocol):
+    """Looks at every tile once, and says in the end what it has found or that it needs one more pass.
+
+    The reader of a loss may combine several of these: it then has one method `passes(view)`, a generator that yields
+    readers, together if they share a pass, is sent what they found, and returns its result.
+    """
+
+    def start(self, view: View) -> State:
+        """An empty state for one part."""
+
+    def see(self, state: State, tile: Tile) -> None:
+        """Take in one tile."""
+
+    def done(self, state: State):
+        """The result, from the merged state of all parts; or `Next`."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """One more pass is needed, for this reader."""
+
+    reader: Reader
+
+
+@dataclass(eq=False)
+class Tally:
+    """A ready `State`: tensors by name, whose first axis is the rows, or the columns, of the view.
+
+    Args:
+        rows: (queries, ...) sums.
+        columns: (candidates, ...) sums.
+        lists: tensors that are put one after the other.
+    """
+
+    rows: dict[str, Tensor] = field(default_factory=dict)
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    lists: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def merge(self, other: "Tally", part: Part) -> None:
+        """Add the sums of a part, and append its lists."""
+        for mine, its, where in ((self.rows, other.rows, part.rows), (self.columns, other.columns, part.columns)):
+            for name, values in mine.items():
+                values[where] += its[name][where].to(values.device)
+        for name in self.lists:
+            self.lists[name] += other.lists[name]
+
+
+def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros whose memory on a host is taken when they are first written, so that a part pays for what it sees."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
+
+
+def workers() -> int:
+    """Threads that see parts: as many as PyTorch was told to use, at most one a processor."""
+    return max(1, min(torch.get_num_threads(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
+
+
+def parts_of(view: View) -> list[Part]:
+    """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block."""
+    rows, columns = view.rows.tolist(), view.columns.tolist()
+    if view.blocks > 1:
+        edges = sorted({view.blocks * k // PARTS for k in range(PARTS + 1)})
+        ends = list(zip(edges[:-1], edges[1:], strict=True))
+        return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
+    turned = columns[-1] > rows[-1]
+    longer = max(rows[-1], columns[-1])
+    size = -(-longer // (PARTS * STRIP)) * STRIP
+    cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]
+    whole = slice(0, min(rows[-1], columns[-1]))
+    return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
+
+
+def run(
+    view: View,
+    readers: Sequence,
+    *,
+    tile: tuple[int, int] | None = None,
+    progress: Progress | None = None,
+) -> list:
+    """Make as many passes over the scores as the readers need, each shared by all that want one.
+
+    Args:
+        view: the scores.
+        readers: see `Reader`.
+        tile: rows and columns of a tile that PyTorch sees; None: as fits the device. No count depends on it.
+        progress: called with (steps done, steps of all passes that are known to be needed).
+
+    Returns:
+        What each reader found.
+
+    Raises:
+        InputError: a reader of a loss that reads other scores.
+    """
+    for reader in readers:
+        loss = getattr(reader, "loss", None)
+        if loss is not None and loss.metric != view.metric:
+            raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
+    asking, found = [_passes(reader, view) for reader in readers], [None] * len(readers)
+    wanted, counter = {}, _Counter(progress)
+    for k, steps in enumerate(asking):
+        _advance(steps, None, k, wanted, found)
+    with _as_asked(view):
+        while wanted:
+            each = [(k, reader) for k, some in wanted.items() for reader in some]
+            results = dict.fromkeys(wanted, ())
+            for (k, _), result in zip(each, _visit(view, [reader for _, reader in each], tile, counter), strict=True):
+                results[k] += (result,)
+            again, wanted = wanted, {}
+            for k, some in results.items():
+                _advance(asking[k], some if len(again[k]) > 1 else some[0], k, wanted, found)
+    return found
+
+
+def _passes(reader, view: View) -> Generator:
+    """The passes that a reader asks for, one `yield` each."""
+    return reader.passes(view) if hasattr(reader, "passes") else _alone(reader)
+
+
+def _alone(reader: Reader) -> Generator:
+    """One pass for a reader, and one more for each `Next` that it gives."""
+    found = Next(reader)
+    while isinstance(found, Next):
+        found = yield found.reader
+    return found  # noqa: B901 - the value of a generator that `_advance` takes from StopIteration
+
+
+def _advance(steps: Generator, sent, place: int, wanted: dict, found: list) -> None:
+    """Let a reader go on: note which readers it wants in the next pass, or what it has found."""
+    try:
+        asked = steps.send(sent)
+        wanted[place] = asked if isinstance(asked, tuple) else (asked,)
+    except StopIteration as end:
+        found[place] = end.value
+
+
+class _Counter:
+    """Steps that are done and known to be needed, over all passes."""
+
+    def __init__(self, progress: Progress | None):
+        self._progress, self._done, self._every, self._lock = progress, 0, 0, threading.Lock()
+
+    def begin(self, steps: int, more: int) -> None:
+        """A pass of so many steps begins, and so many like it are sure to follow."""
+        self._every = self._done + steps * (1 + more)
+
+    def __call__(self, steps: int = 1) -> None:
+        if self._progress:
+            with self._lock:
+                self._done += steps
+                self._progress(self._done, max(self._done, self._every))
+
+
+def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
+    """One pass for some readers; gives what each has found, or asks for."""
+    parts, together = parts_of(view), view.together and shards.world().size > 1
+    mine = shards.mine(range(len(parts))) if together else range(len(parts))
+    inside = [reader for reader in readers if fused.serves(view, reader)]
+    rest = [reader for reader in readers if reader not in inside]
+    kernel = fused.Pass(view, inside) if inside else None
+    counter.begin(
+        sum(_steps(part) for part in parts) * (bool(inside) + bool(rest)),
+        max(getattr(reader, "more", 0) for reader in readers),
+    )
+    merged = _Merged(view, readers, parts, mine, keep=together)
+
+    def work(turns: Iterator[int]) -> None:
+        worker = kernel.worker() if kernel else None
+        for turn in turns:
+            part, states = parts[turn], {id(reader): reader.start(view) for reader in readers}
+            if worker:
+                worker.see(part, [states[id(reader)] for reader in inside], counter)
+            if rest:
+                _shown(view, rest, [states[id(reader)] for reader in rest], tile, part, counter)
+            for reader in readers:
+                if hasattr(reader, "learn"):
+                    reader.learn(states[id(reader)], part)
+            merged.take(turn, states)
+
+    _each(work, mine, workers() if view.device.type == "cpu" else 1)
+    return [reader.done(state) for reader, state in zip(readers, merged.whole(), strict=True)]
+
+
+def _steps(part: Part) -> int:
+    return -(-(part.rows.stop - part.rows.start) // STRIP)
+
+
+def _each(work: Callable, turns: Sequence[int], threads: int) -> None:
+    """Share turns out among threads, each of which takes the next one when it is free; PyTorch gets no more of them."""
+    shared, lock = iter(turns), threading.Lock()
+
+    def taken() -> Iterator[int]:
+        while True:
+            with lock:
+                turn = next(shared, None)
+            if turn is None:
+                return
+            yield turn
+
+    threads = min(threads, len(turns))
+    if threads < 2:
+        return work(taken())
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # its own threads spin in small operations, and take the processors from ours
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work, taken()) for _ in range(threads)]:
+                done.result()
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Merged:
+    """States of parts, put together in the order of the parts whatever the order in which they come."""
+
+    def __init__(self, view: View, readers: list, parts: list[Part], mine: Sequence[int], *, keep: bool):
+        self._view, self._readers, self._parts = view, readers, parts
+        self._order, self._keep, self._lock = iter(mine), keep, threading.Lock()
+        self._waiting, self._next, self._kept = {}, next(self._order, None), []
+        self._states = None
+
+    def take(self, turn: int, states: dict) -> None:
+        """Take in the states of one part."""
+        with self._lock:
+            self._waiting[turn] = [states[id(reader)] for reader in self._readers]
+            while self._next in self._waiting:
+                self._add(self._parts[self._next], self._waiting.pop(self._next))
+                self._next = next(self._order, None)
+
+    def _add(self, part: Part, states: list) -> None:
+        if self._keep:
+            self._kept.append(states)
+        elif self._states is None:
+            self._states = states
+        else:
+            for mine, its in zip(self._states, states, strict=True):
+                mine.merge(its, part)
+
+    def whole(self) -> list:
+        """The merged state of every reader; of all processes, where they share the parts."""
+        if not self._keep:
+            return self._states
+        kinds = [type(reader.start(self._view)) for reader in self._readers]
+        every = shards.collect([[vars(state) for state in states] for states in self._kept])
+        for part, each in zip(self._parts, every, strict=True):
+            states = [_rebuilt(kind, values, self._view.device) for kind, values in zip(kinds, each, strict=True)]
+            self._keep = False
+            self._add(part, states)
+        return self._states
+
+
+def _rebuilt(kind: type, values: dict, device: torch.device):
+    """A state from its fields, which come from another process on the host."""
+    state = object.__new__(kind)
+    state.__dict__.update(shards.moved(values, device))
+    return state
+
+
+@contextmanager
+def _as_asked(view: View) -> Generator[None]:
+    """The GPU multiplies in what the view says, whatever the process has set."""
+    if view.device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = view.product == "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _shown(view: View, readers: list, states: list, tile, part: Part, counter: _Counter) -> None:
+    """Show every tile of a part to readers that PyTorch serves."""
+    shape, row = tile or TILE.get(view.device.type, LARGE), None
+    for seen in tiles_of(view, shape, part):
+        if row is not None and seen.rows != row:
+            counter(_steps(Part(row, part.columns)))
+        row = seen.rows
+        for reader, state in zip(readers, states, strict=True):
+            reader.see(state, seen)
+    counter(_steps(Part(row, part.columns)))
+
+
+def tiles_of(view: View, tile: tuple[int, int], part: Part) -> Iterator[Tile]:
+    """Every tile of a part: whole blocks where they are small, row after row of tiles where they are not."""
+    buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
+    first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
+    for k in range(first, view.blocks):
+        if view.rows[k] >= part.rows.stop:
+            return
+        rows = slice(max(int(view.rows[k]), part.rows.start), min(int(view.rows[k + 1]), part.rows.stop))
+        columns = slice(max(int(view.columns[k]), part.columns.start), min(int(view.columns[k + 1]), part.columns.stop))
+        for a in range(rows.start, rows.stop, tile[0]):
+            left = view.operand(0, a, min(a + tile[0], rows.stop))
+            for c in range(columns.start, columns.stop, tile[1]):
+                right = view.operand(1, c, min(c + tile[1], columns.stop))
+                scored = buffer.view(-1)[: len(left) * len(right)].view(len(left), len(right))
+                torch.mm(left, right.T, out=scored)
+                if view.metric == "euclidean":
+                    scored.clamp_(max=0).neg_().sqrt_().neg_()
+                seen = Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)))
+                _mask(seen)
+                yield seen
+
+
+def _mask(tile: Tile) -> None:
+    """-inf where a pair is no negative; their places are found on the host, so that nothing waits for a device."""
+    first, last = (own[tile.rows] for own in tile.view.sides[0].own)
+    first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
+    number = np.maximum(last - first, 0)
+    if not number.any():
+        return
+    row = np.repeat(np.arange(len(number)), number)
+    column = np.arange(len(row)) - np.repeat(number.cumsum() - number - first + tile.columns.start, number)
+    places = torch.from_numpy(row * tile.scores.stride(0) + column).to(tile.scores.device, non_blocking=True)
+    tile.scores.view(-1).index_fill_(0, places, -torch.inf)

@@ -1,0 +1,343 @@
+"""Scores of a stack of batches as one block-diagonal matrix that is never held; `cocos.engine.view` makes it.
+
+The queries of all batches are numbered through, and so are the candidates; only pairs of one block take part. Within a
+block both sides are sorted by group, so that what is no negative of a query is one stretch of its candidates.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos import scores
+from cocos.embeddings import Embeddings
+from cocos.engine import exact
+
+__all__ = ["PRODUCTS", "TIES", "Side", "View"]
+
+PRODUCTS = {  # rounding of the factors, and of every sum: relative, in units of the dtype of the tile
+    "float64": (2.0**-53, 2.0**-53),
+    "float32": (2.0**-24, 2.0**-24),
+    "tf32": (2.0**-11, 2.0**-24),
+    "bfloat16": (2.0**-8, 2.0**-24),
+}
+NEAR = 4e-7  # rows whose norms are so near to 1 are taken as they are
+TIES = 1e-12  # scores of unit vectors that differ by less in float64 are equal
+FEW = 8  # positives of a query up to which their scores are kept
+POSITIVES = 2**18  # that are looked at at once
+EXACTLY = (1024, 512)  # queries and candidates that are scored in float64 at once
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Queries, or candidates, in the order in which they are visited.
+
+    Args:
+        matrix: (N, D) embeddings, as the model gave them.
+        order: (n,) row of the matrix at each place; within a block sorted by group.
+        place: (n,) number of each in the order of the batches.
+        first: (n,) first place of the other side that is no negative of each.
+        last: (n,) one after the last such place.
+        partner: (n,) the only positive of each, where rows of the batch are pairs.
+        norm: (n,) float64.
+        unit: the metric divides each by its norm.
+    """
+
+    matrix: Tensor
+    order: Tensor
+    place: Tensor
+    first: Tensor
+    last: Tensor
+    partner: Tensor | None
+    norm: Tensor
+    unit: bool
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @cached_property
+    def own(self) -> tuple[np.ndarray, np.ndarray]:
+        """`first` and `last` on the host."""
+        return self.first.cpu().numpy(), self.last.cpu().numpy()
+
+    @cached_property
+    def extreme(self) -> bool:
+        """The rows, or their norms, may leave the range of float32."""
+        return self.matrix.dtype == torch.float64 or float(self.norm.min()) < 1e-30
+
+    @cached_property
+    def near(self) -> float:
+        """Largest difference of a norm from 1."""
+        return float((self.norm - 1).abs().max())
+
+    @cached_property
+    def longest(self) -> float:
+        """Largest norm of what is multiplied."""
+        return 1.0 if self.unit else float(self.norm.max())
+
+    @cached_property
+    def straight(self) -> bool:
+        """The rows stand in the matrix as they are visited."""
+        first = int(self.order[0])
+        return bool((self.order == torch.arange(first, first + len(self), device=self.order.device)).all())
+
+    @cached_property
+    def in_order(self) -> bool:
+        """The places are those of the batches."""
+        return bool((self.place == torch.arange(len(self), device=self.place.device)).all())
+
+    def divided(self, values: Tensor, places: Tensor) -> Tensor:
+        """Values of some places by their norms, where the metric does so."""
+        return values / self.norm[places] if self.unit else values
+
+    def unsorted(self, values: Tensor) -> Tensor:
+        """Values of the places, (n, ...), in the order of the batches."""
+        if self.in_order:
+            return values
+        return torch.empty_like(values).index_copy_(0, self.place, values)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Score matrices of a stack of batches, never held: their rows, what belongs together, how exact a score is.
+
+    Args:
+        sides: queries and candidates.
+        rows: (K + 1,) int64, first query of each of K blocks, and their number.
+        columns: (K + 1,) int64, first candidate of each.
+        metric: one of `METRICS`.
+        two: candidates ask as well: there are two directions.
+        shared: both sides are rows of one matrix, and no row is its own candidate.
+        product: one of `PRODUCTS`: the arithmetic of the tiles.
+        embeddings: the rows that are scored.
+        origin: (D,) is taken off both sides where the metric is a distance, which makes the rounding smaller.
+        together: processes that have joined (`cocos.shards`) share the parts of this matrix.
+    """
+
+    sides: tuple[Side, Side]
+    rows: np.ndarray
+    columns: np.ndarray
+    metric: str
+    two: bool
+    shared: bool
+    product: str
+    embeddings: Embeddings
+    origin: Tensor | None
+    together: bool = False
+    _scored: dict = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def blocks(self) -> int:
+        """Number of batches."""
+        return len(self.rows) - 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the tiles."""
+        return torch.float64 if self.product == "float64" else torch.float32
+
+    @property
+    def device(self) -> torch.device:
+        """Of everything but the offsets of the blocks."""
+        return self.sides[0].matrix.device
+
+    @property
+    def directions(self) -> tuple[int, ...]:
+        """0 for the queries, and 1 for the candidates where they ask as well."""
+        return (0, 1) if self.two else (0,)
+
+    @property
+    def distances(self) -> bool:
+        """The metric is a distance: the product gives its square."""
+        return self.metric in {"euclidean", "squared_euclidean"}
+
+    @cached_property
+    def most(self) -> float:
+        """No score is larger than this in size."""
+        left, right = (side.longest for side in self.sides)
+        if not self.distances:
+            return left * right
+        return left + right if self.metric == "euclidean" else (left + right) ** 2
+
+    @cached_property
+    def tie(self) -> float:
+        """Scores that differ by less in float64 are equal."""
+        return TIES * max(1.0, self.most)
+
+    @cached_property
+    def rounding(self) -> float:
+        """No product of two rows of unit length is further than this from the true one, in any order of its sums."""
+        factor, total = PRODUCTS[self.product]
+        width = self.sides[0].matrix.shape[1]
+        store = PRODUCTS["float64" if self.product == "float64" else "float32"][0]
+        return 2 * factor * (factor > store) + (width + 8) * total
+
+    def bound(self, score: Tensor | float = 0.0) -> Tensor | float:
+        """Largest difference of a score of the tiles from the true one; near `score`, for distances."""
+        if not self.distances:
+            return (self.rounding + sum(min(side.near, NEAR) for side in self.sides if side.unit)) * self.most
+        if self.metric == "squared_euclidean":
+            return self.square
+        return (self.square / torch.as_tensor(score).abs().clamp(min=1e-300)).clamp(max=self.square**0.5)
+
+    @cached_property
+    def square(self) -> float:
+        """Largest difference of the square of a distance from the true one."""
+        return 2 * self.rounding * (self.sides[0].longest + self.sides[1].longest) ** 2
+
+    @cached_property
+    def matrices(self) -> tuple[Tensor, Tensor]:
+        """Rows of both sides in lines of float32 or float64: half precision is converted, which rounds nothing."""
+        made = []
+        for side in self.sides:
+            wide = side.matrix if side.matrix.dtype in {torch.float32, torch.float64} else side.matrix.float()
+            made.append(made[0] if made and side.matrix is self.sides[0].matrix else wide.contiguous())
+        return made[0], made[1]
+
+    def block_of(self, direction: int, places: Tensor) -> Tensor:
+        """Block of some queries of a direction, (P,)."""
+        edges = torch.from_numpy((self.rows, self.columns)[direction]).to(places.device)
+        return torch.searchsorted(edges, places.long(), right=True) - 1
+
+    def ready(self, direction: int) -> bool:
+        """The rows of one side are multiplied where they are: nothing is copied."""
+        side = self.sides[direction]
+        fit = side.matrix.dtype == self.dtype and side.matrix.is_contiguous() and not self.distances
+        return fit and self.product != "bfloat16" and (not side.unit or side.near <= NEAR) and side.straight
+
+    def operand(self, direction: int, start: int, stop: int) -> Tensor:
+        """Some places of one side as rows of the product, (n, D), or (n, D + 2) for distances."""
+        side = self.sides[direction]
+        if self.ready(direction):
+            first = int(side.order[0])
+            return side.matrix[first + start : first + stop]
+        rows = side.matrix.index_select(0, side.order[start:stop])
+        if side.unit:
+            norm = side.norm[start:stop, None]
+            rows = rows.double() / norm if side.extreme else rows.to(self.dtype).mul_((1 / norm).to(self.dtype))
+        if self.distances:
+            rows = rows.to(torch.promote_types(rows.dtype, self.dtype)) - self.origin
+        rows = rows.to(self.dtype)
+        if self.distances:
+            square, one = side.norm[start:stop, None].square().to(self.dtype), rows.new_ones(len(rows), 1)
+            rows = torch.cat([2 * rows, -square, -one] if direction == 0 else [rows, one, square], dim=1)
+        if self.product == "bfloat16" and rows.device.type == "cpu":
+            rows = rows.bfloat16().float()
+        return rows
+
+    def exact(self, row: Tensor, column: Tensor) -> Tensor:
+        """Scores of some pairs of places in float64, (P,), from the embeddings as they are."""
+        (left, right), row, column = self.sides, row.long(), column.long()
+        of, with_ = left.order[row], right.order[column]
+        if self.distances:
+            square = exact.gaps(left.matrix, right.matrix, of, with_)
+            return -square.sqrt() if self.metric == "euclidean" else -square
+        if left.unit and (left.extreme or right.extreme):
+            norms = left.norm[row], right.norm[column] if right.unit else None
+            return exact.cosines(left.matrix, right.matrix, of, with_, norms)
+        return right.divided(left.divided(exact.dots(left.matrix, right.matrix, of, with_), row), column)
+
+    def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[Tensor, slice, Tensor]]:
+        """Scores of some queries of a direction in float64, -inf where a pair is no negative, a piece at a time.
+
+        Yields:
+            Which of the queries, (m,) positions in `places`; the candidates; and their scores, (m, n).
+        """
+        side, other, edges = self.sides[direction], self.sides[1 - direction], (self.rows, self.columns)[1 - direction]
+        block = self.block_of(direction, places)
+        for k in block.unique().tolist():
+            for mine in (block == k).nonzero().flatten().split(EXACTLY[0]):
+                some = places[mine]
+                query, first, last = side.matrix[side.order[some]].double(), side.first[some], side.last[some]
+                for begin in range(int(edges[k]), int(edges[k + 1]), EXACTLY[1]):
+                    stop = min(begin + EXACTLY[1], int(edges[k + 1]))
+                    candidate = other.matrix[other.order[begin:stop]].double()
+                    pair = (query, candidate) if direction == 0 else (candidate, query)
+                    score = scores.METRICS[self.metric](*pair)
+                    score = score if direction == 0 else score.T
+                    columns = torch.arange(begin, stop, device=self.device)
+                    own = (columns >= first[:, None]) & (columns < last[:, None])
+                    yield mine, slice(begin, stop), score.masked_fill(own, -torch.inf)
+
+    def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Positive pairs of some queries: their places counted from `start`, and the places of the positives."""
+        side = self.sides[direction]
+        if side.partner is not None:
+            return torch.arange(stop - start, device=self.device), side.partner[start:stop]
+        first, last = side.first[start:stop], side.last[start:stop]
+        number = last - first
+        total = int(number.sum())
+        each = torch.arange(stop - start, device=self.device)
+        query = torch.repeat_interleave(each, number, output_size=total)
+        other = first[query] + torch.arange(total, device=self.device) - (number.cumsum(0) - number)[query]
+        if self.shared:
+            keep = self.sides[1 - direction].order[other] != side.order[query + start]
+            query, other = query[keep], other[keep]
+        return query, other
+
+    def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """`positives` with their scores in float64; kept where they are few."""
+        key, turned = (direction, start, stop), self._scored.get((0, 0, len(self.sides[0])))
+        if direction == 1 and turned and (start, stop) == (0, len(self.sides[1])):
+            if bool((turned[1][1:] > turned[1][:-1]).all()):
+                return turned[1], turned[0], turned[2]
+            order = turned[1].argsort(stable=True)
+            return turned[1][order], turned[0][order], turned[2][order]
+        if key not in self._scored:
+            query, other = self.positives(direction, start, stop)
+            places = (query + start, other) if direction == 0 else (other, query + start)
+            found = (query, other, self.exact(*places))
+            if len(query) > FEW * (stop - start):
+                return found
+            self._scored[key] = found
+        return self._scored[key]
+
+    def negatives(self, direction: int) -> Tensor:
+        """Number of negatives of each query, (n,) int64."""
+        side, (own, other) = self.sides[direction], (self.rows, self.columns)[:: 1 - 2 * direction]
+        size = torch.from_numpy(np.repeat(np.diff(other), np.diff(own))).to(self.device)
+        return size - (side.last - side.first)
+
+    def counted(self, direction: int) -> Tensor:
+        """Number of positives of each query, (n,) int64."""
+        side, other = self.sides[direction], self.sides[1 - direction]
+        if side.partner is not None:
+            return torch.ones_like(side.first)
+        number = side.last - side.first
+        if self.shared:
+            wide = len(side.matrix)
+            key = self.block_of(1 - direction, torch.arange(len(other), device=self.device)) * wide + other.order
+            mine = self.block_of(direction, torch.arange(len(side), device=self.device)) * wide + side.order
+            number = number - torch.bincount(key, minlength=self.blocks * wide)[mine]
+        return number
+
+    def chunks(self, direction: int, width: int = 1) -> Iterator[tuple[int, int]]:
+        """Queries in stretches, such that none has above `POSITIVES` positives, or places `width` wide."""
+        number = self.counted(direction).cpu().numpy()
+        most = np.maximum(number, width).cumsum() // POSITIVES
+        edges = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), len(number)]
+        yield from zip(edges[:-1], edges[1:], strict=True)
+
+    def dense(self, direction: int, places: Tensor) -> scores.Pairs:
+        """Some queries of one block against all candidates of the block, in float64: (places, candidates) pairs."""
+        side, other = self.sides[direction], self.sides[1 - direction]
+        block, edges = int(self.block_of(direction, places[:1])), (self.rows, self.columns)[1 - direction]
+        column = torch.arange(int(edges[block]), int(edges[block + 1]), device=self.device)
+        part = self.embeddings if direction == 0 else self.embeddings.flip()
+        part = part.rows(side.order[places], other.order[column]).to(dtype=torch.float64)
+        own = (column >= side.first[places, None]) & (column < side.last[places, None])
+        positive = own if side.partner is None else column == side.partner[places, None]
+        if self.shared and side.partner is None:
+            positive = positive & (other.order[column] != side.order[places, None])
+        return scores.Pairs(
+            scores.METRICS[self.metric](part.query, part.candidate),
+            positive,
+            ~own,
+            candidate_group=part.candidate_group,
+            query_norm=scores.length(part.query),
+            candidate_norm=scores.length(part.candidate),
+            embeddings=part,
+        )
