@@ -97,11 +97,23 @@ def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     if not batches or len({batch.paired for batch in batches}) > 1:
         raise InputError(f"batches: {len(batches)}, expected at least one, all of pairs or none")
-    for batch in batches:
-        if two and not batch.square:
-            raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
-        matches(embeddings, batch)
+    if two and not all(batch.square for batch in batches):
+        raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
+    if not _pairs(embeddings, batches):
+        for batch in batches:
+            matches(embeddings, batch)
     return batches
+
+
+def _pairs(embeddings: Embeddings, batches: list[Batch]) -> bool:
+    """Whether the rows of all batches are pairs of one group, where they need to be: one comparison for a stack."""
+    if not batches[0].paired:
+        return True
+    asked = [batch.candidate_index[: len(batch.candidate_index) - batch.extra] for batch in batches]
+    if any(len(batch.query_index) != len(other) for batch, other in zip(batches, asked, strict=True)):
+        return False
+    query = embeddings.query_group[torch.cat([batch.query_index for batch in batches])]
+    return torch.equal(query, embeddings.candidate_group[torch.cat(asked)])
 
 
 @dataclass(frozen=True, eq=False)

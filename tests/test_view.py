@@ -1,0 +1,190 @@
+"""A view of a stack of batches is the scores of each batch, and a pass shows each of them once."""
+
+import threading
+
+import pytest
+import torch
+
+import cocos
+from cocos import batches, engine, scores
+from cocos.batches import Batch
+from cocos.engine import sweep
+from cocos.engine.sweep import Next, Tally, zeros
+from cocos.errors import InputError
+
+METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
+
+
+def embeddings(kind, seed=0, number=90, width=12):
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(number, width, generator=generator)
+    group = torch.arange(number)[torch.randperm(number, generator=generator)] % 25
+    if kind == "labelled":
+        return cocos.Embeddings.labelled(query, group)
+    candidate = query + torch.randn(number, width, generator=generator)
+    if kind == "pairs":
+        return cocos.Embeddings(query, candidate)
+    if kind == "groups":
+        return cocos.Embeddings(query, candidate, group, group)
+    return cocos.Embeddings(query, candidate[:25], group, torch.arange(25), ("s2p",))
+
+
+def stack(data, size=32):
+    sample = "groups" if data.shared or len(data.directions) == 1 else "pairs"
+    return batches.plan(data, sample=sample, batch_size=size, batches=None, per_group=None, seed=1).batches
+
+
+class Everything:
+    """Writes every score that it is shown into a matrix, and how often each was shown."""
+
+    def start(self, view):
+        shape = len(view.sides[0]), len(view.sides[1])
+        device = view.device
+        return Tally(
+            rows={
+                "score": zeros(*shape, dtype=torch.float64, device=device),
+                "seen": zeros(*shape, dtype=torch.int64, device=device),
+            }
+        )
+
+    def see(self, state, tile):
+        state.rows["score"][tile.rows, tile.columns] += tile.scores
+        state.rows["seen"][tile.rows, tile.columns] += 1
+
+    def done(self, state):
+        return state.rows["score"], state.rows["seen"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["pairs", "groups", "labelled", "proxies"])
+def test_every_block_is_the_scores_of_its_batch(kind, metric):
+    data = embeddings(kind)
+    drawn = stack(data)
+    view = engine.view(data, drawn, metric=metric, product="float64")
+    ((score, seen),) = engine.run(view, [Everything()], tile=(8, 24))
+    assert view.blocks == len(drawn) > 1
+    where = [side.place.argsort() for side in view.sides]
+    score, seen = (each[where[0]][:, where[1]] for each in (score, seen))
+    inside = torch.zeros_like(seen)
+    for k, batch in enumerate(drawn):
+        rows, columns = slice(*view.rows[k : k + 2]), slice(*view.columns[k : k + 2])
+        inside[rows, columns] = 1
+        pairs = scores.pairs(data.to(dtype=torch.float64), batch, metric=metric)
+        expected = torch.where(pairs.negative, pairs.scores, -torch.inf)
+        torch.testing.assert_close(score[rows, columns], expected, atol=1e-9, rtol=1e-9)
+        for direction, mask in enumerate((pairs.positive, pairs.positive.T)[: len(view.directions)]):
+            stretch = (rows, columns)[direction]
+            assert torch.equal(view.sides[direction].unsorted(view.counted(direction))[stretch], mask.sum(dim=1))
+    assert torch.equal(seen, inside)
+    negatives = [view.sides[k].unsorted(view.negatives(k)) for k in view.directions]
+    assert torch.equal(negatives[0], (score > -torch.inf).logical_and(inside == 1).sum(dim=1))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["pairs", "groups", "labelled"])
+def test_positives_and_exact_scores_are_those_of_the_batches(kind, metric):
+    data = embeddings(kind)
+    drawn = stack(data)
+    view = engine.view(data, drawn, metric=metric)
+    for direction in view.directions:
+        query, other, score = view.scored(direction, 0, len(view.sides[direction]))
+        places = (query, other) if direction == 0 else (other, query)
+        found = torch.zeros(len(view.sides[0]), len(view.sides[1]), dtype=torch.float64)
+        found[view.sides[0].place[places[0]], view.sides[1].place[places[1]]] = score
+        expected = torch.zeros_like(found)
+        for k, batch in enumerate(drawn):
+            pairs = scores.pairs(data.to(dtype=torch.float64), batch, metric=metric)
+            block = slice(*view.rows[k : k + 2]), slice(*view.columns[k : k + 2])
+            expected[block] = torch.where(pairs.positive, pairs.scores, 0)
+        torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+        some = torch.arange(0, len(view.sides[direction]), 7)
+        row = torch.full((len(some), len(view.sides[1 - direction])), torch.nan, dtype=torch.float64)
+        for mine, columns, scored in view.exact_rows(direction, some):
+            row[mine, columns] = scored
+        pairs = view.dense(direction, some[:1])
+        there = torch.where(pairs.negative, pairs.scores, -torch.inf)[0]
+        torch.testing.assert_close(row[0][: len(there)], there, atol=1e-9, rtol=1e-9)
+
+
+def test_hard_negatives_are_candidates_of_one_direction():
+    data = embeddings("pairs")
+    batch = Batch(torch.arange(5), torch.arange(8), paired=True, extra=3)
+    with pytest.raises(InputError, match="its own view"):
+        engine.view(data, batch)
+    one = cocos.Embeddings(data.query, data.candidate, directions=("q2c",))
+    view = engine.view(one, [batch, Batch(torch.arange(6, 9), torch.arange(6, 12), paired=True, extra=3)])
+    assert view.negatives(0).tolist() == [7] * 5 + [5] * 3
+    assert view.sides[0].partner.tolist() == [0, 1, 2, 3, 4, 8, 9, 10]
+
+
+def test_rows_that_are_no_pairs_are_refused_in_a_stack_as_alone():
+    data = embeddings("groups")
+    with pytest.raises(InputError, match="paired"):
+        engine.view(
+            data, [Batch(torch.arange(3), torch.arange(3), True), Batch(torch.arange(3), torch.arange(1, 4), True)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "number"), [(4000, 3000, 8), (700, 5000, 10), (100, 90, 1), (20000, 9, 12)]
+)
+def test_the_longer_side_is_cut_into_parts(rows, columns, number):
+    data = cocos.Embeddings(
+        torch.ones(rows, 2),
+        torch.ones(columns, 2),
+        torch.zeros(rows, dtype=torch.int64),
+        torch.zeros(columns, dtype=torch.int64),
+    )
+    parts = sweep.parts_of(engine.view(data))
+    assert len(parts) == number
+    covered = sum((p.rows.stop - p.rows.start) * (p.columns.stop - p.columns.start) for p in parts)
+    assert covered == rows * columns
+
+
+class Twice(Everything):
+    """Asks for a second pass, and says by which thread each part was seen."""
+
+    more, threads = 1, set()
+
+    def see(self, state, tile):
+        super().see(state, tile)
+        self.threads.add(threading.get_ident())
+
+    def done(self, state):
+        return Next(Everything())
+
+
+def test_a_second_pass_is_asked_for_and_progress_tells_of_both():
+    data, told = embeddings("pairs"), []
+    view = engine.view(data, stack(data, 8))
+    (first, second) = engine.run(view, [Twice(), Everything()], progress=lambda *each: told.append(each))
+    assert torch.equal(first[1], second[1]) and int(first[1].max()) == 1
+    done, every = zip(*told, strict=True)
+    assert done == tuple(range(1, len(done) + 1)) and every[0] == every[-1] == done[-1]
+
+
+@pytest.mark.parametrize("blocks", [8, 90])
+def test_the_number_of_threads_changes_no_bit(blocks, monkeypatch):
+    data, found = embeddings("groups", number=2000), []
+    view = engine.view(data, stack(data, 2000 // blocks))
+    for threads in (1, 3):
+        monkeypatch.setattr(sweep, "workers", lambda number=threads: number)
+        found.append(engine.run(view, [Sums()])[0])
+    for name in ("row", "column"):
+        assert torch.equal(found[0][name], found[1][name])
+
+
+class Sums:
+    """The sum of the scores of every query and candidate: its bits depend on the order of the additions."""
+
+    def start(self, view):
+        made = (zeros(len(side), dtype=torch.float32, device=view.device) for side in view.sides)
+        return Tally(rows={"row": next(made)}, columns={"column": next(made)})
+
+    def see(self, state, tile):
+        score = tile.scores.clamp(min=-1)
+        state.rows["row"][tile.rows] += score.sum(dim=1)
+        state.columns["column"][tile.columns] += score.sum(dim=0)
+
+    def done(self, state):
+        return state.rows | state.columns
