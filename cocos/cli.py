@@ -285,6 +285,9 @@ def count(
         Dtype | None, Option(help="Of the scores. [float64; larger batches: float32, decided in float64]")
     ] = None,
     metrics: Annotated[bool, Option("--metrics", help="Retrieval metrics of the whole set as well.")] = False,
+    n90: Annotated[
+        bool, Option("--n90", help="Count the negatives that hold 90 % of the push as well; sorts all scores.")
+    ] = False,
     device: Device = "auto",
     split: Split = "train",
     data: Data = None,
@@ -319,6 +322,7 @@ def count(
                 convention=convention.value,
                 dtype=dtype and dtype.value,
                 metrics=metrics,
+                n90=n90,
                 split=split,
                 device=device,
                 progress=progress,

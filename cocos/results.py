@@ -271,7 +271,8 @@ def _statistics(data: xr.Dataset, over: str | tuple[str, ...], *, zero_when_idle
         if f"{name}_per_query" in data:  # a file of an earlier version has no `relative`
             result[name] = mean(f"{name}_per_query")
     for name in SPREAD:
-        result[name] = mean(f"{name}_per_query", data["effective_per_query"] > 0)
+        if f"{name}_per_query" in data:  # n90 is there where it was asked for
+            result[name] = mean(f"{name}_per_query", data["effective_per_query"] > 0)
     if "eq7_per_query" in data:
         eq7 = data["eq7_per_query"]
         found = mean("eq7_per_query", eq7 > 0)
@@ -406,8 +407,8 @@ def summary(data: xr.Dataset) -> dict:
     """The counts of a Dataset as the JSON document of `cocos count --json`.
 
     Entries are mean and deviation as the convention has them: over batches as published, and otherwise over the queries
-    and the full batches. `batch_queries` is what `idle` is counted of: queries of a batch, of the mean one where they
-    differ.
+    and the full batches; `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries
+    of a batch, of the mean one where they differ.
     """
     attrs = data.attrs
     without, directions = data["idle"] == data["queries"], {}
@@ -418,6 +419,7 @@ def summary(data: xr.Dataset) -> dict:
             entry = _whole(one, full)
         else:
             entry = {key: _spread(one[key]) for key in BATCH if key in one}
+        entry.setdefault("n90", None)
         entry["queries"] = int(one["queries"].sum())
         entry["active_queries"] = int((one["contributing"] > 0).sum())
         entry["batch_queries"] = float(one["queries"].values[full].mean())

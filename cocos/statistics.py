@@ -121,7 +121,7 @@ def hardest_share(part: Tensor) -> Tensor:
 def per_query(
     weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01, *, equal: float | None = None
 ) -> dict[str, Tensor]:
-    """Every statistic above, by its name, (Q,) each.
+    """Every statistic above, by its name, (Q,) each, save `n90`, which sorts each row.
 
     Args:
         weights: (Q, C) weights of a loss.
@@ -143,7 +143,6 @@ def per_query(
         "pull": pull(weights),
         "effective": effective(part),
         "participation": participation(part),
-        "n90": n90(part),
         "hardest_share": hardest_share(part),
     }
 

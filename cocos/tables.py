@@ -221,7 +221,7 @@ def count(data: xr.Dataset) -> Table:
     rows = tuple(
         (label.format(whole=whole, percent=percent), *(_number(entry[key]) for entry in directions.values()))
         for key, label in ROWS
-        if key in next(iter(directions.values()))
+        if next(iter(directions.values())).get(key) is not None
     )
     metrics = summary.get("metrics", {}).get("directions", {})
     rows += tuple((label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics)

@@ -56,7 +56,6 @@ KEYS = {
     "weight_positive",
     "effective",
     "participation",
-    "n90",
     "hardest_share",
 }
 
@@ -80,8 +79,16 @@ def test_json_is_one_document_and_nothing_else(file):
         entry = document["directions"][direction]
         assert KEYS <= entry.keys()
         assert all(set(entry[key]) == {"mean", "std"} for key in KEYS)
+        assert entry["n90"] is None
         assert entry["batches_without_active_queries"] == 0
     assert "temperature 0.1 (default)" in done.stderr
+
+
+def test_n90_is_counted_where_it_is_asked_for(file):
+    asked = json.loads(call("count", file, "--n90", "--json", "-q").stdout)
+    assert all(entry["n90"]["mean"] >= 1 for entry in asked["directions"].values())
+    assert "hold 90 % of the push" in call("count", file, "--n90", "-q").stdout
+    assert "90 %" not in call("count", file, "-q").stdout
 
 
 def test_the_command_counts_what_python_counts(file, arrays, tmp_path):

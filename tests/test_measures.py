@@ -1,5 +1,6 @@
 """Counting, end to end in Python: Datasets, their sums, saving, tables and pictures."""
 
+import dataclasses
 import json
 import os
 
@@ -14,6 +15,7 @@ import torch
 import xarray as xr
 
 import cocos
+import oracles
 from cocos import Embeddings, InputError, findings, losses, measures, plots, results, scores, summaries, sweep, tables
 from cocos.batches import Batch, plan
 from cocos.measures import _weighing
@@ -81,7 +83,7 @@ def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
 
 
-SPREAD = {"n90", "effective", "participation", "hardest_share"}
+SPREAD = {"effective", "participation", "hardest_share"}
 VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm", "snm", "supcon", "triplet_squared")
 
 
@@ -112,10 +114,31 @@ def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embe
     xr.testing.assert_identical(every, measures.count(embeddings, "ntxent", batch_size=len(embeddings.candidate)))
     monkeypatch.setattr(_weighing, "LARGE", 0)
     held = measures.count(embeddings, "multi_similarity", batch_size="all")
-    assert held.attrs["dtype"] == "float64" and not held["n90"].isnull().any()
+    assert held.attrs["dtype"] == "float64" and not held["effective"].isnull().any()
     monkeypatch.setattr(_weighing, "ARRAYS", 10**9)
     with pytest.raises(InputError, match="proxy_anchor couples the queries of a batch, so its .* scores must be held"):
         measures.count(embeddings, "proxy_anchor", batch_size="all")
+
+
+@pytest.mark.parametrize("convention", ["standard", "ecir2022"])
+def test_n90_is_a_request(embeddings, monkeypatch, convention):
+    """Nothing is sorted without it, and it changes no other number, in batches that would be visited either."""
+    options = {"batch_size": 30, "convention": convention}
+    plain = measures.count(embeddings, "ntxent", **options)
+    assert "n90" not in plain and "n90_per_query" not in plain
+    assert {entry["n90"] for entry in results.summary(plain)["directions"].values()} == {None}
+    assert "hold 90 %" not in tables.plain(tables.count(plain)) and "NaN" not in tables.latex(plain, "file")
+    asked = measures.count(embeddings, "ntxent", n90=True, **options)
+    xr.testing.assert_identical(asked.drop_vars(["n90", "n90_per_query"]), plain)
+    entry = results.summary(asked)["directions"]["c2q"]["n90"]
+    pairs = scores.pairs(embeddings.flip(), plan(embeddings, batch_size=30).batches[0].flip())
+    pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
+    right = oracles.n90(losses.load("ntxent").weight(pairs), pairs)
+    assert asked["n90_per_query"].sel(direction="c2q", batch=0).values.tolist() == right
+    assert entry["mean"] > 1 and "hold 90 %" in tables.plain(tables.count(asked))
+    monkeypatch.setattr(_weighing, "LARGE", 0)
+    large = measures.count(embeddings, "ntxent", n90=True, **options)
+    xr.testing.assert_identical(large["n90"], asked["n90"])
 
 
 @pytest.mark.parametrize("large", [0, 10**9])

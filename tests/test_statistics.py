@@ -26,17 +26,28 @@ def drawn(seed, queries=6, candidates=9):
     return Pairs(values, place < 0.25, (place >= 0.25) & (place < 0.9))
 
 
-@given(seeds, names)
+def per_query(weights, unit, pairs):
+    """Every statistic, n90 among them."""
+    found = statistics.per_query(weights, unit, pairs)
+    assert "n90" not in found
+    return found | {"n90": statistics.n90(statistics.spread(weights, pairs))}
+
+
+# Of equal negatives these keep the first ones, wherever they stand: only their places may differ.
+FIRST = ("triplet_sh", "ce_nm", "snm", "proxy_gml")
+UNORDERED = [name for name in LOSSES if name != "blackbox_ap"]  # which ranks equal scores by their places
+
+
+@given(seeds, st.sampled_from(UNORDERED))
 @settings(max_examples=60)
 def test_permuted_candidates_permute_the_weights_and_keep_every_statistic(seed, name):
     pairs, loss = drawn(seed), losses.load(name)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
     shuffled = Pairs(pairs.scores[:, order], pairs.positive[:, order], pairs.negative[:, order])
-    # the hardest of equal negatives is the first one, wherever it stands: only its place may differ
-    if name != "triplet_sh":
+    if name not in FIRST:
         torch.testing.assert_close(loss.weight(shuffled), loss.weight(pairs)[:, order], rtol=1e-9, atol=1e-12)
-    before = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)
-    after = statistics.per_query(loss.weight(shuffled), loss.unit(shuffled), shuffled)
+    before = per_query(loss.weight(pairs), loss.unit(pairs), pairs)
+    after = per_query(loss.weight(shuffled), loss.unit(shuffled), shuffled)
     for key in before:
         torch.testing.assert_close(after[key], before[key], rtol=1e-9, atol=1e-12)
 
@@ -69,8 +80,8 @@ def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, fact
     torch.testing.assert_close(
         scaled.weight(pairs), cocos.weights.autograd(scaled, pairs), rtol=1e-9, atol=1e-9 * factor
     )
-    before = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)
-    after = statistics.per_query(scaled.weight(pairs), scaled.unit(pairs), pairs)
+    before = per_query(loss.weight(pairs), loss.unit(pairs), pairs)
+    after = per_query(scaled.weight(pairs), scaled.unit(pairs), pairs)
     for key in set(before) - {"push", "pull"}:
         torch.testing.assert_close(after[key], before[key], rtol=1e-9, atol=1e-12)
     for key in ("push", "pull"):
@@ -82,12 +93,12 @@ def test_scaling_a_loss_scales_its_weights_and_changes_no_count(seed, name, fact
 def test_the_spread_agrees_with_slow_loops_and_is_ordered(seed, name):
     pairs, loss = drawn(seed), losses.load(name)
     weights = loss.weight(pairs)
-    found = statistics.per_query(weights, loss.unit(pairs), pairs)
+    found = per_query(weights, loss.unit(pairs), pairs)
     np.testing.assert_allclose(found["effective"], oracles.effective(weights, pairs), rtol=1e-9)
     np.testing.assert_allclose(found["participation"], oracles.participation(weights, pairs), rtol=1e-9)
     assert found["n90"].tolist() == oracles.n90(weights, pairs)
     active = found["effective"] > 0
-    support = ((weights != 0) & pairs.negative).sum(dim=1)
+    support = ((weights > 0) & pairs.negative).sum(dim=1)  # a negative that is pulled is no push
     hill = [support.double(), found["effective"], found["participation"], 1 / found["hardest_share"]]
     for larger, smaller in zip(hill, hill[1:], strict=False):
         assert (larger[active] >= smaller[active] * (1 - 1e-12)).all()
@@ -142,7 +153,7 @@ def test_equal_weights_count_alike_in_every_measure():
     """Seven of eight negatives push equally: all effective numbers are 7, and 90 % of 7 needs 7."""
     scores = torch.tensor([[0.0] + 7 * [0.5] + [-1.0]], dtype=torch.float64)
     pairs = Pairs(scores, torch.tensor([[True] + 8 * [False]]))
-    found = statistics.per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
+    found = per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
     assert found["contributing"].item() == found["n90"].item() == 7
     for key in ("effective", "participation"):
         assert found[key].item() == pytest.approx(7, rel=1e-14)
@@ -172,7 +183,7 @@ def test_eq7_is_the_gradient_count_where_a_query_has_one_positive(seed, temperat
 
 def test_a_query_without_push_is_zero_and_never_nan():
     pairs = Pairs(torch.tensor([[1.0, -1.0, -1.0]], dtype=torch.float64), torch.tensor([[True, False, False]]))
-    found = statistics.per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
+    found = per_query(losses.load("triplet").weight(pairs), torch.ones(()), pairs)
     assert all(value.item() == 0 for value in found.values())
 
 

@@ -23,10 +23,12 @@ SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch re
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 # What one pass may leave open.
-UNKNOWN = ("n90", "effective", "participation", "hardest_share", "relative", "relative_uncertain")
+UNKNOWN = ("effective", "participation", "hardest_share", "relative", "relative_uncertain")
 
 
-def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool) -> dict:
+def _of_batch(
+    run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool, n90: bool
+) -> dict:
     """Statistics of every query of one batch, (queries,) each."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     parts, whole = [], hasattr(run.loss, "hinge")  # whole numbers are above eps or not
@@ -34,6 +36,8 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float, conven
         unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
         part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
+        if n90:
+            part["n90"] = statistics.n90(statistics.spread(weights, pairs))
         if whole:
             part["relative_uncertain"] = torch.zeros_like(part["negatives"])
         if isinstance(run.loss, SmoothAP):
@@ -117,6 +121,7 @@ def count(
     convention: str = "standard",
     dtype: str | None = None,
     metrics: bool = False,
+    n90: bool = False,
     split: str = "train",
     device: str | None = None,
     progress: Progress | None = None,
@@ -146,6 +151,8 @@ def count(
             tell is decided in float64, or counted as `uncertain`.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
+        n90: the number of negatives that hold 90 % of the push as well, which sorts the scores of every query: they are
+            held then, in float64 unless `dtype` says otherwise, however large a batch is.
         split: of the checkpoint's data.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
         progress: called with what is done (`encoding`, `counting`, `ranking`); gives a function of (done, in all).
@@ -173,7 +180,7 @@ def count(
         split=split,
         device=device,
         progress=progress,
-        visits=convention == "standard",
+        visits=convention == "standard" and not n90,
         whole=convention != "standard",
     )
     report = progress("counting") if progress else None
@@ -192,7 +199,7 @@ def count(
                 records[name].append(part)
         for name, side, second in () if run.visited else run.sides:
             seen = batch.flip() if second else batch
-            records[name].append(_of_batch(run, side, seen, eps, convention, second))
+            records[name].append(_of_batch(run, side, seen, eps, convention, second, n90))
         if report:
             report(done + 1, len(share))
     if not together:
