@@ -90,18 +90,22 @@ class Tally:
     Args:
         rows: (queries, ...) sums.
         columns: (candidates, ...) sums.
+        largest: (queries, ...) maxima.
         lists: tensors that are put one after the other.
     """
 
     rows: dict[str, Tensor] = field(default_factory=dict)
     columns: dict[str, Tensor] = field(default_factory=dict)
+    largest: dict[str, Tensor] = field(default_factory=dict)
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def merge(self, other: "Tally", part: Part) -> None:
-        """Add the sums of a part, and append its lists."""
+        """Take in the sums and maxima of a part, and append its lists."""
         for mine, its, where in ((self.rows, other.rows, part.rows), (self.columns, other.columns, part.columns)):
             for name, values in mine.items():
-                values[where] += its[name][where].to(values.device)
+                values[where] += its[name][where]
+        for name, values in self.largest.items():
+            torch.maximum(values[part.rows], other.largest[name][part.rows], out=values[part.rows])
         for name in self.lists:
             self.lists[name] += other.lists[name]
 
