@@ -9,17 +9,23 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cocos.errors import InputError
 
-__all__ = ["TIES", "average_precision", "check", "kmeans", "kmeans_plus_plus", "metrics", "nmi", "rsum"]
+__all__ = ["TIES", "average_precision", "check", "clustered", "kmeans", "kmeans_plus_plus", "metrics", "nmi", "rsum"]
 
 TIES = "a negative that ties with a positive stands above it"
 RECALLS = (1, 5, 10)  # cut-offs of the average recall and of rsum
 TIE = 1e-12  # scores that are this near to each other are tied
-BLOCK = 2**22  # scores that are held at once: 16 MiB in float32
+BLOCK = 2**21  # distances to centres that are held at once: 8 MiB in float32
+COLUMNS = 64  # centres whose distances are taken together when a start is drawn
+AT_ONCE = 512  # centres up to which a start draws one after the other
+ITERATIONS = 100  # of k-means at most; most sets need 10 to 40
+LEAST = 5  # iterations that the budget must allow
+BUDGET = 2**41  # multiplications of k-means: about 45 seconds of one core at 100 GFLOP/s
 
 
 class Ranked(Protocol):
@@ -131,47 +137,87 @@ def average_precision(score: Tensor, negatives: Tensor) -> float:
 def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
     """Rows to start k-means from, (number, D): each is drawn by its squared distance to those before it.
 
-    Source: Arthur & Vassilvitskii 2007, "k-means++: the advantages of careful seeding".
+    From `AT_ONCE` centres on several are drawn together, evenly over the same distribution, so that the start costs no
+    more than one iteration.
+
+    Source: Arthur & Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; draws of several: Bahmani et
+    al. 2012, "Scalable k-means++", arXiv:1203.6402.
     """
     generator = torch.Generator().manual_seed(seed)
     turns = torch.rand(number, generator=generator, dtype=torch.float64).to(vectors.device)
     squares = vectors.square().sum(dim=1)
     gap = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
     starts, nearest = [], torch.full_like(gap, torch.inf)
-    for turn in turns:
+    for turn in turns.split(-(-number // AT_ONCE)):
         total = gap.cumsum(0)
-        chosen = torch.searchsorted(total, turn * total[-1], right=True).clamp(max=len(vectors) - 1)
-        starts.append(vectors[chosen[None]][0])
-        distance = squares + starts[-1].square().sum() - 2 * (vectors @ starts[-1])
-        nearest = torch.minimum(nearest, distance.clamp(min=0).double())
+        place = (torch.arange(len(turn), device=turn.device) + turn) / len(turn)
+        chosen = torch.searchsorted(total, place * total[-1], right=True).clamp(max=len(vectors) - 1)
+        starts.append(vectors[chosen])
+        for part in starts[-1].split(COLUMNS):
+            distance = squares[:, None] + part.square().sum(dim=1) - 2 * (vectors @ part.T)
+            nearest = torch.minimum(nearest, distance.amin(dim=1).clamp(min=0).double())
         gap = torch.where(nearest.sum() > 0, nearest, 1)
-    return torch.stack(starts)
+    return torch.cat(starts)
 
 
-def kmeans(vectors: Tensor, centres: Tensor, iterations: int = 100) -> Tensor:
-    """Cluster of each row, (N,), by Lloyd's iterations; an empty cluster stays where it is.
+def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tuple[Tensor, int]:
+    """Cluster of each row, (N,), by Lloyd's iterations, and how many rows changed theirs in the last one.
 
-    They end when less than one row in a thousand changes.
+    They end when less than one row in a thousand changes. An empty cluster stays where it is. The nearest centre is
+    found by SciPy's vector quantisation, a part of the rows at a time: the same clusters as `scipy.cluster.vq.kmeans2`
+    finds from this start, without its matrix of all distances.
 
     Args:
         vectors: (N, D).
         centres: (K, D) to start from.
         iterations: at most.
     """
-    parts = vectors.split(max(1, BLOCK // len(centres)))
-    labels = torch.full((len(vectors),), -1, device=vectors.device)
+    from scipy.cluster.vq import vq  # half a second, which only labelled sets need
+
+    rows, places = vectors.cpu().numpy(), centres.cpu().numpy()
+    parts = np.array_split(rows, -(-len(rows) * len(places) // BLOCK))
+    labels, moved = np.full(len(rows), -1), len(rows)
     for _ in range(iterations):
-        half = centres.square().sum(dim=1) / 2
-        new = torch.cat([(part @ centres.T - half).argmax(dim=1) for part in parts])
+        new = np.concatenate([vq(part, places, check_finite=False)[0] for part in parts]).astype(np.int64)
         moved, labels = int((new != labels).sum()), new
-        if 1000 * moved < len(vectors):
+        if 1000 * moved < len(rows):
             break
-        total = torch.zeros(centres.shape, dtype=torch.float64, device=vectors.device)
-        for part, own in zip(parts, labels.split([len(part) for part in parts]), strict=True):
-            total.index_add_(0, own, part.double())
-        size = labels.bincount(minlength=len(centres))[:, None]
-        centres = torch.where(size > 0, (total / size.clamp(min=1)).to(centres.dtype), centres)
-    return labels
+        order = labels.argsort(kind="stable")
+        own, first = np.unique(labels[order], return_index=True)
+        total = np.add.reduceat(rows[order], first, axis=0, dtype=np.float64)
+        places = places.copy()
+        places[own] = total / np.diff(first, append=len(rows))[:, None]
+    return torch.from_numpy(labels).to(vectors.device), moved
+
+
+def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
+    """NMI of classes and of k-means clusters, as many, of the same rows, in percent; and what bounded its cost, if any.
+
+    All iterations and the start together cost at most `BUDGET`. Where fewer than `LEAST` iterations fit, classes are
+    drawn by the seed, with all of their rows, until they do.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,) classes, whole numbers.
+        seed: of the start, and of the draw of classes.
+    """
+    known, own, number = labels.unique(return_inverse=True, return_counts=True)
+    classes, samples, width, note = len(known), len(labels), vectors.shape[1], ""
+    order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    cost = number[order].cumsum(0) * torch.arange(1, classes + 1, device=labels.device) * width
+    kept = max(2, int((cost * (LEAST + 1) <= BUDGET).sum()))
+    if kept < classes:
+        inside = torch.isin(own, order[:kept])
+        vectors, labels = vectors[inside], labels[inside]
+        note = (
+            f"NMI: of {kept:,} of the {classes:,} classes, drawn by the seed ({len(labels):,} of {samples:,} samples)"
+        )
+        classes = kept
+    most = min(ITERATIONS, max(LEAST, BUDGET // (len(labels) * classes * width) - 1))
+    clusters, moved = kmeans(vectors, kmeans_plus_plus(vectors, classes, seed), most)
+    if 1000 * moved >= len(labels) and moved:
+        note += f"{'; ' if note else 'NMI: '}k-means ended after {most} iterations, {moved:,} samples still moving"
+    return nmi(labels, clusters), note
 
 
 def nmi(labels: Tensor, clusters: Tensor) -> float:

@@ -372,7 +372,8 @@ def test_k_means_is_that_of_scipy_from_the_same_start():
     vectors = torch.nn.functional.normalize(torch.randn(300, 5, generator=generator, dtype=torch.float64), dim=1)
     starts = retrieval.kmeans_plus_plus(vectors, 12, seed=1)
     _, labels = kmeans2(vectors.numpy(), starts.numpy(), minit="matrix", iter=100)
-    assert retrieval.kmeans(vectors, starts).tolist() == labels.tolist()
+    found, moved = retrieval.kmeans(vectors, starts)
+    assert found.tolist() == labels.tolist() and moved == 0
     assert torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=1))
     assert not torch.equal(starts, retrieval.kmeans_plus_plus(vectors, 12, seed=2))
     assert len(starts.unique(dim=0)) == 12
@@ -380,7 +381,7 @@ def test_k_means_is_that_of_scipy_from_the_same_start():
 
 def test_an_empty_cluster_stays_and_equal_rows_are_no_fault():
     vectors = torch.tensor([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]])
-    labels = retrieval.kmeans(vectors, torch.tensor([[0.0, 1.0], [5.0, 0.0], [99.0, 99.0]]))
+    labels, _ = retrieval.kmeans(vectors, torch.tensor([[0.0, 1.0], [5.0, 0.0], [99.0, 99.0]]))
     assert labels.tolist() == [0, 0, 1]
     assert retrieval.kmeans_plus_plus(torch.ones(5, 3), 3).tolist() == [[1.0] * 3] * 3
 
@@ -392,7 +393,56 @@ def test_k_means_plus_plus_starts_in_every_far_cluster():
     for seed in range(5):
         starts = retrieval.kmeans_plus_plus(vectors, 6, seed)
         assert starts.argmax(dim=1).unique().tolist() == list(range(6))
-        assert retrieval.nmi(labels, retrieval.kmeans(vectors, starts)) == pytest.approx(100)
+        assert retrieval.nmi(labels, retrieval.kmeans(vectors, starts)[0]) == pytest.approx(100)
+        assert retrieval.clustered(vectors, labels, seed) == (pytest.approx(100), "")
+
+
+def noisy(classes, samples, noise, seed=9):
+    """Unit vectors about as many centres as there are classes, and their classes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat_interleave(samples)
+    rows = torch.randn(classes, 16, generator=generator)[labels]
+    rows = rows + noise * torch.randn(len(labels), 16, generator=generator)
+    return torch.nn.functional.normalize(rows, dim=1), labels
+
+
+def test_nmi_is_that_of_the_clusters_of_scikit_learn_from_the_same_start():
+    cluster = pytest.importorskip("sklearn.cluster")
+    metrics = pytest.importorskip("sklearn.metrics")
+    for seed in range(3):
+        vectors, labels = noisy(30, 20, 0.7, seed)
+        starts = retrieval.kmeans_plus_plus(vectors, 30, seed)
+        theirs = cluster.KMeans(30, init=starts.numpy(), n_init=1, max_iter=100, tol=0).fit(vectors.numpy()).labels_
+        right = 100 * metrics.normalized_mutual_info_score(labels.numpy(), theirs)
+        assert retrieval.clustered(vectors, labels, seed)[0] == pytest.approx(right, abs=0.5) and right < 99
+
+
+def test_a_start_draws_several_centres_at_once_as_well_as_one(monkeypatch):
+    """The clusters are as good, and the start makes one pass over the distances in place of one for each centre."""
+    vectors, labels = noisy(120, 10, 0.4)
+    alone = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
+    monkeypatch.setattr(retrieval, "AT_ONCE", 12)
+    drawn = retrieval.kmeans_plus_plus(vectors, 120, 0)
+    assert len(drawn) == 120 and len(drawn.unique(dim=0)) > 115
+    together = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
+    assert np.mean(together) == pytest.approx(np.mean(alone), abs=1.0) and np.mean(alone) < 99
+
+
+def test_the_cost_of_clusters_is_bounded_and_said(monkeypatch):
+    vectors, labels = noisy(40, 25, 1.5)
+    whole, note = retrieval.clustered(vectors, labels)
+    assert note == ""
+    once = len(vectors) * 40 * 16
+    monkeypatch.setattr(retrieval, "LEAST", 2)
+    monkeypatch.setattr(retrieval, "BUDGET", 4 * once)
+    value, note = retrieval.clustered(vectors, labels)
+    assert note.startswith("NMI: k-means ended after 3 iterations, ") and abs(value - whole) < 10
+    monkeypatch.setattr(retrieval, "BUDGET", 3 * once // 4)
+    value, note = retrieval.clustered(vectors, labels, 3)
+    assert note.startswith("NMI: of 20 of the 40 classes, drawn by the seed (500 of 1,000 samples)")
+    assert (value, note) == retrieval.clustered(vectors, labels, 3) and value != retrieval.clustered(vectors, labels)[0]
+    notes = measures.evaluate(Embeddings.labelled(vectors, labels), folds=2, seed=3).attrs["notes"]
+    assert "fold 0: NMI: k-means ended after" in notes
 
 
 def test_the_seed_is_that_of_the_clusters_only(classes):
