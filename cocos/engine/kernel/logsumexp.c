@@ -1,0 +1,2 @@
+/* Not written yet. */
+#include "kernel.h"

@@ -1,0 +1,178 @@
+/* The matrix product, fused with what sees its scores: tiles so small that they are still in the second-level cache then.
+   The factors are packed: TALL rows of the left side, and PANEL rows of the right one, side by side. */
+#include "kernel.h"
+
+#ifdef __AVX512F__
+#define TALL 8 /* rows of scores that are kept in registers, PANEL wide */
+#else
+#define TALL 4
+#endif
+#define VECTORS 3
+#define PANEL (VECTORS * WIDE)
+#define DEEP 512 /* factors after which the sums go to memory */
+
+const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH;
+
+#define PLACE_LOW(k, step) ((k) & (step) ? WIDE + (k) - (step) : (k))
+#define PLACE_HIGH(k, step) ((k) & (step) ? WIDE + (k) : (k) + (step))
+#define EIGHT(place, k, s) place(k, s), place(k + 1, s), place(k + 2, s), place(k + 3, s), place(k + 4, s), place(k + 5, s), place(k + 6, s), place(k + 7, s)
+#if WIDE == 16
+#define LANE_LIST(place, step) EIGHT(place, 0, step), EIGHT(place, 8, step)
+#else
+#define LANE_LIST(place, step) EIGHT(place, 0, step)
+#endif
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define MIXED(a, b, place, step) __builtin_shufflevector(a, b, LANE_LIST(place, step))
+#endif
+#endif
+#ifndef MIXED
+#define MIXED(a, b, place, step) __builtin_shuffle(a, b, (vi){LANE_LIST(place, step)})
+#endif
+/* Lanes whose number has the bit `step` of one vector change places with those that have not of its partner. */
+#define CROSSED(x, step)                                                                                               \
+    UNROLL(16)                                                                                                         \
+    for (int k = 0; k < WIDE; k++)                                                                                     \
+        if (!(k & step)) {                                                                                             \
+            vf one = MIXED(x[k], x[k + step], PLACE_LOW, step);                                                        \
+            x[k + step] = MIXED(x[k], x[k + step], PLACE_HIGH, step);                                                  \
+            x[k] = one;                                                                                                \
+        }
+
+/* A square of WIDE rows becomes its transpose. */
+INLINE void turned(vf *x) {
+    CROSSED(x, 1) CROSSED(x, 2) CROSSED(x, 4)
+#if WIDE == 16
+    CROSSED(x, 8)
+#endif
+}
+
+typedef struct { /* WIDE rows that are packed together */
+    const void *row[WIDE];
+    double norm[WIDE];
+    float times[WIDE]; /* 0 beyond the last row */
+} lines;
+
+/* Some factors of WIDE rows, as they are multiplied. */
+INLINE void made(const view *v, const side *s, const lines *of, int64_t k, int deep, vf *square) {
+    const float *origin = v->origin ? v->origin + k : 0;
+    if (s->precise) {
+        for (int r = 0; r < WIDE; r++)
+            for (int j = 0; j < deep; j++) {
+                double x = number(of->row[r], s->wide, k + j) - (v->centre ? v->centre[k + j] : 0);
+                square[r][j] = of->times[r] ? (float)(s->factor * (s->unit ? x / of->norm[r] : x)) : 0;
+            }
+    } else if (deep == WIDE) {
+        vf less = origin ? load(origin) : all(0);
+        UNROLL(16)
+        for (int r = 0; r < WIDE; r++) square[r] = (load((const float *)of->row[r] + k) - less) * all(of->times[r]);
+    } else {
+        for (int r = 0; r < WIDE; r++)
+            for (int j = 0; j < deep; j++)
+                square[r][j] = (((const float *)of->row[r])[k + j] - (origin ? origin[j] : 0)) * of->times[r];
+    }
+}
+
+INLINE void chosen(const view *v, const side *s, int64_t from, int64_t number, lines *of) {
+    for (int r = 0; r < WIDE; r++) {
+        int64_t place = from + (r < number ? r : number - 1);
+        of->row[r] = row_of(s->matrix, s->wide, s->order[place], v->d);
+        of->norm[r] = s->norm[place];
+        of->times[r] = r < number ? (float)s->factor * (s->scale ? s->scale[place] : 1) : 0;
+        __builtin_prefetch(of->row[r]);
+    }
+}
+
+INLINE int64_t depth(const view *v) { return v->d + (v->sides[0].beside ? 2 : 0); }
+
+/* WIDE places of a side from `from` on, of which `number` are there, into panels of `panel` rows: (factors, panel) each. */
+INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t number, int panel, float *to) {
+    const int64_t size = depth(v);
+    lines of;
+    chosen(v, s, from, number, &of);
+    for (int64_t k = 0; k < v->d; k += WIDE) {
+        vf square[WIDE];
+        int deep = k + WIDE < v->d ? WIDE : (int)(v->d - k);
+        if (deep < WIDE) memset(square, 0, sizeof square);
+        made(v, s, &of, k, deep, square);
+        turned(square);
+        for (int r = 0; r < deep; r++)
+            if (panel >= WIDE) store(to + (k + r) * panel, square[r]);
+            else
+                for (int t = 0; t < WIDE; t += TALL)
+                    memcpy(to + t * size + (k + r) * TALL, (const float *)(square + r) + t, sizeof(float) * TALL);
+    }
+    for (int r = 0; s->beside && r < WIDE; r++)
+        for (int k = 0; k < 2; k++)
+            to[r / panel * panel * size + (v->d + k) * panel + r % panel] = r < number ? s->beside[2 * (from + r) + k] : 0;
+}
+
+/* Places of a side, packed for the product; zeros in the end, up to whole panels. */
+static void pack(const view *v, int which, int64_t from, int64_t number, float *packed) {
+    const int64_t size = depth(v), panel = which ? PANEL : TALL, whole = (number + panel - 1) / panel * panel;
+    for (int64_t i = 0; i < number; i += WIDE) {
+        float *to = packed + i / panel * panel * size + i % panel;
+        if (which) pack_lines(v, v->sides + 1, from + i, number - i, PANEL, to);
+        else pack_lines(v, v->sides, from + i, number - i, TALL, to);
+    }
+    int64_t there = (number + WIDE - 1) / WIDE * WIDE;
+    for (int64_t k = 0; there < whole && k < size; k++)
+        memset(packed + (whole / panel - 1) * panel * size + k * panel + there % panel, 0, sizeof(float) * (whole - there));
+}
+
+/* TALL rows and some vectors of a panel of columns, `deep` factors. Meanwhile what is multiplied next is called for, from `next`
+   on: it would come too slowly otherwise, as long as it is not in the second-level cache. */
+INLINE void some_columns(int vectors, int64_t deep, const float *left, const float *right, float *score, int more_of_it,
+                         const float *next) {
+    vf sum[TALL][VECTORS];
+    UNROLL(8)
+    for (int r = 0; r < TALL; r++)
+        UNROLL(3)
+        for (int x = 0; x < vectors; x++) sum[r][x] = all(0);
+    for (int64_t k = 0; k < deep; k++, left += TALL, right += PANEL) {
+        vf factor[VECTORS];
+        if (k % 4 == 0) __builtin_prefetch(next + k * 4, 0, 2);
+        UNROLL(3)
+        for (int x = 0; x < vectors; x++) factor[x] = load(right + x * WIDE);
+        UNROLL(8)
+        for (int r = 0; r < TALL; r++) {
+            vf one = all(left[r]);
+            UNROLL(3)
+            for (int x = 0; x < vectors; x++) sum[r][x] += one * factor[x];
+        }
+    }
+    UNROLL(8)
+    for (int r = 0; r < TALL; r++)
+        UNROLL(3)
+        for (int x = 0; x < vectors; x++) {
+            float *place = score + r * WIDTH + x * WIDE;
+            store(place, more_of_it ? load(place) + sum[r][x] : sum[r][x]);
+        }
+}
+
+typedef void columns_of(int64_t, const float *, const float *, float *, int, const float *);
+#define COLUMNS(vectors)                                                                                               \
+    static __attribute__((noinline)) void columns_##vectors(int64_t deep, const float *left, const float *right,        \
+                                                            float *score, int more_of_it, const float *next) {         \
+        some_columns(vectors, deep, left, right, score, more_of_it, next);                                             \
+    }
+COLUMNS(1)
+COLUMNS(2)
+COLUMNS(3)
+
+/* Scores of m rows and n columns from packed factors; the tile has room for whole panels of both. */
+static void multiply(const float *left, const float *right, int m, int n, int64_t size, float *score) {
+    static columns_of *const narrow[] = {columns_1, columns_2, columns_3};
+    int64_t parts = (size + DEEP - 1) / DEEP, step = (size + parts - 1) / parts;
+    for (int64_t k = 0; k < size; k += step) {
+        int64_t deep = k + step < size ? step : size - k;
+        for (int j = 0; j < n; j += PANEL) {
+            const float *panel = right + j * size + k * PANEL, *next = right;
+            columns_of *take = narrow[n - j >= PANEL ? VECTORS - 1 : (n - j - 1) / WIDE];
+            if (j + PANEL < n) next = panel + size * PANEL;
+            else if (k + deep < size) next = right + (k + deep) * PANEL;
+            for (int i = 0; i < m; i += TALL)
+                take(deep, left + i * size + k * TALL, panel, score + i * WIDTH + j, k > 0, next + deep * PANEL / m * i);
+        }
+    }
+}

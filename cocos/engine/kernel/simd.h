@@ -1,0 +1,115 @@
+/* Vectors of GCC and Clang, so that one text serves every processor, and the few functions that all parts of the kernel use. */
+#ifndef COCOS_SIMD
+#define COCOS_SIMD
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
+#ifdef __AVX512F__
+#define WIDE 16 /* floats in a vector */
+#else
+#define WIDE 8
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#ifdef __clang__
+#define UNROLL(x) _Pragma(TEXT(clang loop unroll_count(x)))
+#else
+#define UNROLL(x) _Pragma(TEXT(GCC unroll x))
+#endif
+
+typedef float vf __attribute__((vector_size(4 * WIDE), aligned(4)));
+typedef int32_t vi __attribute__((vector_size(4 * WIDE), aligned(4)));
+
+#ifdef __AVX512F__
+INLINE vf all(float x) { return (vf)_mm512_set1_ps(x); }
+#elif defined(__AVX__)
+INLINE vf all(float x) { return (vf)_mm256_set1_ps(x); }
+#else
+INLINE vf all(float x) { return (vf){0} + x; }
+#endif
+INLINE vf load(const float *p) { return *(const vf *)p; }
+INLINE void store(float *p, vf x) { *(vf *)p = x; }
+INLINE vf pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+
+/* The larger and the smaller of two, lane by lane; b where a is not a number. */
+#ifdef __AVX512F__
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf smaller(vf a, vf b) { return pick(a < b, a, b); }
+#endif
+INLINE float more(float a, float b) { return a > b ? a : b; }
+INLINE float less(float a, float b) { return a < b ? a : b; }
+
+/* Sum and maximum over the lanes. */
+INLINE double total(vf x) {
+    double sum = 0;
+    for (int k = 0; k < WIDE; k++) sum += x[k];
+    return sum;
+}
+
+INLINE float largest(vf x) {
+    float top = x[0];
+    for (int k = 1; k < WIDE; k++) top = more(x[k], top);
+    return top;
+}
+
+/* Lanes that are set, as the bits of a number. */
+INLINE unsigned bits(vi mask) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
+#elif defined(__AVX__)
+    return (unsigned)_mm256_movemask_ps((__m256)mask);
+#else
+    unsigned found = 0;
+    for (int k = 0; k < WIDE; k++) found |= (unsigned)(mask[k] & 1) << k;
+    return found;
+#endif
+}
+
+/* Lanes where a > b. */
+INLINE unsigned over(vf a, vf b) {
+#ifdef __AVX512F__
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
+#else
+    return bits(a > b);
+#endif
+}
+
+#define MAGIC 12582912.0f /* 1.5 * 2^23: added and taken off, it rounds to a whole number */
+
+/* p * 2^whole for whole numbers up to 126 in size. */
+INLINE vf scaled(vf p, vf whole) {
+#ifdef __AVX512F__
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole);
+#else
+    return (vf)((vi)p + ((vi)(whole + MAGIC) << 23));
+#endif
+}
+
+/* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below 2e-7 (minimax polynomial). */
+INLINE vf risen(vf whole, vf f) {
+    vf p = all(1.327649858e-03f);
+    p = p * f + all(9.675538993e-03f);
+    p = p * f + all(5.550713087e-02f);
+    p = p * f + all(2.402211977e-01f);
+    p = p * f + all(6.931469674e-01f);
+    p = p * f + all(1.000000072e+00f);
+    return scaled(p, whole);
+}
+
+/* 2^x for |x| <= 126. */
+INLINE vf power(vf x) {
+    vf whole = (x + MAGIC) - MAGIC;
+    return risen(whole, x - whole);
+}
+#endif
