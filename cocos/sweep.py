@@ -659,7 +659,7 @@ def _mask(view: View, tile: Tensor, rows: slice, columns: slice) -> None:
     places = torch.from_numpy(row * tile.stride(0) + column)
     flat = tile.as_strided((int(places[-1]) + 1,), (1,))
     if tiles.ahead(tile.device):
-        places = places.pin_memory().to(tile.device, non_blocking=True)
+        places = places.to(tile.device, non_blocking=True)
     flat.index_fill_(0, places, -torch.inf)
 
 

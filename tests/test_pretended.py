@@ -1,0 +1,200 @@
+"""Counts and evaluations on a device that is not the host: equal to the host's, and nothing on two devices."""
+
+import numpy as np
+import pytest
+import torch
+
+import pretended
+from cocos import Embeddings, measures
+from cocos.engine import devices
+
+DEVICE = pretended.DEVICE
+# A softmax, one of several positives, a hinge, sigmoids, a cut-off among the negatives, and a loss without a reader.
+LOSSES = ("ntxent", "supcon", "triplet", "smoothap", "ce_softmax", "snm", "circle")
+
+
+def pairs(size=48):
+    generator = torch.Generator().manual_seed(7)
+    query = torch.randn(size // 2, 12, generator=generator)
+    group = torch.arange(size) % len(query)
+    candidate = query[group] + torch.randn(size, 12, generator=generator)
+    return Embeddings(query, candidate, torch.arange(len(query)), group)
+
+
+def classes(size=48):
+    generator = torch.Generator().manual_seed(8)
+    label = torch.arange(size) % 12
+    centre = torch.randn(12, 12, generator=generator)
+    return centre, centre[label] + torch.randn(size, 12, generator=generator), label
+
+
+def labelled():
+    _, sample, label = classes()
+    return Embeddings.labelled(sample, label)
+
+
+def proxies():
+    centre, sample, label = classes()
+    return Embeddings(sample, centre, label, torch.arange(len(centre)), directions=("s2p",))
+
+
+def same(one, other):
+    """Two Datasets hold the same: whole numbers to the bit, and each other number up to the order of its sums."""
+    assert set(one.data_vars) == set(other.data_vars)
+    for name in one.data_vars:
+        if one[name].dtype.kind in "iub":
+            assert np.array_equal(one[name], other[name]), name
+        elif one[name].dtype.kind == "f":
+            assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-9, equal_nan=True), name
+
+
+@pytest.mark.parametrize(
+    ("sides", "loss"),
+    [(pairs, loss) for loss in LOSSES] + [(sides, loss) for sides in (labelled, proxies) for loss in LOSSES[::2]],
+)
+def test_counts_are_the_hosts(sides, loss):
+    embeddings = sides()
+    there = pretended.moved(embeddings)
+    assert there.query.device == there.candidate_group.device == DEVICE
+    for size in (16, 1000):
+        expected = measures.count(embeddings, loss, batch_size=size)
+        found = measures.count(there, loss, batch_size=size)
+        assert found.attrs["device"] == "pretended" and (expected["contributing"] > 0).any()
+        same(expected, found)
+
+
+@pytest.mark.parametrize("sides", [pairs, labelled, proxies])
+def test_evaluation_is_the_hosts(sides):
+    embeddings = sides()
+    same(measures.evaluate(embeddings), measures.evaluate(pretended.moved(embeddings)))
+
+
+def test_tensors_are_made_where_they_are_asked_for():
+    generator = torch.Generator().manual_seed(0)
+    host = torch.randn(3, 4, generator=generator)
+    there = host.to(DEVICE)
+    made = [torch.zeros(3, device=DEVICE), torch.arange(2, 9, 3, device=DEVICE), torch.eye(2, device=DEVICE)]
+    made += [torch.tensor([1, 2], device=DEVICE), there.new_full((2,), 3.0), torch.randperm(5, device=DEVICE)]
+    made += [
+        torch.empty_like(there),
+        torch.randn(2, device=there.device),
+        there @ there.T,
+        there[1],
+        there.T,
+        there + 1,
+    ]
+    assert all(each.device == DEVICE and not each.is_cpu and not each.is_cuda for each in made)
+    assert made[1].shape == (3,) and made[1].tolist() == [2, 5, 8] and made[3].tolist() == [1, 2]
+    assert torch.equal(there.cpu(), host) and there.T.stride() == host.T.stride()
+    there[1] += 1
+    assert torch.equal(there[1].cpu(), host[1] + 1)
+
+
+def test_gradients_are_computed_there():
+    host = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+
+    def loss(x):
+        return torch.logsumexp(x @ x.T, dim=1).sum()
+
+    for grad in (torch.func.grad(loss)(host.to(DEVICE)), torch.func.vmap(torch.func.grad(loss))(host[None].to(DEVICE))):
+        assert grad.device == DEVICE and torch.allclose(grad.cpu().squeeze(0), torch.func.grad(loss)(host))
+    leaf = host.to(DEVICE).requires_grad_()
+    loss(leaf).backward()
+    assert torch.allclose(leaf.grad.cpu(), torch.func.grad(loss)(host))
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda here, there: here + there,
+        lambda here, there: there @ here.T,
+        lambda here, there: torch.cat([here, there]),
+        lambda here, there: torch.where(here > 0, there, 0),
+        lambda here, there: here.add_(there),
+        lambda here, there: torch.maximum(there, there, out=here),
+        lambda here, there: there.gather(0, torch.zeros(1, 4, dtype=torch.int64)),
+        lambda here, there: here[torch.zeros(2, dtype=torch.int64, device=DEVICE)],
+        lambda here, there: torch.rand(2, device=DEVICE, generator=torch.Generator()),
+        lambda here, there: np.asarray(there),
+        lambda here, there: there.numpy(),
+        lambda here, there: there.data_ptr(),
+        lambda here, there: there.untyped_storage().data_ptr(),
+    ],
+)
+def test_what_a_card_refuses_is_refused(mixed):
+    with pytest.raises((RuntimeError, TypeError)):
+        mixed(torch.ones(3, 4), torch.ones(3, 4, device=DEVICE))
+
+
+def test_a_single_number_of_the_host_may_take_part():
+    there = torch.ones(3, 4, device=DEVICE)
+    with pretended.waits() as noted:
+        assert (there + torch.tensor(1.0)).device == DEVICE
+        there[there > 0] = 2.0  # a mask and a number: filled, not counted
+    assert noted == []
+
+
+WAITING = [
+    lambda there: there.sum().item(),
+    lambda there: there.tolist(),
+    lambda there: bool(there.any()),
+    lambda there: float(there.max()),
+    lambda there: there.nonzero(),
+    lambda there: there[there > 0],
+    lambda there: there.masked_select(there > 0),
+    lambda there: there.cpu(),
+    lambda there: there.to("cpu", non_blocking=True),
+    lambda there: there.unique(),
+    lambda there: torch.repeat_interleave(there.long()),
+    lambda there: torch.bincount(there.long()),
+    lambda there: torch.equal(there, there),
+    lambda there: torch.zeros(3).copy_(there),
+    lambda there: there.index_put_((there > 0,), torch.ones(3, device=DEVICE)),
+]
+
+
+@pytest.mark.parametrize("waiting", WAITING)
+def test_a_wait_is_noted_with_its_place(waiting):
+    there = torch.ones(3, device=DEVICE)
+    with pretended.waits() as noted:
+        waiting(there)
+    assert len(noted) == 1 and not noted[0].upload and noted[0].place == "outside of cocos"
+    with pretended.waits() as noted:
+        Embeddings(there[:, None], there[:, None])
+    assert noted and all(each.place.startswith("embeddings.py:") for each in noted)
+
+
+def test_copies_to_the_device_are_noted_apart():
+    with pretended.waits() as noted:
+        torch.ones(3).to(DEVICE)
+        torch.tensor([1, 2], device=DEVICE)
+        torch.ones(3, device=DEVICE)[torch.tensor([1, 2])]
+    assert [each.upload for each in noted] == [True] * 3
+    with pretended.waits() as noted:
+        torch.ones(3).to(DEVICE, non_blocking=True)
+        there = torch.full((3,), 2.0, device=DEVICE).scatter_(0, torch.arange(3, device=DEVICE), 1.0)
+        torch.repeat_interleave(there, torch.full((3,), 2, device=DEVICE), output_size=6)
+        there.cumsum(0).sort().values.topk(2)
+    assert noted == []
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_products_are_rounded_as_the_bounds_say(precision):
+    """A process that trains with lower precision does not lower that of a pass; its own setting is kept."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(precision)
+        with devices.rounding():
+            error = (left @ right - left.double() @ right.double()).abs().max()
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert error < 1e-3
+
+
+def test_capabilities_are_asked_of_the_device():
+    assert devices.ahead(DEVICE) and not devices.ahead(torch.device("cpu"))
+    assert devices.memory(DEVICE) is None and devices.memory(torch.device("cpu")) > 2**28
+    assert devices.tile(DEVICE) == devices.LARGE and 4 * devices.LARGE[0] * devices.LARGE[1] == 2**25
