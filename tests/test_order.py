@@ -31,6 +31,7 @@ ORDER = (
     "health",
     "engine",
     "tiles",
+    "engine",
     "sweep",
     "readers",
     "dense",

@@ -1,0 +1,218 @@
+"""No computed number is further from the true one than its bound says, and no bound is much too wide.
+
+The truth is rational: floats are whole numbers of 2^-1074, and so are their sums and products. Where an exponential or
+a logarithm comes in, it is float64, which is nine digits finer than what is tested. Every test knows the largest part
+of the bound that adversarial input reaches: above 1 the bound is wrong, and far below it the bound has become loose.
+"""
+
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cocos
+from cocos.engine import bounds
+from rational import FINEST, WIDTHS, dot, norm, reached, root, rows, whole
+
+
+def products(left, right):
+    """The same float32 product summed in several orders."""
+    terms = left * right
+    yield terms.cumsum(dtype=np.float32)[-1]
+    yield terms[::-1].cumsum(dtype=np.float32)[-1]
+    yield terms.sum(dtype=np.float32)
+    first, second = torch.from_numpy(left.copy()), torch.from_numpy(right.copy())
+    yield (first[None] @ second[:, None]).item()
+    lanes = np.zeros(16, dtype=np.float32)  # as a kernel does, with fused multiply-adds
+    for k in range(0, len(left), 16):
+        part = left[k : k + 16].astype(np.float64) * right[k : k + 16]
+        lanes[: len(part)] = (lanes[: len(part)] + part).astype(np.float32)
+    yield lanes.sum(dtype=np.float32)
+
+
+@pytest.mark.parametrize(("width", "least"), list(zip(WIDTHS, (0.05, 0.05, 0.1, 0.1, 0.3, 0.6, 0.7), strict=True)))
+def test_a_product_in_float32(width, least):
+    most = 0.0
+    for left, right in rows(width).values():
+        bound = bounds.product(width, "float32", norm(left), norm(right))
+        true = dot(left, right)
+        most = max(most, *(float(abs(Fraction(float(found)) - true)) / bound for found in products(left, right)))
+    reached(most, least)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_cosine_from_rows_scaled_by_a_float32_inverse(width):
+    most = 0.0
+    for left, right in rows(width).values():
+        true = dot(left, right) / root(dot(left, left) * dot(right, right))
+        scaled = [each * np.float32(1 / norm(each)) for each in (left, right)]
+        found = max(float(abs(Fraction(float(each)) - true)) for each in products(*scaled))
+        most = max(most, found / bounds.product(width, "float32"))
+    reached(most, 0.4 if width > 128 else 0.0)
+
+
+def truncated(row):
+    """What a tensor core may see of float32 rows in tf32: the low thirteen bits are dropped."""
+    return (row.view(np.int32) & np.int32(-(2**13))).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "reduce"),
+    [
+        ("tf32", truncated),
+        ("bfloat16", lambda row: torch.from_numpy(row.copy()).bfloat16().float().numpy()),
+    ],
+)
+def test_a_product_of_reduced_factors(name, reduce):
+    most = 0.0
+    for width in WIDTHS:
+        steps = np.full(width, 1 + (2.0**-10 - 2.0**-23 if name == "tf32" else 2.0**-8), dtype=np.float32)
+        for left, right in (*rows(width).values(), (steps, steps)):
+            bound = bounds.product(width, name, norm(left), norm(right))
+            found = max(
+                float(abs(Fraction(float(each)) - dot(left, right))) for each in products(reduce(left), reduce(right))
+            )
+            most = max(most, found / bound)
+    reached(most, 0.6)
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-30, 1e-22, 1e-19, 1e17])
+def test_products_of_tiny_and_of_huge_rows(size):
+    for width in (1, 16, 513):
+        for pair in rows(width).values():
+            scaled = (np.float32(size) * (each / np.float32(np.abs(each).max())) for each in pair)
+            left, right = scaled
+            bound, true = bounds.product(width, "float32", norm(left), norm(right)), dot(left, right)
+            assert all(abs(Fraction(float(found)) - true) <= bound for found in products(left, right))
+
+
+def test_rows_whose_norms_are_near_one_are_taken_as_they_are():
+    most = 0.0
+    for off in (1e-8, 4e-7, 1e-3):
+        for pair in rows(128).values():
+            left, right = (np.float32(each.astype(np.float64) / norm(each) * (1 + off)) for each in pair)
+            size, inner = root(dot(left, left) * dot(right, right)), dot(left, right)
+            ends = [abs(norm(each) - 1) for each in (left, right)]
+            most = max(most, float(abs(inner - inner / size)) / bounds.near_one(128, *ends))
+    reached(most, 0.99)
+
+
+def distances(left, right, origin):
+    """Squared distance as the engine forms it, one float32 product of two wider rows, and the norms."""
+    first, second = left - origin, right - origin
+    ends = [np.float32(norm(each) ** 2) for each in (first, second)]
+    one = np.float32(1)
+    wide = np.concatenate([2 * first, [-ends[0], -one]]), np.concatenate([second, [one, ends[1]]])
+    return list(products(*(np.asarray(each, dtype=np.float32) for each in wide))), norm(first), norm(second)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_squared_distances_and_their_roots(width):
+    most, most_root = 0.0, 0.0
+    for name, (left, right) in rows(width).items():
+        near = left * np.float32(1 + 2.0**-12)
+        for other in (right, near):
+            origin = np.float32(0.5) * (left + other) if name == "plain" else np.zeros(width, dtype=np.float32)
+            gaps = [a - b for a, b in zip(whole(left), whole(other), strict=True)]
+            true = Fraction(sum(gap * gap for gap in gaps), 1 << 2 * FINEST)
+            found, *norms = distances(left, other, origin)
+            bound = bounds.squared_distance(width, "float32", *norms)
+            most = max(most, *(float(abs(Fraction(float(each)) + true)) / bound for each in found))
+            length = root(true)
+            for each in found:
+                computed = float(np.sqrt(np.float32(max(0.0, -each))))
+                off = float(abs(Fraction(computed) - length))
+                for score in (computed, -float(length)):
+                    most_root = max(most_root, off / float(bounds.distance(bound, score)))
+    reached(most, 0.005 if width < 128 else 0.1)
+    assert most_root <= 1
+
+
+def test_ends_are_rounded_outward_and_by_no_more_than_one_step():
+    generator = torch.Generator().manual_seed(0)
+    some = torch.randn(4096, generator=generator, dtype=torch.float64)
+    edges = torch.tensor(
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            1e-46,
+            -1e-46,
+            1e-40,
+            3.5e38,
+            -3.5e38,
+            1e300,
+            -1e300,
+            0.1,
+            1 + 2.0**-52,
+        ],
+        dtype=torch.float64,
+    )
+    for values in (some, some * 1e-42, some.float().double(), edges):
+        low, high = bounds.down(values), bounds.up(values)
+        assert (low.double() <= values).all() and (high.double() >= values).all()
+        assert (torch.nextafter(low, torch.tensor(math.inf)).double() > values).all()
+        assert (torch.nextafter(high, torch.tensor(-math.inf)).double() < values).all()
+        ends = bounds.outward(values, 1e-12)
+        for value, below, above in zip(values.tolist(), *(end.double().tolist() for end in ends), strict=True):
+            assert below == -math.inf or Fraction(below) <= Fraction(value) - Fraction(1e-12)
+            assert above == math.inf or Fraction(above) >= Fraction(value) + Fraction(1e-12)
+    level = torch.tensor([math.inf, -math.inf], dtype=torch.float64)
+    assert all(torch.equal(end, level.float()) for end in bounds.outward(level, torch.tensor([math.inf, 1.0])))
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_score_in_float64(width, unit):
+    most = 0.0
+    for left, right in rows(width).values():
+        for dtype in (np.float32, np.float64):
+            first, second = (each.astype(np.float64) for each in (left, right))
+            if dtype == np.float64:
+                first, second = first * (1 / 3), second * (1 / 7)
+            true, sizes = dot(first, second), (norm(first), norm(second))
+            found = [(first * second).cumsum()[-1], (first * second).sum(), first @ second]
+            if unit:
+                true /= root(dot(first, first) * dot(second, second))
+                found = [each / sizes[0] / sizes[1] for each in found]
+                sizes = (1.0, 1.0)
+            bound = bounds.exact_dot(width, *sizes, unit=unit)
+            most = max(most, *(float(abs(Fraction(float(each)) - true)) / bound for each in found))
+    reached(most, 0.05)
+    assert bounds.exact_dot(width) <= (2 * width + 12) * 2.0**-53
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_distance_in_float64(width):
+    most = 0.0
+    for left, right in rows(width).values():
+        for other in (right, left * np.float32(1 + 2.0**-12)):
+            gaps = [a - b for a, b in zip(whole(left), whole(other), strict=True)]
+            length = root(Fraction(sum(gap * gap for gap in gaps), 1 << 2 * FINEST))
+            if length:
+                found = math.sqrt(((left.astype(np.float64) - other) ** 2).cumsum()[-1])
+                most = max(most, float(abs(Fraction(found) / length - 1)) / bounds.exact_distance(width))
+    reached(most, 0.05 if width > 1 else 0.0)
+
+
+def test_ties_are_no_finer_than_float64():
+    for width in (2, 512, 2048, 4096, 100_000):
+        assert bounds.ties(width, 1.0) >= 2 * bounds.exact_dot(width)
+    assert bounds.ties(2048, 0.5) == 1e-12 and bounds.ties(512, 30.0) == 30e-12
+    assert bounds.ties(4096, 1.0) > 1e-12
+
+
+def test_bounds_are_infinite_where_nothing_is_known():
+    assert bounds.gamma(2**24, 2.0**-24) == math.inf
+    assert bounds.product(2**24, "float32") == math.inf
+    assert bounds.total(2**24, 1) == math.inf
+
+
+def test_the_page_names_every_bound():
+    page = (Path(cocos.__file__).parent.parent / "docs" / "exactness.md").read_text()
+    assert set(bounds.__all__) - {"UNITS", "SHARE", "gamma"} <= set(re.findall(r"`(\w+)`", page))
