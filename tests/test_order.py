@@ -31,7 +31,6 @@ ORDER = (
     "health",
     "engine",
     "tiles",
-    "engine",
     "sweep",
     "readers",
     "dense",

@@ -19,6 +19,7 @@ __all__ = [
     "EXP2",
     "LOG2",
     "SHARE",
+    "TIES",
     "UNITS",
     "bin_place",
     "clamped",
@@ -63,6 +64,8 @@ EXP2 = 2.0**-22
 LOG2 = 2.0**-22
 # Unit of fixed-point shares: an int64 holds sums of up to 2^11 of them.
 SHARE = 2.0**-52
+# Scores of unit vectors that differ by no more in float64 are equal: a convention, see `ties`.
+TIES = 1e-12
 _DOUBLE, _SINGLE = 2.0**-53, 2.0**-24
 
 
@@ -290,7 +293,7 @@ def ties(width: int, most: float) -> float:
         width: d.
         most: largest size of a score; below 1 it is taken as 1.
     """
-    return max(1e-12, 2 * exact_dot(width)) * max(1.0, most)
+    return max(TIES, 2 * exact_dot(width)) * max(1.0, most)
 
 
 def equal(bound: float, nats: float, number: int) -> float:

@@ -14,18 +14,13 @@ from torch import Tensor
 
 from cocos import scores
 from cocos.embeddings import Embeddings
-from cocos.engine import exact
+from cocos.engine import bounds, exact
 
 __all__ = ["PRODUCTS", "TIES", "Side", "View"]
 
-PRODUCTS = {  # rounding of the factors, and of every sum: relative, in units of the dtype of the tile
-    "float64": (2.0**-53, 2.0**-53),
-    "float32": (2.0**-24, 2.0**-24),
-    "tf32": (2.0**-11, 2.0**-24),
-    "bfloat16": (2.0**-8, 2.0**-24),
-}
+PRODUCTS = tuple(bounds.UNITS)
 NEAR = 4e-7  # rows whose norms are so near to 1 are taken as they are
-TIES = 1e-12  # scores of unit vectors that differ by less in float64 are equal
+TIES = bounds.TIES
 FEW = 8  # positives of a query up to which their scores are kept
 POSITIVES = 2**18  # that are looked at at once
 EXACTLY = (1024, 512)  # queries and candidates that are scored in float64 at once
@@ -162,31 +157,29 @@ class View:
             return left * right
         return left + right if self.metric == "euclidean" else (left + right) ** 2
 
+    @property
+    def width(self) -> int:
+        """Length of the rows."""
+        return self.sides[0].matrix.shape[1]
+
     @cached_property
     def tie(self) -> float:
-        """Scores that differ by less in float64 are equal."""
-        return TIES * max(1.0, self.most)
+        """Scores that differ by no more in float64 are equal."""
+        return bounds.ties(self.width, self.most)
 
     @cached_property
     def rounding(self) -> float:
-        """No product of two rows of unit length is further than this from the true one, in any order of its sums."""
-        factor, total = PRODUCTS[self.product]
-        width = self.sides[0].matrix.shape[1]
-        store = PRODUCTS["float64" if self.product == "float64" else "float32"][0]
-        return 2 * factor * (factor > store) + (width + 8) * total
+        """Largest difference of a product of the tiles from the true one: of a squared distance, or of a score."""
+        lengths = [side.longest for side in self.sides]
+        if self.distances:
+            return bounds.squared_distance(self.width, self.product, *lengths)
+        ends = [min(side.near, NEAR) if side.unit else 0.0 for side in self.sides]
+        left, right = (length * (1 + end) for length, end in zip(lengths, ends, strict=True))
+        return bounds.product(self.width, self.product, left, right) + bounds.near_one(self.width, *ends) * self.most
 
     def bound(self, score: Tensor | float = 0.0) -> Tensor | float:
         """Largest difference of a score of the tiles from the true one; near `score`, for distances."""
-        if not self.distances:
-            return (self.rounding + sum(min(side.near, NEAR) for side in self.sides if side.unit)) * self.most
-        if self.metric == "squared_euclidean":
-            return self.square
-        return (self.square / torch.as_tensor(score).abs().clamp(min=1e-300)).clamp(max=self.square**0.5)
-
-    @cached_property
-    def square(self) -> float:
-        """Largest difference of the square of a distance from the true one."""
-        return 2 * self.rounding * (self.sides[0].longest + self.sides[1].longest) ** 2
+        return bounds.distance(self.rounding, score) if self.metric == "euclidean" else self.rounding
 
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:

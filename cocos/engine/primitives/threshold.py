@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cocos.engine import fused
+from cocos.engine import bounds, fused
 from cocos.engine.sweep import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
@@ -31,10 +31,9 @@ class Threshold:
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the tiles that are certainly not above the levels, and that certainly are, (K, n + PAD) each."""
-        width = self.view.bound(level) + 2e-7 * level.abs() + self.view.tie
-        width = torch.where(level.abs() < torch.inf, width, 0)
-        unused = level.new_full((level.shape[1], fused.PAD), torch.inf)
-        low, high = (torch.cat([(level + sign * width).T, unused], dim=1).to(self.view.dtype) for sign in (-1, 1))
+        ends = bounds.outward(level, self.view.bound(level) + self.view.tie, self.view.dtype)
+        unused = ends[0].new_full((level.shape[1], fused.PAD), torch.inf)
+        low, high = (torch.cat([end.T, unused], dim=1) for end in ends)
         return low.contiguous(), high.contiguous()
 
     def start(self, view: View) -> "Counts":
