@@ -46,7 +46,7 @@ def test_lists_hold_what_a_mask_finds(shape, device):
     high = tuple(each + 0.5 for each in low)
     there, limits, ends = tile.to(device), [each.to(device) for each in low], [each.to(device) for each in high]
     assert entries(compact.above(there, *limits), tile) == wanted(tile, low)
-    between = compact.between(there, *zip(limits, ends, strict=True))
+    between = compact.between(there, *zip(limits, ends, strict=True), room=compact.ROOM)
     assert entries(between, tile) == wanted(tile, low, high)
     assert entries(compact.above(there, limits[0]), tile) == {each for each in wanted(tile, low) if each[2] == 0}
     assert entries(compact.above(there, None, limits[1]), tile) == {each for each in wanted(tile, low) if each[2] == 1}
@@ -60,8 +60,10 @@ def test_what_is_no_entry_says_so():
     none = row < 0
     assert len(row) == 512 and 0 < none.sum() < 512
     assert (column[none] == -1).all() and (score[none] == -torch.inf).all() and (side[none] == 0).all()
-    rows, columns = (each.cpu() for each in found.moved(1000, 2000))
-    assert torch.equal(rows, torch.where(none, 0, row + 1000)) and (columns[none] == 0).all()
+    assert torch.equal(found.places[0].cpu(), row.clamp(min=0)) and (found.places[1].cpu()[none] == 0).all()
+    moved = found.moved(1000, 2000)
+    assert torch.equal(moved.row.cpu(), torch.where(none, -1, row + 1000))
+    assert torch.equal(moved.column.cpu(), torch.where(none, -1, column + 2000))
 
 
 @pytest.mark.parametrize("name", ["above", "between"])

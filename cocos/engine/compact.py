@@ -6,7 +6,7 @@ that runs ahead of the host fills lists of a fixed length; `short` says in the e
 same tiles are then seen again with `patient=True`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ __all__ = ["BLOCK", "ROOM", "Found", "above", "between"]
 BLOCK = (
     128  # scores that share a maximum: one line of a warp's 512-byte load (CUDA C++ Programming Guide, section 5.3.2)
 )
-ROOM = 2**13  # entries of a list of fixed length: one in 1,024 of the scores of a tile of 2048 x 4096
+# Entries of a list of fixed length: scores above a limit, one in 1,024 of a tile of 2048 x 4096 ...
+ROOM = 2**13
+# ... and scores between two ends, which are a few roundings of a score apart.
+FEW = 2**10
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +47,20 @@ class Found:
         """Whether an entry is one, (found,) bool."""
         return self.row >= 0
 
-    def moved(self, row: int, column: int) -> tuple[Tensor, Tensor]:
-        """Rows and columns of the whole matrix, (found,) each, and 0 where there is no entry: fit to look up.
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns, (found,) each, and 0 where there is no entry: fit to look up."""
+        return self.row.clamp(min=0), self.column.clamp(min=0)
+
+    def moved(self, row: int, column: int) -> "Found":
+        """The same entries, counted from the first row and column of the whole matrix.
 
         Args:
             row: first row of the tile.
             column: first column of the tile.
         """
-        return torch.where(self.there, self.row + row, 0), torch.where(self.there, self.column + column, 0)
+        there = self.there
+        return replace(self, row=(self.row + row).where(there, -1), column=(self.column + column).where(there, -1))
 
 
 def _first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
@@ -127,7 +136,7 @@ def between(
     column_ends: tuple[Tensor, Tensor] | None = None,
     *,
     patient: bool = False,
-    room: int = ROOM,
+    room: int = FEW,
 ) -> Found:
     """List the scores of a tile that are above the lower end of their row, or column, and not above its upper end.
 

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cocos import shards
-from cocos.engine import fused
+from cocos.engine import compact, devices, fused
 from cocos.engine.view import View
 from cocos.errors import InputError
 
@@ -28,8 +27,6 @@ __all__ = ["Next", "Part", "Progress", "Reader", "State", "Tally", "Tile", "part
 
 PARTS = 12  # stretches that the longer side of a matrix is cut into at most
 STRIP = 256  # rows, or columns, that a stretch is a multiple of
-TILE = {"cpu": (1024, 1024)}  # rows and columns of a tile that stays in the cache of a processor
-LARGE = (2048, 4096)  # of other devices: 32 MiB of float32, which the second-level cache of an H100 (50 MB) holds
 
 Progress = Callable[[int, int], None]
 
@@ -44,12 +41,33 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them."""
+    """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them.
+
+    A device that runs ahead of the host fills lists of a fixed length, whose entries that are none have row -1. If one
+    of them was too short, the whole part is shown once more, to new states and with `patient` tiles.
+    """
 
     view: View
     scores: Tensor
     rows: slice
     columns: slice
+    patient: bool = False
+    short: list[Tensor] = field(default_factory=list)
+
+    def above(self, row_limit: Tensor | None, column_limit: Tensor | None = None) -> compact.Found:
+        """List the scores above the limits of their row, (m,), and of their column, (n,): see `compact.above`."""
+        return self._noted(compact.above(self.scores, row_limit, column_limit, patient=self.patient))
+
+    def between(
+        self, row_ends: tuple[Tensor, Tensor] | None, column_ends: tuple[Tensor, Tensor] | None = None
+    ) -> compact.Found:
+        """List the scores between two ends of their row, (m,), and of their column, (n,): see `compact.between`."""
+        return self._noted(compact.between(self.scores, row_ends, column_ends, patient=self.patient))
+
+    def _noted(self, found: compact.Found) -> compact.Found:
+        if devices.ahead(self.scores.device):
+            self.short.append(found.short)
+        return found.moved(self.rows.start, self.columns.start)
 
 
 class State(Protocol):
@@ -112,7 +130,7 @@ class Tally:
 
 def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros whose memory on a host is taken when they are first written, so that a part pays for what it sees."""
-    if device.type != "cpu":
+    if devices.ahead(device):
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
@@ -166,7 +184,7 @@ def run(
     wanted, counter = {}, _Counter(progress)
     for k, steps in enumerate(asking):
         _advance(steps, None, k, wanted, found)
-    with _as_asked(view):
+    with devices.rounding(tf32=view.product == "tf32"):
         while wanted:
             each = [(k, reader) for k, some in wanted.items() for reader in some]
             results = dict.fromkeys(wanted, ())
@@ -233,17 +251,18 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     def work(turns: Iterator[int]) -> None:
         worker = kernel.worker() if kernel else None
         for turn in turns:
-            part, states = parts[turn], {id(reader): reader.start(view) for reader in readers}
+            part, states = parts[turn], {id(reader): reader.start(view) for reader in inside}
             if worker:
                 worker.see(part, [states[id(reader)] for reader in inside], counter)
             if rest:
-                _shown(view, rest, [states[id(reader)] for reader in rest], tile, part, counter)
+                shown = _shown(view, rest, tile, part, counter)
+                states |= {id(reader): state for reader, state in zip(rest, shown, strict=True)}
             for reader in readers:
                 if hasattr(reader, "learn"):
                     reader.learn(states[id(reader)], part)
             merged.take(turn, states)
 
-    _each(work, mine, workers() if view.device.type == "cpu" else 1)
+    _each(work, mine, 1 if devices.ahead(view.device) else workers())
     return [reader.done(state) for reader, state in zip(readers, merged.whole(), strict=True)]
 
 
@@ -322,33 +341,30 @@ def _rebuilt(kind: type, values: dict, device: torch.device):
     return state
 
 
-@contextmanager
-def _as_asked(view: View) -> Generator[None]:
-    """The GPU multiplies in what the view says, whatever the process has set."""
-    if view.device.type != "cuda":
-        yield
-        return
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = view.product == "tf32"
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+def _shown(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
+    """States of readers that PyTorch serves, which have seen every tile of a part."""
+    states, short = _seen(view, readers, tile, part, counter)
+    if short and bool(torch.stack(short).any()):  # the only wait for a device in a part
+        states, _ = _seen(view, readers, tile, part, None)
+    return states
 
 
-def _shown(view: View, readers: list, states: list, tile, part: Part, counter: _Counter) -> None:
-    """Show every tile of a part to readers that PyTorch serves."""
-    shape, row = tile or TILE.get(view.device.type, LARGE), None
-    for seen in tiles_of(view, shape, part):
-        if row is not None and seen.rows != row:
+def _seen(view: View, readers: list, tile, part: Part, counter: _Counter | None) -> tuple[list, list[Tensor]]:
+    """New states that have seen every tile of a part, patiently where there is no counter; which lists were short."""
+    states, row, short = [reader.start(view) for reader in readers], None, []
+    for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=counter is None):
+        if counter and row is not None and seen.rows != row:
             counter(_steps(Part(row, part.columns)))
         row = seen.rows
         for reader, state in zip(readers, states, strict=True):
             reader.see(state, seen)
-    counter(_steps(Part(row, part.columns)))
+        short += seen.short
+    if counter:
+        counter(_steps(Part(row, part.columns)))
+    return states, short
 
 
-def tiles_of(view: View, tile: tuple[int, int], part: Part) -> Iterator[Tile]:
+def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = False) -> Iterator[Tile]:
     """Every tile of a part: whole blocks where they are small, row after row of tiles where they are not."""
     buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
     first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
@@ -365,19 +381,17 @@ def tiles_of(view: View, tile: tuple[int, int], part: Part) -> Iterator[Tile]:
                 torch.mm(left, right.T, out=scored)
                 if view.metric == "euclidean":
                     scored.clamp_(max=0).neg_().sqrt_().neg_()
-                seen = Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)))
+                seen = Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)), patient)
                 _mask(seen)
                 yield seen
 
 
 def _mask(tile: Tile) -> None:
-    """-inf where a pair is no negative; their places are found on the host, so that nothing waits for a device."""
+    """-inf where a pair is no negative; which tiles hold such pairs is known on the host."""
     first, last = (own[tile.rows] for own in tile.view.sides[0].own)
     first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
-    number = np.maximum(last - first, 0)
-    if not number.any():
+    if not (last > first).any():
         return
-    row = np.repeat(np.arange(len(number)), number)
-    column = np.arange(len(row)) - np.repeat(number.cumsum() - number - first + tile.columns.start, number)
-    places = torch.from_numpy(row * tile.scores.stride(0) + column).to(tile.scores.device, non_blocking=True)
-    tile.scores.view(-1).index_fill_(0, places, -torch.inf)
+    side, columns = tile.view.sides[0], torch.arange(tile.columns.start, tile.columns.stop, device=tile.scores.device)
+    own = (columns >= side.first[tile.rows, None]) & (columns < side.last[tile.rows, None])
+    tile.scores.masked_fill_(own, -torch.inf)

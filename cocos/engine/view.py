@@ -74,9 +74,14 @@ class Side:
         return 1.0 if self.unit else float(self.norm.max())
 
     @cached_property
+    def begin(self) -> int:
+        """Row of the matrix at the first place."""
+        return int(self.order[0])
+
+    @cached_property
     def straight(self) -> bool:
         """The rows stand in the matrix as they are visited."""
-        first = int(self.order[0])
+        first = self.begin
         return bool((self.order == torch.arange(first, first + len(self), device=self.order.device)).all())
 
     @cached_property
@@ -205,8 +210,7 @@ class View:
         """Some places of one side as rows of the product, (n, D), or (n, D + 2) for distances."""
         side = self.sides[direction]
         if self.ready(direction):
-            first = int(side.order[0])
-            return side.matrix[first + start : first + stop]
+            return side.matrix[side.begin + start : side.begin + stop]
         rows = side.matrix.index_select(0, side.order[start:stop])
         if side.unit:
             norm = side.norm[start:stop, None]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
+from cocos.engine.compact import Found
 from cocos.engine.sweep import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
@@ -43,23 +44,19 @@ class Threshold:
     def see(self, state: "Counts", tile: Tile) -> None:
         """Take in one tile."""
         for direction, (low, high) in enumerate(self.ends):
-            where = (tile.rows, tile.columns)[direction]
-            scores = tile.scores if direction == 0 else tile.scores.T
+            where, dim = (tile.rows, tile.columns)[direction], 1 - direction
             for k in range(len(low)):
-                over = scores > high[k, where, None]
-                open_ = (scores > low[k, where, None]) & ~over
-                state.above[direction][where, k] += over.sum(dim=1)
-                query, other = open_.nonzero(as_tuple=True)
-                if len(query):
-                    self._decide(
-                        state, direction, k, query + where.start, other + (tile.columns, tile.rows)[direction].start
-                    )
+                ends = (low[k, where], high[k, where])
+                state.above[direction][where, k] += (tile.scores > ends[1].unsqueeze(dim)).sum(dim=dim)
+                self._decide(state, direction, k, tile.between(*((ends,) if direction == 0 else (None, ends))))
 
-    def _decide(self, state: "Counts", direction: int, k: int, query: Tensor, other: Tensor) -> None:
-        score = self.view.exact(*((query, other) if direction == 0 else (other, query)))
-        excess = score - self.levels[direction][query, k]
+    def _decide(self, state: "Counts", direction: int, k: int, found: Found) -> None:
+        if not len(found.row):
+            return
+        query, excess = found.places[direction], self.view.exact(*found.places)
+        excess -= self.levels[direction][query, k]
         for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
-            counted[direction][:, k].index_add_(0, query, holds.long())
+            counted[direction][:, k].index_add_(0, query, (holds & found.there).long())
 
     def done(self, state: "Counts") -> "Counts":
         """The counts of all parts."""

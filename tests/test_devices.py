@@ -1,0 +1,92 @@
+"""Passes on a device that runs ahead of the host: the host's counts, and one wait for each part."""
+
+import pytest
+import torch
+
+import pretended
+from cocos import Embeddings, engine
+from cocos.engine import compact, sweep
+from cocos.engine.primitives.threshold import Threshold
+
+TILE = (64, 128)  # several tiles in a part
+
+
+def embeddings(kind, number=300):
+    """Rows in random order of their groups; `near`: many scores differ by roundings alone."""
+    generator = torch.Generator().manual_seed(7)
+    group = torch.arange(number)[torch.randperm(number, generator=generator)] % 60
+    centre = torch.randn(60, 12, generator=generator)
+    query = centre[group] + torch.randn(number, 12, generator=generator)
+    if kind == "labelled":
+        return Embeddings.labelled(query, group)
+    if kind == "proxies":
+        return Embeddings(query, centre, group, torch.arange(60), ("s2p",))
+    if kind == "near":
+        query = query[:5][group % 5] * (1 + 1e-7 * torch.randn(number, 1, generator=generator))
+    return Embeddings(query, query.flip(0), group, group.flip(0))
+
+
+def levels(view):
+    """Two levels of each query: one that a score of the view is on, and one that none is near."""
+    made = []
+    for direction in view.directions:
+        exact = next(each for _, _, each in view.exact_rows(direction, torch.arange(1, device=view.device)))
+        level = exact[0].masked_fill(exact[0] == -torch.inf, 0).sort().values[-5]
+        made.append(torch.stack([level, level + 0.1]).expand(len(view.sides[direction]), 2))
+    return made
+
+
+def thresholds(view):
+    return [Threshold(view, levels(view))]
+
+
+def found(result):
+    """Tensors of a result, in their order, on the host."""
+    if isinstance(result, torch.Tensor):
+        return [result.cpu()]
+    if isinstance(result, dict):
+        return [each for name in sorted(result) for each in found(result[name])]
+    if isinstance(result, list | tuple):
+        return [each for some in result for each in found(some)]
+    return found(vars(result)) if hasattr(result, "__dict__") else []
+
+
+PRIMITIVES = {"threshold": thresholds}
+
+
+@pytest.mark.parametrize("kind", ["pairs", "labelled", "proxies"])
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_a_pass_finds_what_the_host_finds_and_waits_once_a_part(name, kind):
+    data = embeddings(kind)
+    host = engine.view(data)
+    expected = engine.run(host, PRIMITIVES[name](host))
+    view = engine.view(pretended.moved(data))
+    readers = PRIMITIVES[name](view)
+    engine.run(view, readers, tile=TILE)  # what a view works out once is not counted below
+    with pretended.waits() as noted:
+        results = engine.run(view, readers, tile=TILE)
+    for one, other in zip(found(expected), found(results), strict=True):
+        assert torch.equal(one, other) if one.dtype == torch.int64 else torch.allclose(one, other)
+    most = len(sweep.parts_of(view))
+    assert [each.place.split()[1] for each in noted] == ["_shown"] * most, noted
+
+
+@pytest.mark.parametrize("room", [1, 3])
+def test_a_part_whose_lists_were_short_is_seen_again(monkeypatch, room):
+    """Lists of one entry are too short where several scores are on a level; patient ones take as many as there are."""
+    data = embeddings("near")
+    host = engine.view(data)
+    (expected,) = engine.run(host, thresholds(host))
+    assert max(int(ties.max()) for ties in expected.ties) > 3
+    real, asked = compact.between, []
+
+    def short(*arguments, patient, **more):
+        asked.append(patient)
+        return real(*arguments, patient=patient, room=room, **more)
+
+    monkeypatch.setattr(compact, "between", short)
+    view = engine.view(pretended.moved(data))
+    (result,) = engine.run(view, thresholds(view), tile=TILE)
+    assert True in asked and False in asked
+    for one, other in zip(found(expected), found(result), strict=True):
+        assert torch.equal(one, other)
