@@ -65,7 +65,10 @@ INLINE void made(const view *v, const side *s, const lines *of, int64_t k, int d
     } else if (deep == WIDE) {
         vf less = origin ? load(origin) : all(0);
         UNROLL(16)
-        for (int r = 0; r < WIDE; r++) square[r] = (load((const float *)of->row[r] + k) - less) * all(of->times[r]);
+        for (int r = 0; r < WIDE; r++) {
+            __builtin_prefetch((const float *)of->row[r] + k + 4 * WIDE);
+            square[r] = (load((const float *)of->row[r] + k) - less) * all(of->times[r]);
+        }
     } else {
         for (int r = 0; r < WIDE; r++)
             for (int j = 0; j < deep; j++)
