@@ -1,89 +1,168 @@
-"""Counts above thresholds of the queries, exactly: float64 decides what float32 cannot."""
+"""Counts above thresholds of the queries, exactly: float64 decides what the scores of the tiles leave open."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds, devices, fused
 from cocos.engine.compact import Found
-from cocos.engine.sweep import Part, Tally, Tile, zeros
+from cocos.engine.sweep import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
-__all__ = ["MOST", "Threshold"]
+__all__ = ["MOST", "Counts", "Threshold", "about_positives", "few"]
 
 MOST = 16  # levels of a query that a pass counts above
+DENSE = 256  # where one pair in so many is undecided, PyTorch multiplies the tile again in float64
+
+
+class Counts(Tally):
+    """Counts of each direction, (n, K) int64, and lists of pairs where they were wanted."""
+
+    @property
+    def above(self) -> list[Tensor]:
+        """Of each direction, negatives above each level."""
+        return [side["above"] for side in (self.rows, self.columns) if side]
+
+    @property
+    def ties(self) -> list[Tensor]:
+        """Of each direction, negatives at each level."""
+        return [side["ties"] for side in (self.rows, self.columns) if side]
+
+    def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, other and score of the pairs that were listed for a direction, (found,) each."""
+        row, column, score = (torch.cat(self.lists[f"{name}{direction}"]) for name in ("row", "column", "score"))
+        there = (row >= 0).nonzero().flatten()  # lists of a fixed length are not full
+        row, column, score = row[there], column[there], score[there]
+        return (row, column, score) if direction == 0 else (column, row, score)
 
 
 class Threshold:
     """How many negatives of every query score above each of its levels, and how many score the same.
 
+    `done` gives `Counts`: `above`, negatives more than `view.tie` above each level, and `ties`, those no further than
+    that from it.
+
     Args:
         view: the scores.
         levels: of each direction, (n, K) float64 in ascending order; +inf where a query has fewer.
-
-    `done` gives a state with (n, K) int64 of each direction: `above`, negatives more than `view.tie` above each level,
-    and `ties`, those no further than that from it.
+        listed: of each direction, (low, high), (n,) each in the dtype of the tiles, in place of levels: scores of the
+            tiles above `high` are counted, and those above `low` and not above `high` are listed; nothing is decided.
     """
 
-    def __init__(self, view: View, levels: Sequence[Tensor]):
-        self.view, self.levels = view, [level.contiguous() for level in levels]
-        self.ends = [self._between(level) for level in self.levels]
+    def __init__(self, view: View, levels: Sequence[Tensor] = (), *, listed: Sequence[tuple[Tensor, Tensor]] = ()):
+        self.view, self.lists = view, bool(listed)
+        self.levels = [high[:, None].double() for _, high in listed] or [level.contiguous() for level in levels]
+        ends = [(low[:, None], high[:, None]) for low, high in listed] or [self._between(each) for each in self.levels]
+        self.ends = [tuple(_lines(end.to(view.dtype)) for end in each) for each in ends]
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the tiles that are certainly not above the levels, and that certainly are, (K, n + PAD) each."""
-        ends = bounds.outward(level, self.view.bound(level) + self.view.tie, self.view.dtype)
-        unused = ends[0].new_full((level.shape[1], fused.PAD), torch.inf)
-        low, high = (torch.cat([end.T, unused], dim=1) for end in ends)
-        return low.contiguous(), high.contiguous()
+        """Scores of the tiles that are certainly not above the levels, and that certainly are."""
+        return bounds.outward(level, self.view.bound(level) + self.view.tie, self.view.dtype)
 
-    def start(self, view: View) -> "Counts":
+    def start(self, view: View) -> Counts:
         """No counts yet."""
-        return Counts.of(self.levels)
+        sides = [
+            {name: zeros(*level.shape, dtype=torch.int64, device=level.device) for name in ("above", "ties")}
+            for level in self.levels
+        ]
+        names = [f"{name}{k}" for name in ("row", "column", "score") for k in range(len(sides))] if self.lists else []
+        return Counts(*sides, lists={name: [] for name in names})
 
-    def see(self, state: "Counts", tile: Tile) -> None:
+    def see(self, state: Counts, tile: Tile) -> None:
         """Take in one tile."""
-        for direction, (low, high) in enumerate(self.ends):
-            where, dim = (tile.rows, tile.columns)[direction], 1 - direction
-            for k in range(len(low)):
-                ends = (low[k, where], high[k, where])
-                state.above[direction][where, k] += (tile.scores > ends[1].unsqueeze(dim)).sum(dim=dim)
-                self._decide(state, direction, k, tile.between(*((ends,) if direction == 0 else (None, ends))))
+        where = (tile.rows, tile.columns)[: len(self.ends)]
+        for k in range(max(len(low) for low, _ in self.ends)):
+            ends = [
+                tuple(end[k, places] for end in each) if k < len(each[0]) else None
+                for each, places in zip(self.ends, where, strict=True)
+            ]
+            found = tile.between(*ends)
+            if self._dense(tile, found):
+                self._again(state, Part(tile.rows, tile.columns), k)
+                continue
+            for direction, each in enumerate(ends):
+                if each is not None:
+                    over = tile.scores > each[1].unsqueeze(1 - direction)
+                    state.above[direction][where[direction], k] += over.sum(dim=1 - direction)
+            if self.lists:
+                self._listed(state, found)
+            elif len(found.row):
+                self._decide(state, k, found)
 
-    def _decide(self, state: "Counts", direction: int, k: int, found: Found) -> None:
-        if not len(found.row):
-            return
-        query, excess = found.places[direction], self.view.exact(*found.places)
-        excess -= self.levels[direction][query, k]
-        for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
-            counted[direction][:, k].index_add_(0, query, (holds & found.there).long())
+    def _dense(self, tile: Tile, found: Found) -> bool:
+        """Whether the tile itself is multiplied in float64 sooner than its undecided pairs; distances would cancel."""
+        fixed = devices.ahead(tile.scores.device) and not tile.patient
+        return not (fixed or self.lists or self.view.distances) and len(found.row) * DENSE > tile.scores.numel()
 
-    def done(self, state: "Counts") -> "Counts":
+    def _again(self, state: Counts, part: Part, k: int) -> None:
+        """A tile once more, in float64."""
+        shape = (part.rows.stop - part.rows.start, part.columns.stop - part.columns.start)
+        (tile,) = tiles_of(replace(self.view, product="float64"), shape, part)
+        for direction, where in enumerate((part.rows, part.columns)[: len(self.levels)]):
+            if k < self.levels[direction].shape[1]:
+                level = self.levels[direction][where, k].unsqueeze(1 - direction)
+                over = (tile.scores > level + self.view.tie).sum(dim=1 - direction)
+                state.above[direction][where, k] += over
+                state.ties[direction][where, k] += (tile.scores >= level - self.view.tie).sum(dim=1 - direction) - over
+
+    def _decide(self, state: Counts, k: int, found: Found) -> None:
+        """Compare pairs that are undecided about the k-th level of their row, or column, in float64."""
+        true = self.view.exact(*found.places)
+        for direction, level in enumerate(self.levels):
+            query = found.places[direction]
+            excess = true - level[query, min(k, level.shape[1] - 1)]
+            mine = found.there & (found.side == direction)
+            for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
+                counted[direction][:, min(k, level.shape[1] - 1)].index_add_(0, query, (holds & mine).long())
+
+    def _listed(self, state: Counts, found: Found) -> None:
+        for direction in range(len(self.ends)):
+            mine = torch.where(found.side == direction, found.row, -1)
+            for name, values in (("row", mine), ("column", found.column), ("score", found.score)):
+                state.lists[f"{name}{direction}"].append(values)
+
+    def done(self, state: Counts) -> Counts:
         """The counts of all parts."""
         return state
 
 
-class Counts(Tally):
-    """Counts of each direction, (n, K) int64: `above` and `ties`."""
+def _lines(end: Tensor) -> Tensor:
+    """Ends of levels, (n, K), as (K, n + PAD)."""
+    unused = end.new_full((end.shape[1], fused.PAD), torch.inf)
+    return torch.cat([end.T, unused], dim=1).contiguous()
 
-    @classmethod
-    def of(cls, levels: list[Tensor]) -> "Counts":
-        """Zeros for these levels."""
-        sides = [
-            {name: zeros(*level.shape, dtype=torch.int64, device=level.device) for name in ("above", "ties")}
-            for level in levels
-        ]
-        return cls(*sides)
 
-    @property
-    def above(self) -> list[Tensor]:
-        """Negatives above each level."""
-        return [side["above"] for side in (self.rows, self.columns) if side]
+def few(view: View) -> bool:
+    """Whether no query has more positives than a pass counts above."""
+    return all(int(view.counted(direction).max()) <= MOST for direction in view.directions)
 
-    @property
-    def ties(self) -> list[Tensor]:
-        """Negatives at each level."""
-        return [side["ties"] for side in (self.rows, self.columns) if side]
+
+def about_positives(view: View, margin: float) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
+    """Levels by a margin below the scores of the positives, for `Threshold`.
+
+    Returns:
+        Of each direction, (n, K) float64, ascending and +inf where a query has fewer positives; and of each direction
+        the positive pairs, (P,) each: query, other, place of the level among those of the query, score.
+    """
+    levels, pairs = [], []
+    for direction in view.directions:
+        parts = [(*view.scored(direction, a, b), a) for a, b in view.chunks(direction)]
+        query = torch.cat([query + a for query, _, _, a in parts])
+        other, score = (torch.cat([part[k] for part in parts]) for k in (1, 2))
+        number = view.counted(direction)
+        most = max(1, int(number.max()))
+        place = torch.zeros_like(query)
+        if most > 1:
+            order = torch.argsort(score, stable=True)
+            order = order[query[order].argsort(stable=True)]
+            place[order] = torch.arange(len(order), device=view.device) - (number.cumsum(0) - number)[query[order]]
+        level = torch.full((len(number), most), torch.inf, dtype=torch.float64, device=view.device)
+        level[query, place] = score - margin
+        levels.append(level)
+        pairs.append((query, other, place, score))
+    return levels, pairs
 
 
 class _Kernel(fused.Arguments):
@@ -101,10 +180,26 @@ class _Kernel(fused.Arguments):
             step=[low.shape[1] for low, _ in reader.ends],
             count=torch.empty(columns, chunk + fused.PAD, dtype=torch.int32),
             line=chunk + fused.PAD,
+            listed=reader.lists,
         )
+        self._list = fused.Lists(self.struct.list, level=False) if reader.lists else None
 
     def aim(self, state: Counts, part: Part) -> None:
+        self._state = state
         self.struct.set(above=state.above, ties=state.ties)
+
+    def full(self) -> None:
+        found = self._list.taken()
+        for direction in self.view.directions[: len(self.reader.levels)]:
+            mine = (found["side"] == direction).nonzero().flatten()
+            for name, values in found.items():
+                if name != "side":
+                    kept = values[mine]
+                    self._state.lists[f"{name}{direction}"].append(kept if name == "score" else kept.long())
+
+    def end(self) -> None:
+        if self._list:
+            self.full()
 
 
 Threshold.kernel = _Kernel

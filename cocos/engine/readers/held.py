@@ -1,0 +1,91 @@
+"""The reference: the scores of a few queries at a time, held in float64, and the loss's own weights."""
+
+from collections.abc import Generator, Iterator
+
+import torch
+from torch import Tensor
+
+from cocos import shards, statistics, weights
+from cocos.engine import bounds
+from cocos.engine.view import View
+from cocos.losses.smoothap import SmoothAP
+
+__all__ = ["Held", "held", "pieces", "weighed"]
+
+HELD = 2**19  # scores that are held at once
+
+
+def pieces(view: View, direction: int, places: Tensor | None = None) -> Iterator[Tensor]:
+    """Queries of a direction, a few of one block at a time, such that not too many scores are held.
+
+    Args:
+        view: the scores.
+        direction: of the queries.
+        places: which of them, ascending; None: all.
+    """
+    own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
+    every = torch.arange(len(view.sides[direction]), device=view.device) if places is None else places
+    edges = torch.searchsorted(every, torch.from_numpy(own).to(every.device)).tolist()
+    for k, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        if a < b:
+            yield from every[a:b].split(max(1, HELD // max(1, int(other[k + 1] - other[k]))))
+
+
+def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[str, Tensor]:
+    """Statistics of some queries, (places,) each, as `cocos.statistics` has them, and `uncertain` and `negatives`.
+
+    Args:
+        view: the scores.
+        direction: of the queries.
+        places: which of them, ascending.
+        loss: as in `cocos.losses.load`.
+        eps: smallest share that contributes.
+    """
+    chunks = list(pieces(view, direction, places))
+    parts = [_weighed(view, direction, some, loss, eps) for some in (shards.mine(chunks) if view.together else chunks)]
+    if view.together:
+        parts = [{name: each.to(places.device) for name, each in part.items()} for part in shards.collect(parts)]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _weighed(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[str, Tensor]:
+    pairs = view.dense(direction, places)
+    found = weights.of(loss, pairs)
+    unit = loss.unit_of(found, pairs) if hasattr(loss, "unit_of") else loss.unit(pairs)
+    exact = hasattr(loss, "hinge")  # whole numbers, and their quotients, are above eps or not
+    part = statistics.per_query(
+        found, unit, pairs, eps, equal=0 if exact else bounds.equal(0.0, 0.0, pairs.scores.shape[1])
+    )
+    if exact:
+        part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
+    part["negatives"] = pairs.negative.sum(dim=1)
+    if isinstance(loss, SmoothAP):
+        part["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
+    return part
+
+
+def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
+    """Statistics of all queries, one dict a direction, in the order of the batches."""
+    found = []
+    for direction in view.directions:
+        side = view.sides[direction]
+        result = held(view, direction, torch.arange(len(side), device=view.device), loss, eps)
+        found.append({name: side.unsorted(values) for name, values in result.items()})
+    return tuple(found)
+
+
+class Held:
+    """Any loss whose queries are independent: it asks for no pass, and weighs whole rows of scores.
+
+    Args:
+        loss: as in `cocos.losses.load`.
+        eps: smallest share that contributes.
+    """
+
+    def __init__(self, loss, eps: float):
+        self.loss, self.eps = loss, eps
+
+    def passes(self, view: View) -> Generator:
+        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        yield from ()
+        return weighed(view, self.loss, self.eps)

@@ -1,0 +1,79 @@
+"""Hinges over all negatives or the hardest one: the triplet losses. Their counts are exact."""
+
+import math
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
+from cocos.engine.readers.held import weighed
+from cocos.engine.view import View
+
+__all__ = ["Hinge", "reads"]
+
+
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Hinge | None":
+    """The reader of a loss; None where it is not a hinge of (margin - positive + negative)."""
+    hinge = getattr(loss, "hinge", None)
+    return Hinge(loss, eps, spread=spread, relative=relative) if hinge in {"all", "hardest"} else None
+
+
+class Hinge:
+    """Violations of a margin. A negative weighs as many positives as it violates, so levels of positives say it all.
+
+    Where a query has more positives than a pass can count above, a few rows of scores at a time are held instead.
+
+    Args:
+        loss: with a margin, and a hinge of `all` or of the `hardest` negative.
+        eps: smallest weight that counts.
+        spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the push is above eps are wanted.
+    """
+
+    def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
+        self.loss, self.eps, self.spread, self.relative = loss, eps, spread, relative
+
+    def passes(self, view: View) -> Generator:
+        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        if not few(view):
+            return weighed(view, self.loss, self.eps)
+        levels, _ = about_positives(view, self.loss.margin)
+        counts = yield Threshold(view, levels)
+        return tuple(self._result(view, counts, direction) for direction in view.directions)
+
+    def _result(self, view: View, counts: Counts, direction: int) -> dict[str, Tensor]:
+        number, doubtful = self._weights(counts.above[direction], counts.ties[direction])
+        weight = torch.arange(1, number.shape[1] + 1, device=number.device)
+        mass, counted = (number * weight).double(), weight > self.eps
+        total, first = mass.sum(dim=1), math.floor(self.eps)  # a negative must be above so many levels, and one more
+        result = {
+            "contributing": (number * counted).sum(dim=1),
+            "uncertain": doubtful[:, first] if first < doubtful.shape[1] else torch.zeros_like(doubtful[:, 0]),
+            "weight_above": (mass * counted).sum(dim=1),
+            "weight_below": (mass * ~counted).sum(dim=1),
+            "weight_positive": total,
+            "push": total,
+            "pull": total,
+            "hardest_share": ((number > 0) * weight).amax(dim=1) / total.clamp(min=1),
+            "negatives": view.negatives(direction),
+        }
+        part = weight / total[:, None].clamp(min=1)
+        if self.relative:  # a tie changes the push of its query, and so the part of every negative in it
+            tied = (doubtful > 0).any(dim=1)
+            result["relative"] = (number * (part > self.eps)).sum(dim=1)
+            result["relative_uncertain"] = torch.where(tied, number.sum(dim=1) + doubtful[:, 0], 0)
+        if self.spread:
+            active, squares = total > 0, (number * part.square()).sum(dim=1)
+            result["effective"] = torch.where(active, (number * torch.special.entr(part)).sum(dim=1).exp(), 0)
+            result["participation"] = torch.where(active, 1 / torch.where(active, squares, 1), 0)
+        side = view.sides[direction]
+        return {name: side.unsorted(values) for name, values in result.items()}
+
+    def _weights(self, above: Tensor, ties: Tensor) -> tuple[Tensor, Tensor]:
+        """Number of negatives that violate exactly 1, 2, ... positives, and those that ties may add, (n, K) each."""
+        if self.loss.hinge == "hardest":
+            levels = (above > 0).long().sum(dim=1, keepdim=True)  # that the hardest negative is above
+            weight = torch.arange(1, above.shape[1] + 1, device=above.device)
+            return (levels == weight).long(), ((above == 0) & (ties > 0)).long()
+        return above - torch.cat([above[:, 1:], torch.zeros_like(above[:, :1])], dim=1), ties
