@@ -209,7 +209,12 @@ def _device() -> tuple[torch.device, list[torch.library.Library]]:
     """Register the device, once for the process; a library undoes its part when it is deleted."""
     module = ModuleType(f"torch.{NAME}")
     module.is_available, module.device_count, module.current_device = lambda: True, lambda: 1, lambda: 0
-    module.manual_seed_all, module._is_in_bad_fork = lambda seed: None, lambda: False
+    module.mem_get_info = lambda device: (2**30, 2**31)
+    module._is_in_bad_fork, module.manual_seed_all = lambda: False, lambda seed: None
+    # Random numbers of the device come from the generator of the host, so that both draw the same.
+    module.device, module.manual_seed = contextlib.nullcontext, torch.default_generator.manual_seed
+    module.get_rng_state = lambda device: torch.default_generator.get_state()
+    module.set_rng_state = lambda state, device: torch.default_generator.set_state(state)
     _setup_privateuseone_for_python_backend(NAME, module)
     every, aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
     every.fallback(_computed, "PrivateUse1")

@@ -7,6 +7,7 @@ import torch
 import pretended
 from cocos import Embeddings, measures
 from cocos.engine import devices
+from cocos.losses._cut import seeded
 
 DEVICE = pretended.DEVICE
 # A softmax, one of several positives, a hinge, sigmoids, a cut-off among the negatives, and a loss without a reader.
@@ -178,6 +179,14 @@ def test_copies_to_the_device_are_noted_apart():
     assert noted == []
 
 
+def test_random_choices_of_a_loss_are_the_same_in_every_call_and_change_no_others():
+    before, drawn = torch.get_rng_state(), []
+    for _ in range(2):
+        with seeded(DEVICE):
+            drawn.append(torch.rand(4, device=DEVICE))
+    assert torch.equal(*drawn) and torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
 def test_products_are_rounded_as_the_bounds_say(precision):
     """A process that trains with lower precision does not lower that of a pass; its own setting is kept."""
@@ -196,5 +205,5 @@ def test_products_are_rounded_as_the_bounds_say(precision):
 
 def test_capabilities_are_asked_of_the_device():
     assert devices.ahead(DEVICE) and not devices.ahead(torch.device("cpu"))
-    assert devices.memory(DEVICE) is None and devices.memory(torch.device("cpu")) > 2**28
+    assert devices.memory(DEVICE) == 2**31 and devices.memory(torch.device("cpu")) > 2**28
     assert devices.tile(DEVICE) == devices.LARGE and 4 * devices.LARGE[0] * devices.LARGE[1] == 2**25

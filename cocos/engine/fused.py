@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.engine import devices
 from cocos.engine.kernel import structs
 from cocos.engine.view import View
 
@@ -35,7 +36,7 @@ def kernel_name() -> str:
 
 def serves(view: View, reader) -> bool:
     """Whether the kernel shows the scores of this view to a reader."""
-    if view.product != "float32" or view.device.type != "cpu" or structs.loaded() is None:
+    if view.product != "float32" or devices.ahead(view.device) or structs.loaded() is None:
         return False
     return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
 

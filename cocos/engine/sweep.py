@@ -184,7 +184,7 @@ def run(
     wanted, counter = {}, _Counter(progress)
     for k, steps in enumerate(asking):
         _advance(steps, None, k, wanted, found)
-    with devices.rounding(tf32=view.product == "tf32"):
+    with devices.rounding(tf32=view.product in {"tf32", "bfloat16"}):  # TF32 rounds no factor of bfloat16
         while wanted:
             each = [(k, reader) for k, some in wanted.items() for reader in some]
             results = dict.fromkeys(wanted, ())

@@ -221,7 +221,7 @@ class View:
         if self.distances:
             square, one = side.norm[start:stop, None].square().to(self.dtype), rows.new_ones(len(rows), 1)
             rows = torch.cat([2 * rows, -square, -one] if direction == 0 else [rows, one, square], dim=1)
-        if self.product == "bfloat16" and rows.device.type == "cpu":
+        if self.product == "bfloat16":
             rows = rows.bfloat16().float()
         return rows
 

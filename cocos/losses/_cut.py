@@ -27,14 +27,15 @@ KNOWN = ("cosine", "dot", "euclidean", "squared_euclidean", "cosine_dot")
 def seeded(device: torch.device) -> Generator[None]:
     """Random choices of a loss, of whichever of three kinds, are the same in every call and change no others."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    module = torch.get_device_module(device)
+    own = [device] if hasattr(module, "get_rng_state") else []  # the generator of the host is kept in any case
+    with torch.random.fork_rng(devices=own, device_type=device.type):
         random.seed(0)
         np.random.seed(0)  # noqa: NPY002
         torch.random.default_generator.manual_seed(0)
-        for each in cuda:
-            with torch.cuda.device(each):
-                torch.cuda.manual_seed(0)
+        for each in own:
+            with module.device(each):
+                module.manual_seed(0)
         try:
             yield
         finally:

@@ -1,7 +1,6 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
+from cocos.engine import devices
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
@@ -265,13 +265,9 @@ def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
     """
     if loss.couples == "query" and not whole:
         return
-    needed = ARRAYS * 8 * largest
-    if device.type == "cuda":
-        there = torch.cuda.mem_get_info(device)[1]
-    else:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else needed
+    needed, there = ARRAYS * 8 * largest, devices.memory(device)
     why = "is counted by the published convention" if whole else "couples the queries of a batch"
-    if needed > there:
+    if there is not None and needed > there:
         raise InputError(
             f"{losses.name_of(loss)} {why}, so its {largest:,} scores must be held at once "
             f"(about {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}); take a smaller batch size"

@@ -11,6 +11,7 @@ from cocos import conventions, losses, readers, results, retrieval, shards, stat
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import devices
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
 from cocos.measures._weighing import Progress, Run, prepare
@@ -103,7 +104,7 @@ def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
         return [UNCERTAIN] if run.dtype == "float32" else []
     parts = [part for of_direction in records.values() for part in of_direction]
     open_ = [name for name in UNKNOWN[:-1] if any(bool(part[name].isnan().all()) for part in parts)]
-    slow = [SLOW] if run.embeddings.query.device.type == "cpu" and tiles.kernel_name() == "plain torch" else []
+    slow = [SLOW] if not devices.ahead(run.embeddings.query.device) and tiles.kernel_name() == "plain torch" else []
     return [VISITED.format(run.dtype), *slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
 
 
