@@ -1,0 +1,160 @@
+"""Negatives counted by their score: of every query in equal bins, and of all pairs between the steps of a ladder."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos.engine import bounds, fused
+from cocos.engine.sweep import Part, Tally, Tile, zeros
+from cocos.engine.view import View
+
+__all__ = ["Bins", "Ladder"]
+
+# Bins of the grid under a ladder, at least and at most: 256 KiB of counts stay in the second-level cache.
+GRID = (2**6, 2**15)
+# Scores of a view for each bin of the grid, so that a small batch does not pay for a large one.
+SCORES = 2**6
+
+
+class Bins:
+    """Negatives of every query in equal bins of score; those outside are counted in the first and the last one.
+
+    Args:
+        view: the scores.
+        bins: their number.
+        low: lower end of the first one.
+        width: of each.
+
+    `done` gives (n, bins) int32 of each direction, in visiting order.
+    """
+
+    def __init__(self, view: View, bins: int, low: float, width: float):
+        self.view, self.bins, self.low, self.inverse = view, bins, low, 1 / width
+
+    def start(self, view: View) -> Tally:
+        """Empty bins of every query of each direction."""
+        sizes = [len(view.sides[k]) for k in view.directions]
+        return Tally(*({"bin": zeros(n, self.bins, dtype=torch.int32, device=view.device)} for n in sizes))
+
+    def see(self, state: Tally, tile: Tile) -> None:
+        """Take in one tile."""
+        there = (tile.scores > -torch.inf).int()
+        place = (tile.scores - self.low).mul_(self.inverse).clamp_(0, self.bins - 1).nan_to_num_(nan=0).long()
+        state.rows["bin"][tile.rows].scatter_add_(1, place, there)
+        if tile.view.two:
+            state.columns["bin"][tile.columns].scatter_add_(1, place.T, there.T)
+
+    def done(self, state: Tally) -> list[Tensor]:
+        """The bins of each direction."""
+        return [each["bin"] for each in (state.rows, state.columns) if each]
+
+
+class Ladder:
+    """How many negatives of the first direction score at or above each step: one ladder for all queries, exactly.
+
+    A grid of equal bins covers the steps. Scores of a bin that no step is near are only counted. Each score of a mixed
+    bin is compared with the steps around it, and is made in float64 if its rounding bound reaches one of them.
+
+    Args:
+        view: the scores.
+        steps: (S,) float64, ascending. A score at most `view.tie` below a step reaches it.
+
+    `done` gives (S,) int64.
+    """
+
+    def __init__(self, view: View, steps: Tensor):
+        self.view, self.steps = view, (steps - view.tie).contiguous()
+        ends = self.steps[[0, -1]] if len(steps) else self.steps.new_zeros(2)
+        low, high = bounds.outward(ends, self._reach(ends), view.dtype)
+        scores = len(view.sides[0]) * len(view.sides[1])
+        self.bins = min(max(GRID[0], 1 << (scores // SCORES).bit_length()), GRID[1])
+        self.low = float(low[0])
+        self.inverse = float((self.bins / (high[1].double() - low[0].double())).to(view.dtype))
+        place = torch.arange(self.bins + 1, dtype=torch.float64, device=view.device)
+        off = bounds.bin_place(self.bins)
+        least, most = self.low + (place[:-1] - off) / self.inverse, self.low + (place[1:] + off) / self.inverse
+        self.reach = torch.maximum(self._reach(least), self._reach(most))
+        if view.metric == "euclidean":  # inside of a bin the bound is largest at the root, if that is there
+            root = torch.full_like(least, -(view.rounding**0.5)).clamp(least, most)
+            self.reach = torch.maximum(self.reach, self._reach(root))
+        self.first = torch.searchsorted(self.steps, least - self.reach, right=True)
+        self.last = torch.searchsorted(self.steps, most + self.reach, right=True)
+        self.last[-1] = len(steps)  # what is beyond the last bin is counted there
+        self.mixed = self.first < self.last
+
+    def _reach(self, score: Tensor) -> Tensor:
+        """How far from a step a score of the tiles may be and still stand on either side of it."""
+        return torch.as_tensor(self.view.bound(score), dtype=torch.float64).expand_as(score) + self.view.tie
+
+    def start(self, view: View) -> "Rungs":
+        """No counts yet."""
+        return Rungs(*(zeros(size, dtype=torch.int64, device=view.device) for size in (self.bins, len(self.steps) + 1)))
+
+    def see(self, state: "Rungs", tile: Tile) -> None:
+        """Take in one tile."""
+        row, column = (tile.scores >= self.low).nonzero(as_tuple=True)
+        score = tile.scores[row, column]
+        place = ((score - self.low) * self.inverse).long().clamp_(max=self.bins - 1)
+        state.bin += torch.bincount(place, minlength=self.bins)
+        near = self.mixed[place].nonzero().flatten()
+        score, reach = score[near].double(), self.reach[place[near]]
+        least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
+        undecided = (least < most).nonzero().flatten()
+        pair = near[undecided]
+        score = self.view.exact(row[pair] + tile.rows.start, column[pair] + tile.columns.start)
+        least[undecided] = torch.searchsorted(self.steps, score, right=True)
+        state.cell += torch.bincount(least, minlength=len(state.cell))
+
+    def done(self, state: "Rungs") -> Tensor:
+        """Negatives that reach each step."""
+        cell = state.cell.index_add(0, self.first[~self.mixed], state.bin[~self.mixed])
+        return cell.flip(0).cumsum(0).flip(0)[1:]
+
+
+@dataclass(eq=False)
+class Rungs:
+    """Counts of a ladder, int64.
+
+    Args:
+        bin: (bins,) scores in each bin of the grid.
+        cell: (S + 1,) scores of mixed bins by the number of steps that they reach.
+    """
+
+    bin: Tensor
+    cell: Tensor
+
+    def merge(self, other: "Rungs", part: Part) -> None:
+        """Add the counts of a part."""
+        self.bin += other.bin.to(self.bin.device)
+        self.cell += other.cell.to(self.cell.device)
+
+
+class _Bins(fused.Arguments):
+    name = "bins"
+
+    def __init__(self, reader: Bins, view: View, chunk: int):
+        super().__init__(reader, view, chunk)
+        self.struct.set(number=reader.bins, low=reader.low, inverse=reader.inverse)
+
+    def aim(self, state: Tally, part: Part) -> None:
+        self.struct.set(bin=self.reader.done(state))
+
+
+class _Rungs(fused.Arguments):
+    name = "ladder"
+
+    def __init__(self, reader: Ladder, view: View, chunk: int):
+        super().__init__(reader, view, chunk)
+        self.struct.set(step=reader.steps, reach=reader.reach, first=reader.first.int(), most=reader.last.int())
+        self.struct.set(mixed=reader.mixed.to(torch.int8), low=reader.low, inverse=reader.inverse, last=reader.bins - 1)
+
+    @classmethod
+    def fits(cls, reader: Ladder, view: View) -> bool:
+        return len(reader.steps) < 2**31  # places of steps are int32 in C
+
+    def aim(self, state: Rungs, part: Part) -> None:
+        self.struct.set(bin=state.bin, cell=state.cell)
+
+
+Bins.kernel, Ladder.kernel = _Bins, _Rungs

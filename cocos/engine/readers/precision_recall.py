@@ -1,0 +1,45 @@
+"""Precision and recall over all pairs of queries and candidates, at one threshold for all of them."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos.engine.primitives.histogram import Ladder
+from cocos.engine.view import View
+
+__all__ = ["Curve", "PrecisionRecall"]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The negative pairs that a threshold at the score of each positive pair lets through.
+
+    Args:
+        score: (P,) float64 scores of the positive pairs, descending.
+        negatives: (P,) int64, negative pairs with a score at or above it.
+    """
+
+    score: Tensor
+    negatives: Tensor
+
+
+class PrecisionRecall:
+    """The negative pairs at or above every positive pair, of the first direction, decided in float64.
+
+    Args:
+        levels: scores to count at, in place of those of the positive pairs.
+    """
+
+    def __init__(self, levels: Tensor | None = None):
+        self.levels = levels
+
+    def passes(self, view: View) -> Generator:
+        """One pass, unless there is no positive pair; returns the `Curve`."""
+        levels = self.levels
+        if levels is None:
+            levels = torch.cat([view.scored(0, a, b)[2] for a, b in view.chunks(0)])
+        steps = levels.to(view.device, torch.float64).sort().values
+        reached = (yield Ladder(view, steps)) if len(steps) else steps.long()
+        return Curve(steps.flip(0), reached.flip(0))
