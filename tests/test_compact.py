@@ -6,7 +6,7 @@ import torch
 from cocos.engine import compact
 from pretended import DEVICE, waits
 
-SHAPES = [(1, 1), (5, 6), (2, 128), (128, 2), (40, 129), (129, 300), (0, 7), (7, 0), (256, 384)]
+SHAPES = [(1, 1), (5, 6), (2, 32), (32, 2), (40, 65), (129, 300), (256, 384)]
 
 
 def tile_of(shape, seed=0):
@@ -45,16 +45,19 @@ def test_lists_hold_what_a_mask_finds(shape, device):
     tile, low = tile_of(shape)
     high = tuple(each + 0.5 for each in low)
     there, limits, ends = tile.to(device), [each.to(device) for each in low], [each.to(device) for each in high]
-    assert entries(compact.above(there, *limits), tile) == wanted(tile, low)
-    between = compact.between(there, *zip(limits, ends, strict=True), room=compact.ROOM)
+    assert entries(compact.above(there, *limits, room=2**13), tile) == wanted(tile, low)
+    between = compact.between(there, *zip(limits, ends, strict=True), room=2**13)
     assert entries(between, tile) == wanted(tile, low, high)
     assert entries(compact.above(there, limits[0]), tile) == {each for each in wanted(tile, low) if each[2] == 0}
     assert entries(compact.above(there, None, limits[1]), tile) == {each for each in wanted(tile, low) if each[2] == 1}
     assert not bool(between.short)
+    mask = tile < 0
+    marked = compact.marked(there, mask.to(device), room=tile.numel())
+    assert entries(marked, tile) == {(i, j, 0) for i, j in mask.nonzero().tolist()}
 
 
 def test_what_is_no_entry_says_so():
-    tile, low = tile_of((40, 129))
+    tile, low = tile_of((40, 65))
     found = compact.above(tile.to(DEVICE), low[0].to(DEVICE), room=512)
     row, column, score, side = (each.cpu() for each in (found.row, found.column, found.score, found.side))
     none = row < 0

@@ -1,6 +1,6 @@
 """Lists of the few scores of a tile that lie above a limit, found by block maxima and without waiting for a device.
 
-A line of a tile is cut into blocks of 128 scores. The largest score of each block says which blocks to open, so that
+A line of a tile is cut into blocks of 32 scores. The largest score of each block says which blocks to open, so that
 the tile is read once and all else is as long as the answer. On a host the lists are as long as what they hold. A device
 that runs ahead of the host fills lists of a fixed length; `short` says in the end whether one was too short, and the
 same tiles are then seen again with `patient=True`.
@@ -13,13 +13,12 @@ from torch import Tensor
 
 from cocos.engine import devices
 
-__all__ = ["BLOCK", "ROOM", "Found", "above", "between"]
+__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first", "marked"]
 
-BLOCK = (
-    128  # scores that share a maximum: one line of a warp's 512-byte load (CUDA C++ Programming Guide, section 5.3.2)
-)
-# Entries of a list of fixed length: scores above a limit, one in 1,024 of a tile of 2048 x 4096 ...
-ROOM = 2**13
+# Scores that share a maximum: a cache line of a GPU, 128 bytes (CUDA C++ Best Practices Guide, section 10.2.1).
+BLOCK = 32
+# Entries of a list of fixed length: 32 scores above the limit of each row of a tile of 2048 x 4096 ...
+ROOM = 2**16
 # ... and scores between two ends, which are a few roundings of a score apart.
 FEW = 2**10
 
@@ -63,8 +62,13 @@ class Found:
         return replace(self, row=(self.row + row).where(there, -1), column=(self.column + column).where(there, -1))
 
 
-def _first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
-    """Places of a vector of flags that are set, and whether there are more than fit; -1 beyond the last."""
+def first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
+    """Places of a vector of flags that are set, (found,), and whether they are more than fit, () bool.
+
+    Args:
+        flag: (n,) bool.
+        room: length of the list, which holds -1 beyond the last place; None: as long as it must be.
+    """
     if room is None:
         return flag.nonzero().flatten(), torch.zeros((), dtype=torch.bool, device=flag.device)
     rank = flag.cumsum(0)
@@ -84,30 +88,31 @@ def _blocks(tile: Tensor, dim: int) -> Tensor:
     return tops if dim == 1 else tops.T
 
 
-def _of_lines(tile: Tensor, dim: int, low: Tensor, high: Tensor | None, room: int | None) -> tuple[Tensor, ...]:
-    """Lines along a dimension, places in them and scores between the ends; and whether they are more than fit."""
-    if tile.numel() == 0:
-        none = torch.zeros(0, dtype=torch.int64, device=tile.device)
-        return none, none, tile.new_zeros(0), torch.zeros((), dtype=torch.bool, device=tile.device)
-    if high is None:
-        flag = _blocks(tile, dim) > low[:, None]
-    else:
-        inside = (tile > low.unsqueeze(dim)) & (tile <= high.unsqueeze(dim))
-        flag = _blocks(inside.view(torch.uint8), dim) > 0
-    opened, short = _first(flag.flatten(), room)
+def _opened(
+    tile: Tensor, dim: int, flag: Tensor, limit: Tensor, room: int | None
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Rows and columns of what is above the limit of its line in flagged blocks; whether they are more than fit."""
+    opened, short = first(flag.flatten(), room)
     line = opened.clamp(min=0).div(flag.shape[1], rounding_mode="floor")
     place = (opened.clamp(min=0) % flag.shape[1] * BLOCK)[:, None] + torch.arange(BLOCK, device=tile.device)
     at = (line[:, None], place.clamp(max=tile.shape[dim] - 1))
-    score = tile[at if dim == 1 else at[::-1]]
-    inside = (score > low[line, None]) & (place < tile.shape[dim]) & (opened >= 0)[:, None]
-    if high is not None:
-        inside &= score <= high[line, None]
-    found, more = _first(inside.flatten(), room)
-    of, there = found.clamp(min=0), found >= 0
-    line, place, score = line[of.div(BLOCK, rounding_mode="floor")], place.flatten()[of], score.flatten()[of]
-    if room is None:
-        return line, place, score, short
-    return torch.where(there, line, -1), torch.where(there, place, -1), score.where(there, -torch.inf), short | more
+    inside = tile[at if dim == 1 else at[::-1]] > limit[line, None]
+    inside &= (place < tile.shape[dim]) & (opened >= 0)[:, None]
+    found, more = first(inside.flatten(), room)
+    of = found.clamp(min=0)
+    pair = line[of.div(BLOCK, rounding_mode="floor")].where(found >= 0, -1), place.flatten()[of].where(found >= 0, -1)
+    return pair if dim == 1 else pair[::-1], short | more
+
+
+def _listed(tile: Tensor, parts: list[tuple[Tensor, Tensor, Tensor, int, int]], patient: bool, room: int) -> Found:
+    """Lists of both sides: of (values, flags of blocks, limits of lines, dimension of a line, side)."""
+    fixed, lists = room if devices.ahead(tile.device) and not patient else None, []
+    for values, flag, limit, dim, side in parts:
+        (row, column), short = _opened(values, dim, flag, limit, fixed)
+        score = tile[row.clamp(min=0), column.clamp(min=0)].where(row >= 0, -torch.inf)
+        lists.append((row, column, score, torch.where(row >= 0, side, 0), short[None]))
+    *found, short = (torch.cat(each) for each in zip(*lists, strict=True))
+    return Found(*found, short.any())
 
 
 def above(
@@ -121,13 +126,17 @@ def above(
     """List the scores of a tile that are above the limit of their row, and those above the limit of their column.
 
     Args:
-        tile: (m, n) scores.
+        tile: (m, n) scores, at least one.
         row_limit: (m,) in the dtype of the tile; None: rows have none.
         column_limit: (n,) likewise.
         patient: wait for the length of every list.
         room: entries of each of the two lists where they are of fixed length.
     """
-    return _listed(tile, (row_limit, None), (column_limit, None), patient=patient, room=room)
+    parts = []
+    for side, limit in enumerate((row_limit, column_limit)):
+        if limit is not None:
+            parts.append((tile, _blocks(tile, 1 - side) > limit[:, None], limit, 1 - side, side))
+    return _listed(tile, parts, patient, room)
 
 
 def between(
@@ -141,22 +150,26 @@ def between(
     """List the scores of a tile that are above the lower end of their row, or column, and not above its upper end.
 
     Args:
-        tile: (m, n) scores.
+        tile: (m, n) scores, at least one.
         row_ends: (m,) each, in the dtype of the tile; None: rows have none.
         column_ends: (n,) each, likewise.
         patient: wait for the length of every list.
         room: entries of each of the two lists where they are of fixed length.
     """
-    return _listed(tile, row_ends or (None, None), column_ends or (None, None), patient=patient, room=room)
-
-
-def _listed(tile: Tensor, rows: tuple, columns: tuple, *, patient: bool, room: int) -> Found:
-    fixed = room if devices.ahead(tile.device) and not patient else None
     parts = []
-    for side, (low, high) in enumerate((rows, columns)):
-        if low is not None:
-            line, place, score, short = _of_lines(tile, 1 - side, low, high, fixed)
-            pair = (line, place) if side == 0 else (place, line)
-            parts.append((*pair, score, torch.where(line >= 0, side, 0), short[None]))
-    *lists, short = (torch.cat(each) for each in zip(*parts, strict=True))
-    return Found(*lists, short.any())
+    for side, ends in enumerate((row_ends, column_ends)):
+        if ends is not None:
+            low, high = (end.unsqueeze(1 - side) for end in ends)
+            parts.append((*_flags((tile > low) & (tile <= high)), 1, side))
+    return _listed(tile, parts, patient, room)
+
+
+def marked(tile: Tensor, mask: Tensor, *, patient: bool = False, room: int = FEW) -> Found:
+    """List the scores of a tile where a mask, (m, n) bool, is set; arguments as for `above`."""
+    return _listed(tile, [(*_flags(mask), 1, 0)], patient, room)
+
+
+def _flags(mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A mask as values, flags of their blocks, and limits of their rows."""
+    values = mask.view(torch.uint8)
+    return values, _blocks(values, 1) > 0, values.new_zeros(len(values))
