@@ -4,10 +4,33 @@ import torch
 from torch import Tensor
 
 from cocos import scores
+from cocos.engine.kernel import structs
 
 __all__ = ["cosines", "dots", "gaps", "lengths"]
 
+WIDE = {torch.float32: 0, torch.float64: 1}  # what the kernel reads
 CHUNK = 2**19  # numbers of the rows that are held in float64 at once
+
+
+def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, gaps: bool) -> Tensor | None:
+    """The same from the kernel; None where it does not read these rows.
+
+    Raises:
+        IndexError: a place that is no row.
+    """
+    fits = all(each.device.type == "cpu" and each.dtype in WIDE and each.is_contiguous() for each in (left, right))
+    if not fits or len(of) == 0 or structs.loaded() is None:
+        return None
+    of, with_ = of.long().contiguous(), with_.long().contiguous()
+    for places, matrix in ((of, left), (with_, right)):
+        low, high = (int(end) for end in places.aminmax())
+        if low < 0 or high >= len(matrix):
+            raise IndexError(f"rows {low} to {high}, expected rows of a matrix of {len(matrix)}")
+    found = torch.empty(len(of), dtype=torch.float64)
+    todo = structs.struct("pairs", left=left, right=right, of=of, with_=with_, joined=found, number=len(of))
+    todo.set(d=left.shape[1], left_wide=WIDE[left.dtype], right_wide=WIDE[right.dtype], gaps=gaps)
+    structs.loaded().cocos_pairs(todo.address)
+    return found
 
 
 def _some(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, what) -> Tensor:
@@ -26,12 +49,14 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
         of: (P,) rows of the left one.
         with_: (P,) rows of the right one.
     """
-    return _some(left, right, of, with_, lambda a, b: (a * b).sum(dim=1))
+    found = _compiled(left, right, of, with_, gaps=False)
+    return _some(left, right, of, with_, lambda a, b: (a * b).sum(dim=1)) if found is None else found
 
 
 def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
     """Squared distances of some rows of one matrix and some of another, (P,) float64; arguments as for `dots`."""
-    return _some(left, right, of, with_, lambda a, b: (a - b).square().sum(dim=1))
+    found = _compiled(left, right, of, with_, gaps=True)
+    return _some(left, right, of, with_, lambda a, b: (a - b).square().sum(dim=1)) if found is None else found
 
 
 def cosines(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, norms: tuple[Tensor, Tensor | None]) -> Tensor:
@@ -61,6 +86,13 @@ def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tens
     """
     if len(order) > len(matrix):
         return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
+    if matrix.dtype == torch.float32:  # whose squares float64 holds
+        if origin is None:
+            found = _compiled(matrix, matrix, order, order, gaps=False)
+        else:
+            found = _compiled(matrix, origin[None], order, torch.zeros_like(order), gaps=True)
+        if found is not None:
+            return found.sqrt_()
     size = max(1, CHUNK // matrix.shape[1])
     rows = (matrix[part].double() for part in order.split(size))
     return torch.cat([scores.length(part if origin is None else part - origin.double()) for part in rows])

@@ -26,7 +26,7 @@ __all__ = ["library", "reason"]
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
-FLAGS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-shared", "-fPIC")
+FLAGS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-Wno-psabi", "-shared", "-fPIC")
 NATIVE = {  # this processor, by the name of its architecture
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
     "AMD64": ("-march=native", "-mprefer-vector-width=512"),

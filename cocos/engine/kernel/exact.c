@@ -24,8 +24,9 @@ INLINE double joined(const void *a, int a_wide, const void *b, int b_wide, int64
         double x = number(a, a_wide, j), y = number(b, b_wide, j);
         sum += gap ? (x - y) * (x - y) : x * y;
     }
-    for (int lane = 0; lane < LANES; lane++) sum += part[lane];
-    return sum;
+    for (int half = LANES / 2; half; half /= 2)
+        for (int lane = 0; lane < half; lane++) part[lane] += part[lane + half];
+    return sum + part[0];
 }
 
 static double dot(const void *a, int a_wide, const void *b, int b_wide, int64_t d) {
@@ -64,8 +65,8 @@ static double exact(const view *v, int64_t row, int64_t column) {
 typedef struct { /* pairs of rows of two matrices */
     int64_t size;
     const void *left, *right;          /* (N, d), (M, d) */
-    const int64_t *of, *with;          /* (number,) rows of the left one, and of the right one */
-    double *joined, *left_square, *right_square; /* (number,); the squares of both may be NULL */
+    const int64_t *of, *with_;         /* (number,) rows of the left one, and of the right one */
+    double *joined;                    /* (number,) */
     int64_t number, d;
     int32_t left_wide, right_wide, gaps; /* of float64; squared distances are wanted, not products */
 } pairs;
@@ -73,11 +74,8 @@ typedef struct { /* pairs of rows of two matrices */
 void cocos_pairs(const pairs *p) {
     for (int64_t k = 0; k < p->number; k++) {
         const void *a = row_of(p->left, p->left_wide, p->of[k], p->d);
-        const void *b = row_of(p->right, p->right_wide, p->with[k], p->d);
+        const void *b = row_of(p->right, p->right_wide, p->with_[k], p->d);
         p->joined[k] = (p->gaps ? gap : dot)(a, p->left_wide, b, p->right_wide, p->d);
-        if (!p->left_square) continue;
-        p->left_square[k] = dot(a, p->left_wide, a, p->left_wide, p->d);
-        p->right_square[k] = dot(b, p->right_wide, b, p->right_wide, p->d);
     }
 }
 
