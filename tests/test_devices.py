@@ -6,6 +6,7 @@ import torch
 import pretended
 from cocos import Embeddings, engine
 from cocos.engine import compact, sweep
+from cocos.engine.primitives.histogram import Bins, Ladder
 from cocos.engine.primitives.threshold import Threshold
 
 TILE = (64, 128)  # several tiles in a part
@@ -51,7 +52,11 @@ def found(result):
     return found(vars(result)) if hasattr(result, "__dict__") else []
 
 
-PRIMITIVES = {"threshold": thresholds}
+def ladders(view):
+    return [Ladder(view, levels(view)[0][0].repeat_interleave(2)), Bins(view, 20, -1.0, 0.1)]
+
+
+PRIMITIVES = {"threshold": thresholds, "ladder": ladders}
 
 
 @pytest.mark.parametrize("kind", ["pairs", "labelled", "proxies"])

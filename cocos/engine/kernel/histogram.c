@@ -11,13 +11,13 @@ typedef struct {
 typedef struct {
     int64_t size;
     const double *step;          /* (steps,) ascending */
-    const double *reach;         /* (bins,) how far a score of the bin may be from the true one */
-    const int32_t *first, *most; /* (bins,) steps that a score of the bin reaches at least, and at most */
-    const int8_t *mixed;         /* (bins,) these differ */
-    int64_t *bin;                /* (bins,) scores, added to */
+    const double *reach;         /* (last + 1,) how far a score of a bin may be from the true one */
+    const int32_t *first, *most; /* (last + 1,) steps that a score of the bin reaches at least, and at most */
+    const int8_t *mixed;         /* (last + 1,) these differ */
+    int64_t *bin;                /* (last + 1,) scores, added to */
     int64_t *cell;               /* (steps + 1,) scores of mixed bins by the steps that they reach, added to */
-    int64_t last;                /* bin */
-    float low, inverse;          /* no score below `low` reaches a step */
+    int64_t last;                /* bin; bins begin at 1 */
+    float low, inverse;          /* no score that is not above `low` reaches a step; 1 / width */
 } ladder;
 
 /* Bins of some scores, from 0 to `last`; what is no number, as infinity times 0, is in the first. */
@@ -151,7 +151,7 @@ static void ladder_see(void *arguments, const view *v, const tile *t) {
             vf x = load(row + j);
             unsigned left = over(x, all(of->low));
             if (!left) continue;
-            vi at = binned(x, of->low, of->inverse, (float)of->last);
+            vi at = binned(x, of->low, of->inverse, (float)(of->last - 1)) + 1;
             memcpy(place, &at, sizeof place);
             for (; left; left &= left - 1) {
                 int lane = __builtin_ctz(left), g = place[lane];

@@ -1,11 +1,11 @@
 """Negatives counted by their score: of every query in equal bins, and of all pairs between the steps of a ladder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds, devices, fused
 from cocos.engine.sweep import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
@@ -78,37 +78,45 @@ class Ladder:
         if view.metric == "euclidean":  # inside of a bin the bound is largest at the root, if that is there
             root = torch.full_like(least, -(view.rounding**0.5)).clamp(least, most)
             self.reach = torch.maximum(self.reach, self._reach(root))
-        self.first = torch.searchsorted(self.steps, least - self.reach, right=True)
-        self.last = torch.searchsorted(self.steps, most + self.reach, right=True)
-        self.last[-1] = len(steps)  # what is beyond the last bin is counted there
+        self.reach = torch.cat([self.reach[:1], self.reach])  # the first bin holds all that reaches no step
+        self.first = torch.searchsorted(self.steps, torch.cat([least[:1], least]) - self.reach, right=True)
+        self.last = torch.searchsorted(self.steps, torch.cat([least[:1], most]) + self.reach, right=True)
+        self.first[0] = self.last[0] = 0
+        self.last[-1] = len(steps)  # and the last one all that is beyond it
         self.mixed = self.first < self.last
 
     def _reach(self, score: Tensor) -> Tensor:
         """How far from a step a score of the tiles may be and still stand on either side of it."""
-        return torch.as_tensor(self.view.bound(score), dtype=torch.float64).expand_as(score) + self.view.tie
+        bound = torch.as_tensor(self.view.bound(score), dtype=torch.float64, device=score.device)
+        return bound.expand_as(score) + self.view.tie
 
     def start(self, view: View) -> "Rungs":
         """No counts yet."""
-        return Rungs(*(zeros(size, dtype=torch.int64, device=view.device) for size in (self.bins, len(self.steps) + 1)))
+        sizes = self.bins + 1, len(self.steps) + 1
+        return Rungs(*(zeros(size, dtype=torch.int64, device=view.device) for size in sizes))
 
     def see(self, state: "Rungs", tile: Tile) -> None:
         """Take in one tile."""
-        row, column = (tile.scores >= self.low).nonzero(as_tuple=True)
-        score = tile.scores[row, column]
-        place = ((score - self.low) * self.inverse).long().clamp_(max=self.bins - 1)
-        state.bin += torch.bincount(place, minlength=self.bins)
-        near = self.mixed[place].nonzero().flatten()
-        score, reach = score[near].double(), self.reach[place[near]]
+        bin_ = self._bin(tile.scores)
+        state.bin.scatter_add_(0, bin_.flatten(), torch.ones_like(state.bin[:1]).expand(bin_.numel()))
+        limit = tile.scores.new_full((len(bin_),), -torch.inf)
+        found = replace(tile, scores=tile.scores.where(self.mixed[bin_], -torch.inf)).above(limit)
+        score, reach = found.score.double(), self.reach[self._bin(found.score)]
         least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
-        undecided = (least < most).nonzero().flatten()
-        pair = near[undecided]
-        score = self.view.exact(row[pair] + tile.rows.start, column[pair] + tile.columns.start)
-        least[undecided] = torch.searchsorted(self.steps, score, right=True)
-        state.cell += torch.bincount(least, minlength=len(state.cell))
+        waits = tile.patient or not devices.ahead(score.device)
+        undecided = (least < most).nonzero().flatten() if waits else torch.arange(len(score), device=score.device)
+        row, column = (each[undecided] for each in found.places)
+        exact = torch.searchsorted(self.steps, self.view.exact(row, column), right=True)
+        least[undecided] = exact.clamp(least[undecided], most[undecided])
+        state.cell.scatter_add_(0, least, found.there.long())
+
+    def _bin(self, score: Tensor) -> Tensor:
+        """Bins of scores, from 1 on; 0 for those that reach no step."""
+        return ((score - self.low) * self.inverse).floor_().clamp_(-1, self.bins - 1).long().add_(1)
 
     def done(self, state: "Rungs") -> Tensor:
         """Negatives that reach each step."""
-        cell = state.cell.index_add(0, self.first[~self.mixed], state.bin[~self.mixed])
+        cell = state.cell.index_add(0, self.first, state.bin.where(~self.mixed, 0))
         return cell.flip(0).cumsum(0).flip(0)[1:]
 
 
@@ -117,7 +125,7 @@ class Rungs:
     """Counts of a ladder, int64.
 
     Args:
-        bin: (bins,) scores in each bin of the grid.
+        bin: (bins + 1,) scores that reach no step, and scores in each bin of the grid.
         cell: (S + 1,) scores of mixed bins by the number of steps that they reach.
     """
 
@@ -146,8 +154,9 @@ class _Rungs(fused.Arguments):
 
     def __init__(self, reader: Ladder, view: View, chunk: int):
         super().__init__(reader, view, chunk)
-        self.struct.set(step=reader.steps, reach=reader.reach, first=reader.first.int(), most=reader.last.int())
-        self.struct.set(mixed=reader.mixed.to(torch.int8), low=reader.low, inverse=reader.inverse, last=reader.bins - 1)
+        self.struct.set(step=reader.steps, low=reader.low, inverse=reader.inverse, last=reader.bins)
+        self.struct.set(first=reader.first.int(), most=reader.last.int(), reach=reader.reach)
+        self.struct.set(mixed=reader.mixed.to(torch.int8))
 
     @classmethod
     def fits(cls, reader: Ladder, view: View) -> bool:
