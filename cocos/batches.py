@@ -44,7 +44,9 @@ class Batch:
         return self.extra == 0 and self.beside is None
 
     def to(self, device) -> "Batch":
-        """The same rows, named on another device."""
+        """The same rows, named on another device; itself where it is there."""
+        if self.query_index.device == torch.device(device):
+            return self
         beside = None if self.beside is None else self.beside.to(device)
         indices = self.query_index.to(device), self.candidate_index.to(device)
         return replace(self, query_index=indices[0], candidate_index=indices[1], beside=beside)
@@ -114,13 +116,13 @@ def _require_both(embeddings: Embeddings) -> None:
     Raises:
         InputError: naming the queries that have no positive.
     """
+    groups = embeddings.groups
     if embeddings.shared:
-        _, inverse, sizes = embeddings.query_group.unique(return_inverse=True, return_counts=True)
-        lonely, reason = sizes[inverse] < 2, "the only sample of its class"
+        lonely, reason = groups.queries[groups.query] < 2, "the only sample of its class"
     else:
-        lonely, reason = ~torch.isin(embeddings.query_group, embeddings.candidate_group), "no candidate of its group"
+        lonely, reason = groups.candidates[groups.query] == 0, "no candidate of its group"
         if embeddings.candidate_negatives is not None:  # these are drawn as candidates of the other direction
-            lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0]] = False
+            lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0].cpu()] = False
     lonely = lonely.nonzero().flatten().tolist()
     if lonely:
         groups = embeddings.query_group[lonely[:5]].tolist()
@@ -128,7 +130,7 @@ def _require_both(embeddings: Embeddings) -> None:
             f"query without any positive: {rows(lonely)} (group {', '.join(map(str, groups))}) has {reason}; "
             "remove it or give it a positive"
         )
-    if len(embeddings.candidate_group.unique()) < 2:
+    if int((groups.candidates > 0).sum()) < 2:
         raise InputError(
             f"no query has any negative: all {len(embeddings.candidate)} candidates are of group "
             f"{embeddings.candidate_group[0].item()}"
@@ -146,6 +148,7 @@ class _Pairing:
         large_place: (L,) number of the group of each row of the larger side, 0 to G - 1.
         small_place: (S,) likewise.
         paired: every batch is one of pairs, a row of the smaller side once for each partner.
+        single: no group has two rows of a side.
     """
 
     turned: bool
@@ -154,21 +157,24 @@ class _Pairing:
     large_place: Tensor
     small_place: Tensor
     paired: bool
+    single: bool
 
     @classmethod
     def of(cls, embeddings: Embeddings, *, matched: bool) -> "_Pairing":
         """Find the sides; matched: rows must stand side by side, whatever is drawn twice."""
-        groups = embeddings.query_group.cpu(), embeddings.candidate_group.cpu()
-        ids = groups[0].unique()
-        ids = ids[torch.isin(ids, groups[1])]
-        rows_of = [torch.isin(group, ids).nonzero().flatten() for group in groups]
-        places = [torch.searchsorted(ids, group[own]) for group, own in zip(groups, rows_of, strict=True)]
+        groups = embeddings.groups
+        both = (groups.queries > 0) & (groups.candidates > 0)
+        rows_of, places = [], []
+        for place in (groups.query, groups.candidate):
+            own = both[place].nonzero().flatten()
+            rows_of.append(own)
+            places.append((both.cumsum(0) - 1)[place[own]])
         turned = len(rows_of[0]) > len(rows_of[1])
-        queries, candidates = (torch.bincount(place, minlength=len(ids)) for place in places)
+        queries, candidates = groups.queries[both], groups.candidates[both]
         paired = matched or not (turned or bool((queries > candidates).any()))
         if turned:
             rows_of, places = rows_of[::-1], places[::-1]
-        return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired)
+        return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired, groups.single)
 
     def drawn(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """One pass: the larger side in random order, a partner for each, and the rows that are left with theirs.
@@ -183,11 +189,16 @@ class _Pairing:
             Rows of the larger side (L,) and their partners (L,); rows of the smaller side that a group has more of, and
             the place in (L,) of the partner of each.
         """
-        order = torch.randperm(number, generator=generator)
-        at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[order]
-        at = at[at >= 0]
+        at = torch.randperm(number, generator=generator)
+        if len(self.large) < number:
+            at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[at]
+            at = at[at >= 0]
         place = self.large_place[at]
-        chance = torch.rand(len(place), generator=generator, dtype=torch.float64)[: len(self.small)].argsort()
+        chance = torch.rand(len(place), generator=generator, dtype=torch.float64)[: len(self.small)]
+        if self.single:  # there is one partner to choose
+            partner = torch.empty_like(self.small).index_copy_(0, self.small_place, self.small)
+            return self.large[at], partner[place], self.small[:0], at[:0]
+        chance = chance.argsort()
         members = chance[self.small_place[chance].argsort(stable=True)]
         sizes, own = torch.bincount(self.small_place), torch.bincount(self.large_place)
         first, begin = sizes.cumsum(0) - sizes, own.cumsum(0) - own
@@ -210,6 +221,10 @@ def _pairs(
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
     large, small, more, beside = pairing.drawn(number, generator)
+    if pairing.paired and not len(more):
+        for own, partners in zip(large.split(size), small.split(size), strict=True):
+            yield Batch(*((own, partners) if pairing.turned else (partners, own)), paired=True), len(own)
+        return
     by_batch = (beside // size).argsort(stable=True)
     ends = torch.bincount(beside // size, minlength=-(-len(large) // size)).tolist()
     parts = zip(large.split(size), small.split(size), by_batch.split(ends), strict=True)
@@ -245,12 +260,10 @@ def _named(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
 
 def _negatives_said(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool) -> Iterator[tuple[str, bool]]:
     """How many of the hard negatives that rows name are drawn, and whether some are not."""
-    sides = (embeddings.negatives, [batch.query_index for batch in drawn])
-    if embeddings.negatives is None:
-        sides = (embeddings.candidate_negatives, [batch.flip().query_index for batch in drawn])
-    negatives, asking = sides
+    negatives = embeddings.candidate_negatives if embeddings.negatives is None else embeddings.negatives
     if negatives is None:
         return
+    asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in drawn]
     named, reached = (negatives >= 0).cpu(), torch.zeros(len(negatives), dtype=torch.bool)
     if not matched:
         reached[torch.cat(asking).cpu()] = True
@@ -326,12 +339,12 @@ def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
 
 def _orphans(embeddings: Embeddings, *, negatives: bool) -> int:
     """Number of candidates that no batch can have: none of a query's group, and none that a query names."""
-    alone = ~torch.isin(embeddings.candidate_group, embeddings.query_group)
+    alone = embeddings.groups.queries[embeddings.groups.candidate] == 0
     if embeddings.proxies:
         return 0
     if negatives and embeddings.negatives is not None:
         named = embeddings.negatives[embeddings.negatives >= 0]
-        alone[named] = False
+        alone[named.cpu()] = False
     return int(alone.sum())
 
 
@@ -407,7 +420,7 @@ def plan(
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
     by_pairs = sample == "pairs" and not embeddings.proxies
     pairing = _Pairing.of(embeddings, matched=matched) if by_pairs else None
-    asking = torch.isin(embeddings.query_group, embeddings.candidate_group)
+    asking = embeddings.groups.candidates[embeddings.groups.query] > 0
     whole, unit = (len(pairing.large), "pairs") if by_pairs else (int(asking.sum()), "queries")
     unit = "samples" if embeddings.shared or embeddings.proxies else unit
     notes, undrawn = [], []

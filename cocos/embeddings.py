@@ -1,8 +1,13 @@
 """Embeddings: what a frozen model says of its training data, and which rows belong together."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,7 +15,7 @@ from cocos import carried
 from cocos.carried import Pictures, numbered
 from cocos.errors import InputError, rows
 
-__all__ = ["Embeddings"]
+__all__ = ["Embeddings", "Groups", "Mapped"]
 
 SAME = (
     "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
@@ -22,11 +27,103 @@ OWN = (
 )
 PROXIES = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Entries of a matrix whose norms are taken at once: half precision is converted for them, a piece at a time.
+PIECE = 2**22
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A file that rows are mapped from: nothing of it is copied, so it must stay as it is.
+
+    Args:
+        path: of the file.
+        size: bytes, when it was mapped.
+        time: of its last change, in nanoseconds since 1970.
+    """
+
+    path: Path
+    size: int
+    time: int
+
+    @classmethod
+    def of(cls, path) -> "Mapped":
+        """The file as it is now."""
+        found = os.stat(path)
+        return cls(Path(path), found.st_size, found.st_mtime_ns)
+
+    def unchanged(self) -> None:
+        """Refuse a file that was written to since it was mapped.
+
+        Raises:
+            InputError: naming it.
+        """
+        try:
+            same = Mapped.of(self.path) == self
+        except OSError:
+            same = False
+        if not same:
+            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
+
+    Args:
+        query: (Q,) int64.
+        candidate: (C,) int64.
+        queries: (G,) queries of each group.
+        candidates: (G,) candidates of each.
+    """
+
+    query: Tensor
+    candidate: Tensor
+    queries: Tensor
+    candidates: Tensor
+
+    @classmethod
+    def of(cls, query: Tensor, candidate: Tensor) -> "Groups":
+        """Number the ids of both sides: counted where they are dense, sorted where they are not."""
+        ids = torch.cat([query, candidate]).cpu()
+        low, high = (int(each) for each in ids.aminmax())
+        if high - low < 4 * len(ids):
+            ids = ids - low if low else ids
+            there = torch.bincount(ids) > 0
+            ids = ids if there.all() else (there.cumsum(0) - 1)[ids]
+        else:
+            ids = ids.unique(return_inverse=True)[1]
+        sides, number = ids.split([len(query), len(candidate)]), int(ids.max()) + 1
+        return cls(*sides, *(torch.bincount(side, minlength=number) for side in sides))
+
+    @property
+    def single(self) -> bool:
+        """No group has two rows of one side."""
+        return int(self.queries.max()) < 2 and int(self.candidates.max()) < 2
+
+
+def _tensor(values) -> Tensor:
+    """Values as a tensor, without a copy and without a word on maps that cannot be written to: nothing writes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        found = torch.as_tensor(values)
+    return found.detach() if found.requires_grad else found
+
+
+def _lengths(values: Tensor) -> Tensor:
+    """Norms of the rows, (N,), in float32 at least; inf or 0 where the squares leave the range of the dtype."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    pieces = values.split(max(1, PIECE // values.shape[1]))
+    return torch.cat([torch.linalg.vector_norm(each.to(wide), dim=1) for each in pieces])
 
 
 def _matrix(name: str, values) -> Tensor:
+    """A matrix of the right form; whether its entries are finite, `_finite` tells.
+
+    Raises:
+        InputError: wrong shape or dtype.
+    """
     try:
-        values = torch.as_tensor(values).detach()
+        values = _tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected a tensor or an array of numbers") from None
     if values.layout != torch.strided or values.is_meta:
@@ -37,10 +134,29 @@ def _matrix(name: str, values) -> Tensor:
         raise InputError(f"{name}: shape {tuple(values.shape)} holds no embedding")
     if values.dtype not in FLOATS:
         raise InputError(f"{name}: dtype {values.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
-    bad = (~values.isfinite()).any(dim=1).nonzero().flatten().tolist()
-    if bad:
-        raise InputError(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
     return values
+
+
+def _finite(name: str, values: Tensor, norms: Tensor) -> None:
+    """Refuse rows that hold NaN or infinity: their norms are not finite, so only such rows are looked at.
+
+    Raises:
+        InputError: naming the rows.
+    """
+    open_ = (~norms.isfinite()).nonzero().flatten()
+    if len(open_):
+        bad = open_[(~values[open_].isfinite()).any(dim=1)].tolist()
+        if bad:
+            raise InputError(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
+
+
+def _mapped(values) -> list[Mapped]:
+    """The file that an array, or the array that it is a part of, is mapped from."""
+    while isinstance(values, np.ndarray):
+        if isinstance(values, np.memmap) and values.filename is not None:
+            return [Mapped.of(values.filename)]
+        values = values.base
+    return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +178,11 @@ class Embeddings:
             are read when a picture is drawn; either may be None.
         candidate_negatives: (C, K), the same of the candidates where they ask: what `flip` makes of `negatives`.
         notes: what the reader of the numbers should know of these embeddings.
+        mapped: files that the rows are mapped from; those of a `numpy.memmap` are found by themselves. `unchanged`
+            compares them.
 
-    Sides that are the same rows with the same groups are read as a labelled set, with a note: every query would be its
-    own positive.
+    Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
+    same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
 
     Raises:
         InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named); ids above 2^63 - 1; text
@@ -83,8 +201,11 @@ class Embeddings:
     pictures: tuple[Pictures | None, Pictures | None] | None = None
     candidate_negatives: Tensor | None = None
     notes: tuple[str, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
 
     def __post_init__(self):
+        found = [each for side in (self.query, self.candidate) for each in _mapped(side)]
+        object.__setattr__(self, "mapped", tuple(dict.fromkeys((*self.mapped, *found))))
         query, candidate = _matrix("query", self.query), _matrix("candidate", self.candidate)
         if query.shape[1] != candidate.shape[1]:
             raise InputError(
@@ -120,6 +241,7 @@ class Embeddings:
             )
         if self.candidate_variance is not None:
             variance = _matrix("candidate_variance", self.candidate_variance)
+            _finite("candidate_variance", variance, _lengths(variance))
             if variance.shape != candidate.shape or not (variance > 0).all():
                 raise InputError(
                     f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
@@ -130,12 +252,65 @@ class Embeddings:
             object.__setattr__(self, "candidate_variance", variance.to(candidate))
         object.__setattr__(self, "query", query)
         object.__setattr__(self, "candidate", candidate)
+        self._check_rows()
         object.__setattr__(self, "query_group", query_group.to(query.device))
         object.__setattr__(self, "candidate_group", candidate_group.to(query.device))
         object.__setattr__(self, "directions", directions)
         self._beside()
         if not self.shared and directions not in PROXIES and self._same():
             self._read_as_labelled()
+
+    def _check_rows(self) -> None:
+        """Refuse rows with NaN or infinity.
+
+        Raises:
+            InputError: naming them.
+        """
+        names = ("query", "candidate")
+        if self.shared or tuple(self.directions) == PROXIES[0]:
+            names = ("embeddings", "embeddings" if self.shared else "proxies")  # as `labelled` calls them
+        for name, values, norms in zip(names, (self.query, self.candidate), self.norms, strict=True):
+            _finite(name, values, norms)
+
+    @cached_property
+    def _kept(self) -> dict:
+        """What was derived from tensors of these embeddings, by its name and theirs."""
+        return {}
+
+    def kept(self, name: str, tensors: tuple[Tensor, ...], make: Callable):
+        """What `make(*tensors)` gives, made once for the same tensors; shared with what `flip` and `single` give.
+
+        Args:
+            name: of what is made, with all options that it depends on.
+            tensors: of these embeddings.
+            make: makes it.
+        """
+        key = (name, *map(id, tensors))
+        if key not in self._kept:
+            self._kept[key] = make(*tensors), tensors  # held, so that no other tensor has its id
+        return self._kept[key][0]
+
+    @property
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Norms of the rows of both sides, (Q,) and (C,), in float32 at least.
+
+        They are inf or 0 where squares leave the range of the dtype; `cocos.scores.length` has the whole range.
+        """
+        return tuple(self.kept("norms", (side,), _lengths) for side in (self.query, self.candidate))
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of both sides, numbered and counted."""
+        return self.kept("groups", (self.query_group, self.candidate_group), Groups.of)
+
+    def unchanged(self) -> None:
+        """Refuse mapped files that were written to since: to be called before and after each pass over the rows.
+
+        Raises:
+            InputError: naming one.
+        """
+        for each in self.mapped:
+            each.unchanged()
 
     def _beside(self) -> None:
         """Check what the rows carry: names, pictures, hard negatives.
@@ -212,19 +387,21 @@ class Embeddings:
         Raises:
             InputError: as the class; or a variance without proxies.
         """
+        mapped = _mapped(embeddings)
         embeddings = _matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
         labels = carried.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        beside = {"names": names, "pictures": pictures}
+        beside = {"names": names, "pictures": pictures, "mapped": tuple(mapped)}
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
+        mapped += _mapped(proxies)
         proxies = _matrix("proxies", proxies)
         if proxy_labels is None:
             ids["proxy_labels"] = torch.arange(len(proxies))
         proxy_labels = carried.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
-        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance}
+        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": tuple(mapped)}
         return cls(embeddings, proxies, labels, proxy_labels, **beside)
 
     def __repr__(self):
@@ -253,30 +430,53 @@ class Embeddings:
             directions = ("2".join(reversed(self.directions[0].split("2"))),)
         else:
             directions = self.directions[::-1]
-        turned = object.__new__(Embeddings)  # what was checked once is right from both sides
-        turned.__dict__.update(
-            self.__dict__,
-            query=self.candidate,
-            candidate=self.query,
-            query_group=self.candidate_group,
-            candidate_group=self.query_group,
-            directions=directions,
-            names=self.names and self.names[::-1],
-            pictures=self.pictures and self.pictures[::-1],
-            negatives=self.candidate_negatives,
-            candidate_negatives=self.negatives,
-        )
-        return turned
+        return self._alike({
+            "query": self.candidate,
+            "candidate": self.query,
+            "query_group": self.candidate_group,
+            "candidate_group": self.query_group,
+            "directions": directions,
+            "names": self.names and self.names[::-1],
+            "pictures": self.pictures and self.pictures[::-1],
+            "negatives": self.candidate_negatives,
+            "candidate_negatives": self.negatives,
+        })
+
+    def single(self, direction: str) -> "Embeddings":
+        """The same rows, of which the queries alone ask.
+
+        Args:
+            direction: what they are called then.
+        """
+        return self._alike({"directions": (direction,)})
+
+    def _alike(self, values: dict) -> "Embeddings":
+        """The same but for some fields, without a second look: what was checked once is right."""
+        other = object.__new__(Embeddings)
+        other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)}, _kept=self._kept)
+        other.__dict__.update(values)
+        return other
 
     def to(self, device=None, dtype=None) -> "Embeddings":
-        """The same embeddings on another device or in another dtype."""
-        variance = self.candidate_variance
-        return replace(
-            self,
-            query=self.query.to(device, dtype),
-            candidate=self.candidate.to(device, dtype),
-            candidate_variance=None if variance is None else variance.to(device, dtype),
-        )
+        """The same embeddings on another device or in another dtype; themselves where nothing changes.
+
+        Raises:
+            InputError: a narrower dtype does not hold them.
+        """
+        query = _matrix("query", self.query.to(device, dtype))
+        if query is self.query:
+            return self
+        candidate = query if self.candidate is self.query else self.candidate.to(device, dtype)
+        values = {"query": query, "candidate": candidate, "mapped": (), "_kept": {}}
+        for name in ("query_group", "candidate_group", "negatives", "candidate_negatives"):
+            given = getattr(self, name)
+            values[name] = None if given is None else given.to(query.device)
+        if self.candidate_variance is not None:
+            values["candidate_variance"] = self.candidate_variance.to(query)
+        other = self._alike(values)
+        if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
+            other._check_rows()
+        return other
 
     def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
         """Some queries and candidates, by their row numbers; not checked again."""

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -93,6 +93,10 @@ BATCH = {
     "eq7_mean": ("count of Eq. 7, mean over the queries with at least one (C^q)", "pairs per positive"),
     "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
     "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
+}
+OF_EACH_BATCH = {
+    "queries": ("queries in the batch", "queries"),
+    "same_group_pairs": ("pairs of rows in the batch that are of one group", "pairs"),
 }
 DECOMPOSITION = {
     "pull_norm": ("length of the pull of the positives, before the normalisation", "loss / length"),
@@ -253,51 +257,81 @@ def _share(loss) -> str:
     return getattr(loss, "share", None) or ("violations" if hasattr(loss, "hinge") else "unit")
 
 
-def _statistics(data: xr.Dataset, over: str | tuple[str, ...], *, zero_when_idle: bool = False) -> xr.Dataset:
-    """The entries of `BATCH` over the queries of each batch, or of all of them: a mean over no query is missing."""
+def _mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
+    """Mean of the values that are known in a mask, NaN where there is none."""
+    where = where & ~np.isnan(values)
+    number = where.sum(axis=axis)
+    total = np.where(where, values, 0).sum(axis=axis)
+    return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)
 
-    def mean(name: str, where: xr.DataArray | None = None) -> xr.DataArray:
-        values = data[name] if where is None else data[name].where(where)
-        return values.mean(over)
 
-    counted = data["contributing"]
+def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
+    """The entries of `BATCH` over the queries of each batch, or of all of them: a mean over no query is missing.
+
+    Args:
+        values: of the queries, by the names of `QUERY`, NaN where there is no query.
+        axis: one or several, that the queries are along.
+        zero_when_idle: `eq7_mean` without any count is 0 instead of missing.
+    """
+    counted = values["contributing"]
+    every = ~np.isnan(counted)
     result = {
-        "contributing_mean": mean("contributing", counted > 0),
-        "contributing_sum": counted.sum(over),
-        "contributing_all": mean("contributing"),
-        "idle": (counted == 0).sum(over),
+        "contributing_mean": _mean(counted, counted > 0, axis),
+        "contributing_sum": np.where(every, counted, 0).sum(axis=axis),
+        "contributing_all": _mean(counted, every, axis),
+        "idle": (counted == 0).sum(axis=axis),
     }
     for name in ("relative", "weight_above", "weight_below", "weight_positive"):
-        if f"{name}_per_query" in data:  # a file of an earlier version has no `relative`
-            result[name] = mean(f"{name}_per_query")
+        if f"{name}_per_query" in values:  # a file of an earlier version has no `relative`
+            result[name] = _mean(values[f"{name}_per_query"], every, axis)
     for name in SPREAD:
-        if f"{name}_per_query" in data:  # n90 is there where it was asked for
-            result[name] = mean(f"{name}_per_query", data["effective_per_query"] > 0)
-    if "eq7_per_query" in data:
-        eq7 = data["eq7_per_query"]
-        found = mean("eq7_per_query", eq7 > 0)
-        result["eq7_mean"] = found.fillna(0) if zero_when_idle else found
-        result["eq7_sum"] = eq7.sum(over)
-        result["eq7_idle"] = (eq7 == 0).sum(over)
-    return xr.Dataset(result)
+        if f"{name}_per_query" in values:  # n90 is there where it was asked for
+            result[name] = _mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
+    if "eq7_per_query" in values:
+        eq7 = values["eq7_per_query"]
+        found = _mean(eq7, eq7 > 0, axis)
+        result["eq7_mean"] = np.nan_to_num(found, nan=0.0) if zero_when_idle else found
+        result["eq7_sum"] = np.where(np.isnan(eq7), 0, eq7).sum(axis=axis)
+        result["eq7_idle"] = (eq7 == 0).sum(axis=axis)
+    return result
 
 
-def _of_queries(records: dict[str, list[dict[str, torch.Tensor]]], attrs: dict) -> xr.Dataset:
+def _of_queries(
+    records: dict[str, list[dict[str, torch.Tensor]]], sizes: dict[str, list[int]] | None = None
+) -> dict[str, np.ndarray]:
     """Statistics by their names, (direction, batch, query), NaN where a batch has fewer queries than the largest."""
-    directions, batches = list(records), max(len(entries) for entries in records.values())
-    width = max(len(entry["contributing"]) for entries in records.values() for entry in entries)
-    variables = {}
+    if sizes is None:
+        sizes = {name: [len(entry["contributing"]) for entry in entries] for name, entries in records.items()}
+    batches, width = max(map(len, sizes.values())), max(map(max, sizes.values()))
+    there = np.zeros((len(records), batches, width), dtype=bool)
+    for d, of_direction in enumerate(sizes.values()):
+        there[d, : len(of_direction)] = np.arange(width) < np.asarray(of_direction)[:, None]
+    full, found = bool(there.all()), {}
     for name in next(iter(records.values()))[0]:
-        values = np.full((len(directions), batches, width), np.nan)
-        for d, entries in enumerate(records.values()):
-            for b, entry in enumerate(entries):
-                values[d, b, : len(entry[name])] = entry[name].cpu().numpy()
-        variables[name] = (("direction", "batch", "query"), values)
-    coords = {"direction": directions, "batch": np.arange(batches), "query": np.arange(width)}
-    data = xr.Dataset(variables, coords=coords, attrs=attrs)
-    data["batch"].attrs["long_name"] = "training batch"
-    data["query"].attrs["long_name"] = "place in the batch"
-    return data
+        flat = np.concatenate([entry[name].cpu().numpy() for entries in records.values() for entry in entries])
+        if full:
+            found[name] = flat.astype(np.float64).reshape(there.shape)
+        else:
+            found[name] = np.full(there.shape, np.nan)
+            found[name][there] = flat
+    return found
+
+
+def _labelled(
+    values: dict[str, np.ndarray], about: dict[str, tuple[str, str]], directions: list[str], attrs: dict
+) -> xr.Dataset:
+    """A Dataset of arrays over direction, batch and query: as many of these dims as an array has; (batch,) for one."""
+    dims, variables = ("direction", "batch", "query"), {}
+    for name, array in values.items():
+        said = dict(zip(("long_name", "units"), about[name], strict=True)) if name in about else {}
+        variables[name] = xr.Variable(dims[: array.ndim] if array.ndim > 1 else ("batch",), array, said)
+    _, batches, width = values["contributing"].shape
+    coords = {
+        "direction": directions,
+        "batch": xr.Variable("batch", np.arange(batches), {"long_name": "training batch"}),
+        "query": xr.Variable("query", np.arange(width), {"long_name": "place in the batch"}),
+    }
+    return xr.Dataset(variables, coords=coords, attrs=attrs)
 
 
 def count(
@@ -306,30 +340,27 @@ def count(
     attrs: dict,
     *,
     zero_when_idle: bool,
+    sizes: dict[str, list[int]] | None = None,
 ) -> xr.Dataset:
     """Label the counts of a run.
 
     Args:
-        records: direction -> one entry a batch -> statistic -> (queries of the batch,).
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
         same_group_pairs: of every batch, unordered pairs of rows that are of one group.
         attrs: provenance.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
+        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
 
     Returns:
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    data = _of_queries(records, attrs)
-    data = data.rename({name: f"{name}_per_query" for name in data.data_vars if name not in QUERY})
-    data = data.assign(_statistics(data, "query", zero_when_idle=zero_when_idle))
-    data["queries"] = data["contributing"].notnull().sum("query")
-    data["same_group_pairs"] = ("batch", np.asarray(same_group_pairs, dtype=np.int64))
-    for name, (long_name, units) in (QUERY | BATCH).items():
-        if name in data:
-            data[name].attrs.update(long_name=long_name, units=units)
-    data["queries"].attrs.update(long_name="queries in the batch", units="queries")
-    data["same_group_pairs"].attrs.update(long_name="pairs of rows in the batch that are of one group", units="pairs")
-    return data
+    values = _of_queries(records, sizes)
+    values = {name if name in QUERY else f"{name}_per_query": array for name, array in values.items()}
+    values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
+    values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
+    values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
+    return _labelled(values, QUERY | BATCH | OF_EACH_BATCH, list(records), attrs)
 
 
 def with_metrics(data: xr.Dataset, metrics: dict[str, dict[str, float]], singles: dict[str, float]) -> xr.Dataset:
@@ -394,7 +425,7 @@ def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | Non
     The mean of what a query has is over all queries drawn, so that a batch weighs what it holds. The mean of what a
     batch has, and every deviation, is over the full batches alone; one batch has no deviation.
     """
-    over, entries = _statistics(one, ("batch", "query")), {}
+    over, entries = _statistics({str(name): one[name].values for name in one if one[name].ndim == 2}, (0, 1)), {}
     for name in BATCH:
         if name in one:
             batches = one[name].values[full]
@@ -1097,13 +1128,10 @@ def decomposition(records: dict[str, list[dict[str, torch.Tensor]]], attrs: dict
         Per query, dims (direction, batch, query), in the order of `DECOMPOSITION`, NaN where a statistic is not
         defined and where a batch has fewer queries than the largest one; and `queries` (direction, batch).
     """
-    found = _of_queries(records, attrs)
-    data = found[[name for name in (*DECOMPOSITION, "negatives", "query_index") if name in found]]
-    data["queries"] = found["contributing"].notnull().sum("query")
-    data["queries"].attrs.update(long_name="queries in the batch", units="queries")
-    for name, (long_name, units) in (QUERY | DECOMPOSITION).items():
-        if name in data:
-            data[name].attrs.update(long_name=long_name, units=units)
+    found = _of_queries(records)
+    values = {name: found[name] for name in (*DECOMPOSITION, "negatives", "query_index") if name in found}
+    values["queries"] = (~np.isnan(found["contributing"])).sum(axis=2)
+    data = _labelled(values, QUERY | DECOMPOSITION | OF_EACH_BATCH, list(records), attrs)
     return data
 
 

@@ -278,7 +278,9 @@ def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
     for side in UNIT.get(metric, ()):
-        zero = (getattr(embeddings, side) == 0).all(dim=1).nonzero().flatten().tolist()
+        matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
+        open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
+        zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
         if zero:
             where = f"{file}: {side}" if file else side
             raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")

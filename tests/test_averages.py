@@ -59,6 +59,30 @@ def test_a_batch_weighs_what_it_holds(name, rows, size, full):
             assert entry[key]["std"] == (pytest.approx(np.std(values)) if full > 1 else None), key
 
 
+def test_stacks_of_batches_fill_the_same_places_as_batches():
+    """Records of several batches at once, of two lengths, and missing values."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"q2c": [4, 4, 2], "c2q": [5, 3, 3]}
+    names = ("contributing", "relative", "effective", "weight_above")
+    single = {
+        direction: [{name: torch.rand(size, generator=generator).round(decimals=1) for name in names} for size in each]
+        for direction, each in sizes.items()
+    }
+    stacked = {
+        direction: [
+            {name: torch.cat([each[name] for each in part]) for name in names} for part in (parts[:2], parts[2:])
+        ]
+        for direction, parts in single.items()
+    }
+    one = results.count(single, [0, 0, 0], {}, zero_when_idle=False)
+    assert results.count(stacked, [0, 0, 0], {}, zero_when_idle=False, sizes=sizes).identical(one)
+    for direction, parts in single.items():
+        for place, part in enumerate(parts):
+            values = one["contributing"].sel(direction=direction).values[place]
+            np.testing.assert_array_equal(values[: len(part["contributing"])], part["contributing"])
+            assert np.isnan(values[len(part["contributing"]) :]).all()
+
+
 def test_the_published_way_is_over_batches():
     data = measures.count(pairs(), "ntxent", convention="ecir2022", n90=True)
     entry = results.summary(data)["directions"]["q2c"]

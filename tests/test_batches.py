@@ -1,6 +1,7 @@
 """Batches: seeded, without replacement, and what each sampling promises."""
 
 import hashlib
+import itertools
 import json
 from dataclasses import replace
 
@@ -131,6 +132,32 @@ def test_captions_have_the_batches_that_they_always_had():
     drawn = plan(two_sided(), batch_size=32, batches=9, seed=3)
     text = repr([(b.query_index.tolist(), b.candidate_index.tolist(), b.paired) for b in drawn.batches])
     assert hashlib.sha1(text.encode()).hexdigest() == "25961640a3f3eaab3dab0015370053f21f50edfe"
+
+
+def every_kind_of_set():
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randn(133, 4, generator=generator)
+    drawn = torch.randint(0, 9, (100,), generator=generator)
+    own = torch.randint(0, 33, (100, 3), generator=generator) + 100
+    images, owners = torch.arange(20), torch.arange(20).repeat_interleave(5)
+    yield Embeddings(rows, rows + 1)
+    yield Embeddings(rows[:20], rows[:100], images * 10**12, owners * 10**12)
+    yield Embeddings(rows[:60], rows[:30], torch.arange(60) // 2, torch.arange(30))
+    yield Embeddings.labelled(rows[:100], drawn)
+    yield Embeddings.labelled(rows[:100], drawn, proxies=rows[:9])
+    yield Embeddings(rows[:100], rows, torch.arange(100), torch.arange(133), negatives=own)
+
+
+def test_a_seed_has_the_batches_that_it_always_had():
+    """48 plans: six kinds of sets, two seeds, two sizes, one pass and more."""
+    text = []
+    for each, seed, size, number in itertools.product(every_kind_of_set(), (0, 3), (7, 32), (None, 9)):
+        sample = "groups" if each.shared else "pairs"
+        found = plan(each, sample=sample, batch_size=size, seed=seed, batches=number)
+        for b in found.batches:
+            text.append(f"{b.query_index.tolist()} {b.candidate_index.tolist()} {b.paired} {b.extra}")
+        text.append(str((found.notes, found.undrawn)))
+    assert hashlib.sha1("\n".join(text).encode()).hexdigest() == "e8fa4f98f2841bc3914cc1fdbaef95f03d234d66"
 
 
 def test_captions_that_ask_are_all_drawn_and_their_images_stand_once():

@@ -1,14 +1,17 @@
 """Embeddings, scores and pairs: what goes in is checked, and what comes out is the definition."""
 
 import math
+import os
 import re
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cocos import Embeddings, InputError, Pairs, scores
+from cocos import embeddings as embeddings_
 from cocos.batches import Batch
 
 
@@ -200,3 +203,62 @@ def test_an_unknown_metric_or_rule_is_named():
         scores.pairs(embeddings, metric="cosin")
     with pytest.raises(InputError, match="'drop', expected one of ignore, negative"):
         scores.pairs(embeddings, same_group="drop")
+
+
+def test_a_memory_map_is_read_where_it_is_and_must_stay_as_it_is(tmp_path):
+    """Neither converted, nor copied to be checked; `unchanged` compares size and time of the file."""
+    values = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", values)
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    for found in (Embeddings(rows[:20], rows[20:]), Embeddings.labelled(rows, np.arange(40) // 4)):
+        assert found.query.data_ptr() == rows.ctypes.data and [each.path.name for each in found.mapped] == ["rows.npy"]
+        found.unchanged()
+        assert found.flip().mapped == found.single("q2c").mapped == found.mapped
+        assert not found.to(dtype=torch.float64).mapped
+    os.utime(tmp_path / "rows.npy", ns=(0, found.mapped[0].time + 1))
+    with pytest.raises(InputError, match=r"rows.npy changed while it was read; wait until it is written"):
+        found.unchanged()
+    (tmp_path / "rows.npy").unlink()
+    with pytest.raises(InputError, match=r"rows.npy changed while it was read"):
+        found.unchanged()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_one_pass_over_the_rows_finds_what_is_not_finite_and_what_is_zero(dtype, bad, monkeypatch):
+    """Rows whose squares leave the range of the dtype, above or below, are neither."""
+    monkeypatch.setattr(embeddings_, "PIECE", 64)
+    rows = torch.ones(30, 8, dtype=dtype)
+    most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
+    rows[3], rows[7] = most, least
+    found = Embeddings(rows, rows.clone(), torch.arange(30), torch.arange(30) + 30)
+    scores.check(found, "cosine")
+    rows[11, 5] = bad
+    with pytest.raises(InputError, match=r"candidate: NaN or infinity in row 11 \(of 30\)"):
+        Embeddings(rows[:1].expand(30, 8), rows)
+    rows[11, 5], rows[23] = 1, 0
+    with pytest.raises(InputError, match="candidate: zero vector in row 23"):
+        scores.check(Embeddings(rows[:1].expand(30, 8), rows), "cosine")
+
+
+def test_what_is_derived_from_rows_is_made_once_and_never_for_other_rows():
+    generator = torch.Generator().manual_seed(0)
+    found = Embeddings(torch.randn(6, 4, generator=generator), torch.randn(6, 4, generator=generator))
+    assert found.norms[0] is found.norms[0] and found.flip().norms[0] is found.norms[1]
+    assert found.to(dtype=torch.float32) is found and found.to("cpu") is found
+    double = found.to(dtype=torch.float64)
+    assert double.norms[0].dtype == torch.float64
+    torch.testing.assert_close(double.norms[1], found.candidate.double().norm(dim=1))
+    with pytest.raises(InputError, match="query: NaN or infinity in row 2"):
+        Embeddings(torch.eye(4).double() * torch.tensor([1, 1, 1e300, 1])[:, None], torch.eye(4).double()).to(
+            dtype=torch.float32
+        )
+
+
+@pytest.mark.parametrize("ids", [lambda x: x, lambda x: x * 10**15 - 4, lambda x: 7 * x, lambda x: x - 9])
+def test_groups_are_numbered_in_the_order_of_their_ids(ids):
+    query, candidate = torch.tensor([3, 1, 1, 8]), torch.tensor([1, 8, 5, 3, 3])
+    found = Embeddings(torch.ones(4, 2), torch.ones(5, 2), ids(query), ids(candidate)).groups
+    assert (found.query.tolist(), found.candidate.tolist()) == ([1, 0, 0, 3], [0, 3, 2, 1, 1])
+    assert (found.queries.tolist(), found.candidates.tolist()) == ([2, 1, 0, 1], [1, 2, 1, 1])
+    assert not found.single and Embeddings(torch.ones(4, 2), torch.eye(4)[:, :2]).groups.single

@@ -119,6 +119,21 @@ def test_duplicates_are_counted_exactly_and_up_to_rounding():
     assert side(-torch.zeros(3, 4) + torch.tensor([0.0, -0.0, 0.0, 1.0]))["duplicates"] == 2
     found = side(THERE["classes that are points"])
     assert found["duplicates"] == 270 and not found["collapsed"]
+    for columns in (16, 39, 40):  # rows that agree in the columns of the first line, and differ behind them
+        rows = torch.nn.functional.normalize(noise(500, 80), dim=1)
+        rows[:, :columns] = 0.01
+        rows[250:280] = rows[:30]
+        assert side(rows, "dot")["duplicates"] == side(rows, "dot")["near_duplicates"] == 30
+
+
+def test_a_side_is_looked_at_once(monkeypatch):
+    set_ = Embeddings(noise(60, 8), noise(60, 8) + 1)
+    first = health.of(set_, "cosine")
+    monkeypatch.setattr(health, "side", None)
+    assert health.of(set_, "cosine") == first == {name: health.of(set_.flip(), "cosine")[other] for name, other in (
+        ("query", "candidate"), ("candidate", "query"))}  # fmt: skip
+    with pytest.raises(TypeError):
+        health.of(set_, "euclidean")
 
 
 @pytest.mark.parametrize("name", ["ntxent", "supcon", "contrastive_linear", "multi_similarity", "linear_softmax"])

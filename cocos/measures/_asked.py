@@ -1,7 +1,7 @@
 """What measures of single queries do first: the embeddings, the queries drawn from them, the scores of a direction."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
 
 import torch
@@ -101,7 +101,7 @@ def asked(
         attrs["notes"] = "\n".join(notes)
     sides = {}
     for k, name in enumerate(embeddings.directions):
-        sides[name] = replace(embeddings.flip() if k else embeddings, directions=(name,))
+        sides[name] = (embeddings.flip() if k else embeddings).single(name)
     if one:
         direction = next(iter(sides)) if direction is None else direction
         if direction not in sides:

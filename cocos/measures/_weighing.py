@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,7 +134,7 @@ class Run:
             return
         for name, side, second in self.sides:
             own = batch.flip() if second else batch
-            yield self._view(replace(side, directions=(name,)), own, together), (own.query_index,)
+            yield self._view(side.single(name), own, together), (own.query_index,)
 
     def _view(self, embeddings: Embeddings, batch: Batch, together: bool) -> sweep.View:
         return sweep.view(
@@ -176,12 +177,18 @@ class Run:
         _, side, _ = self.sides[0]
         return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
 
-    def same_group_pairs(self, batch: Batch) -> int:
-        """Unordered pairs of rows in a batch of pairs that are of one group."""
-        if not batch.paired:
-            return 0
-        _, sizes = self.embeddings.query_group[batch.query_index].unique(return_counts=True)
-        return int((sizes * (sizes - 1) // 2).sum())
+    def same_group_pairs(self) -> list[int]:
+        """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
+        batches, groups = self.plan.batches, self.embeddings.groups
+        found = np.zeros(len(batches), dtype=np.int64)
+        paired = [k for k, batch in enumerate(batches) if batch.paired]
+        if paired and int(groups.queries.max()) > 1:
+            index = [batches[k].query_index.cpu() for k in paired]
+            block = np.repeat(paired, [len(each) for each in index])
+            key = block * len(groups.queries) + groups.query[torch.cat(index)].numpy()
+            key, sizes = np.unique(key, return_counts=True)
+            np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
+        return found.tolist()
 
 
 def prepare(

@@ -222,6 +222,5 @@ def count(
         health=json.dumps(run.health()),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    same = [run.same_group_pairs(batch) for batch in run.plan.batches]
-    data = results.count(records, same, attrs, zero_when_idle=convention == "ecir2022")
+    data = results.count(records, run.same_group_pairs(), attrs, zero_when_idle=convention == "ecir2022")
     return _with_metrics(data, run, found, progress) if metrics else data
