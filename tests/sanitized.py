@@ -1,8 +1,8 @@
 """The kernel under the address and undefined-behaviour sanitizers of GCC.
 
-`python tests/sanitized.py --calls 2000 --seed 0` drives every function of the kernel with random shapes, levels and
-scores, at the ends of what Python lets through. `python tests/sanitized.py -- tests/test_tiles.py` runs tests with the
-same kernel. Either way the first fault ends the run with a report and an exit code other than 0.
+`python tests/sanitized.py --calls 2000 --seed 0` lets every primitive of the kernel see scores of random shapes,
+widths, groups and stacks. `python tests/sanitized.py -- tests/test_kernel.py` runs tests with the same kernel. Either
+way the first fault ends the run with a report and an exit code other than 0.
 """
 
 import argparse
@@ -46,95 +46,70 @@ def run(command, optimise="-O0", **streams):
 
 
 def drive(calls, seed, threads):
-    """Call every function of the kernel; gives how often each was called."""
+    """Visit views of random shapes with the readers of the shelf and the primitives; gives how often each was used."""
     import torch
 
-    from cocos import Embeddings, dense, losses, readers, sweep, tiles
-    from cocos.tiles import _build, _plain
+    from cocos import Embeddings, engine, losses
+    from cocos.batches import Batch
+    from cocos.engine import exact, fused, readers
+    from cocos.engine.primitives.threshold import Threshold
+    from cocos.engine.readers.histogram import Histogram
+    from cocos.engine.readers.precision_recall import PrecisionRecall
+    from cocos.engine.readers.ranks import Ranks
 
-    assert _build.loaded() is not None, "the sanitized kernel was not built"
+    assert fused.kernel_name() == "compiled C", "the sanitized kernel was not built"
     torch.set_num_threads(threads)
-    sweep._pays, sweep._product = lambda view: True, lambda *_: ("torch.mm", sweep._mm)
     generator, counted = torch.Generator().manual_seed(seed), Counter()
+    names = [name for name in losses.names() if readers.has(losses.load(name))]
 
     def whole(low, high):
         return int(torch.randint(low, high + 1, (), generator=generator))
 
-    def some(*shape):
-        values = torch.randn(*shape, generator=generator) * 10.0 ** whole(-3, 2)
-        values[torch.rand(shape, generator=generator) < 0.1] = -torch.inf
-        return values
+    def rows(number, d, dtype=torch.float32):
+        values = torch.randn(number, d, generator=generator, dtype=dtype)
+        return values.round() + 0.1 if whole(0, 3) == 0 else values
 
-    def tile():
-        """A tile at the end of its memory, so that a step beyond it is noticed; m may be above a strip."""
-        return some(whole(1, 300), 16 * whole(1, 25))
+    def view(metric):
+        """A matrix or a stack, of sizes around those of strips, tiles, panels and vectors."""
+        edges = (1, 2, 7, 15, 16, 17, 47, 48, 49, 129, 255, 257, 383, 385)
+        d = whole(1, 40) if whole(0, 5) else (511, 512, 513, 1025)[whole(0, 3)]
+        m, n = (edges[whole(0, len(edges) - 1)] for _ in range(2))
+        dtype = (torch.float64, torch.float32)[min(1, whole(0, 3))]
+        if whole(0, 2) and metric != "cosine_dot":
+            sizes = [whole(1, 40) for _ in range(whole(2, 20))]
+            group = torch.randint(0, sum(sizes), (sum(sizes),), generator=generator)
+            embeddings = Embeddings(rows(sum(sizes), d, dtype), rows(sum(sizes), d, dtype), group, group)
+            order = torch.randperm(sum(sizes), generator=generator)
+            return engine.view(embeddings, [Batch(k, k, paired=True) for k in order.split(sizes)], metric=metric)
+        groups = [torch.randint(0, max(1, min(m, n) // whole(1, 3)), (k,), generator=generator) for k in (m, n)]
+        directions = ("q2c",) if metric == "cosine_dot" or whole(0, 4) == 0 else ("q2c", "c2q")
+        return engine.view(
+            Embeddings(rows(m, d, dtype), rows(n, d, dtype), *groups, directions=directions), metric=metric
+        )
 
-    def distances():
-        tiles.distances(tile())
+    def loss():
+        loss = losses.load(names[whole(0, len(names) - 1)])
+        counted[type(loss).__name__] += 1
+        engine.run(view(loss.metric), [readers.of(loss, relative=bool(whole(0, 1)))])
 
-    def tops():
-        tiles.tops(tile(), bool(whole(0, 1)))
-
-    def sums():
-        t = tile().clamp(max=1)
-        both = bool(whole(0, 1))
-        floors = (some(len(t)), some(t.shape[1]) if both else None) if whole(0, 1) else None
-        references = (torch.zeros(len(t)), torch.zeros(t.shape[1]) if both else None) if whole(0, 1) else None
-        columns = torch.zeros(3, t.shape[1], dtype=torch.float64) if both else None
-        rows = torch.zeros(3, len(t), dtype=torch.float64)
-        tiles.sums(t, 1.0, rows, columns, references, floors, spread=bool(whole(0, 1)))
-
-    def owners(number):
-        other = torch.rand(2, number, dtype=torch.float64, generator=generator)
-        known = other[0].clone() if whole(0, 1) else None
-        return _plain.Owners(torch.zeros(3, number, dtype=torch.float64), some(number), *other, some(number), known)
-
-    def exponentials():
-        t, a, c = tile().clamp(max=1), whole(0, 3), whole(0, 3)
-        columns = owners(t.shape[1] + c) if whole(0, 1) else None
-        tiles.exponentials(t, owners(len(t) + a), a, columns, c, 1.0, 1e-6, (True, True), spread=bool(whole(0, 1)))
-
-    def dots():
-        d, n = whole(1, 1025), whole(1, 40)
-        left, right = some(whole(1, 60), d), some(whole(1, 60), d)
-        of, with_ = (torch.randint(0, len(side), (n,), generator=generator) for side in (left, right))
-        (tiles.dots, tiles.squares, tiles.gaps)[whole(0, 2)](left, right, of, with_)
-
-    def above():
-        t = tile()
-        columns = (some(t.shape[1]), t.amax(dim=0)) if whole(0, 1) else (None, None)
-        tiles.above(t, some(len(t)), t.amax(dim=1), *columns)
+    def metrics():
+        engine.run(view("cosine"), [Ranks(), PrecisionRecall(), Histogram(whole(1, 70))])
 
     def levels():
-        t, k, known = tile(), whole(1, 3) if whole(0, 9) else 127, bool(whole(0, 1))
-        row = some(len(t), k).sort(dim=1).values
-        column = some(whole(1, 16), t.shape[1]).sort(dim=0).values if whole(0, 1) else None
-        tops = (t.amax(dim=1), None if column is None else t.amax(dim=0)) if known else (None, None)
-        ends = (None, None) if column is None else (column, column + 0.1)
-        tiles.levels(t, row, row + 0.1, tops[0], *ends, tops[1])
+        seen = view(("cosine", "dot", "euclidean")[whole(0, 2)])
+        sides = [len(seen.sides[k]) for k in seen.directions]
+        shapes = [(k, whole(1, 3) if whole(0, 9) else 127) for k in sides]
+        level = [torch.randn(*k, generator=generator, dtype=torch.float64).sort(dim=1).values for k in shapes]
+        ends = [torch.randn(2, k, generator=generator).sort(dim=0).values for k in sides]
+        engine.run(seen, [Threshold(seen, level), Threshold(seen, listed=[tuple(each) for each in ends])])
 
-    def sigmoids():
-        t = tile()
-        column = some(whole(1, 5), t.shape[1]) if whole(0, 1) else None
-        tiles.sigmoids(t, 10.0 ** whole(-3, 6), 10.0 ** whole(-3, 3), some(len(t), whole(1, 5)), column)
+    def pairs():
+        d, n = whole(1, 1025), whole(1, 40)
+        left, right = (rows(whole(1, 60), d, (torch.float32, torch.float64)[whole(0, 1)]) for _ in range(2))
+        of, with_ = (torch.randint(0, len(side), (n,), generator=generator) for side in (left, right))
+        (exact.dots, exact.gaps)[whole(0, 1)](left, right, of, with_)
 
-    def histogram():
-        t, width = tile(), 2 / 64 if whole(0, 1) else 10.0 ** whole(-45, 38)
-        low = float(t[0].nan_to_num(neginf=0)[whole(0, 15)])  # a score where the bins begin is 0 from there
-        tiles.histogram(t, low, width, torch.zeros(len(t), whole(1, 70), dtype=torch.int32))
-
-    def batches():
-        loss = losses.load(("ntxent", "triplet", "smoothap")[whole(0, 2)])
-        rows = torch.nn.functional.normalize(torch.randn(2, 16 * whole(1, 6), whole(1, 65), generator=generator), dim=2)
-        dense.Dense(loss)(*rows)
-
-    def passes():
-        loss = losses.load(("ntxent", "triplet", "smoothap", "triplet_euclidean")[whole(0, 3)])
-        d = whole(1, 300) if whole(0, 3) else whole(510, 1025)
-        side = torch.randn(2, whole(17, 700), d, generator=generator)
-        sweep.run(sweep.view(Embeddings(*side), metric=loss.metric), [readers.of(loss)])
-
-    functions = (distances, tops, sums, exponentials, dots, above, levels, sigmoids, histogram, batches, passes)
+    functions = (loss, loss, levels, metrics, pairs)
     for call in range(calls):
         function = functions[call % len(functions)]
         function()
@@ -145,7 +120,7 @@ def drive(calls, seed, threads):
 def main():
     """Start, or be, the run under the sanitizers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=220, help="of functions of the kernel")
+    parser.add_argument("--calls", type=int, default=200, help="passes, and lists of pairs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--optimise", default="-O0", help="-O3 is what users run, and takes minutes to build")
@@ -155,7 +130,7 @@ def main():
     if given.here:
         begun = time.monotonic()
         counted = drive(given.calls, given.seed, given.threads)
-        print(json.dumps({"calls": counted.total(), "seconds": round(time.monotonic() - begun, 1), **counted}))
+        print(json.dumps({"calls": given.calls, "seconds": round(time.monotonic() - begun, 1), **counted}))
         return
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *given.tests]
     if not given.tests:

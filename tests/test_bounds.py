@@ -1,11 +1,8 @@
 """Nothing that Python lets through makes the kernel read or write beyond what it was given."""
 
-import json
-
 import pytest
 import torch
 
-import sanitized
 from cocos import tiles
 from cocos.errors import InputError
 from cocos.readers import Histogram
@@ -79,11 +76,3 @@ def test_positives_that_are_no_candidates_are_refused():
     for many in (0, 9):
         with pytest.raises(ValueError, match="positives of 8 candidates"):
             tiles.ranked(scores, left, right, first, many, 1.0, 0.01, 1e-6, out, work)
-
-
-@pytest.mark.skipif(sanitized.library("libasan.so") is None, reason="gcc has no sanitizers")
-def test_the_kernel_is_clean_under_sanitizers():
-    """The long run: `python tests/sanitized.py --help`."""
-    done = sanitized.run([sanitized.__file__, "--here", "--calls=110", "--seed=1"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout)["calls"] == 110

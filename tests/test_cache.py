@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import stat
 import time
@@ -9,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cocos.tiles import _build
+from cocos.engine.kernel import build as _build
 
-pytestmark = pytest.mark.skipif(_build.loaded() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")
 def library():
     """The kernel as this machine has built it."""
-    return _build._library()
+    return _build._compiled()
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def build(monkeypatch, tmp_path, compiler, caplog):
             monkeypatch.setenv(name, value)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "cocos"):
-            found = _build.loaded.__wrapped__()
+            found = _build._opened.__wrapped__()[0]
         return found, [record.getMessage() for record in caplog.records]
 
     load.folder = tmp_path / "cocos"
@@ -144,10 +145,19 @@ def test_a_compiler_may_have_arguments(build, compiler):
     assert build.ran()[0].startswith("-m64 -DNAME=a b -O3")
 
 
+@pytest.mark.parametrize("name", ["kernel.h", "product.c"])
+def test_another_text_is_another_library(build, tmp_path, monkeypatch, name):
+    build()
+    shutil.copytree(_build.FOLDER, tmp_path / "kernel")
+    monkeypatch.setattr(_build, "FOLDER", tmp_path / "kernel")
+    (tmp_path / "kernel" / name).write_text((_build.FOLDER / name).read_text() + "/* changed */\n")
+    assert build()[0] is not None and len(list(build.folder.glob("*.so"))) == 2
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ("echo no space left >&2; exit 3", "failed with exit code 3: no space left"),
+        ("echo first >&2; echo no space left >&2; exit 3", "failed with exit code 3: no space left"),
         ("kill -9 $$", "was ended by signal 9"),
         ("exit 0", "made no library"),
         ('echo text > "$out"', "failed with exit code 1"),
@@ -161,6 +171,7 @@ def test_a_build_that_fails_is_said_once_and_remembered(build, compiler, lines, 
     (marker,) = build.folder.iterdir()
     assert marker.suffix == ".failed" and len(build.ran()) == 1
     assert build() == (None, []) and len(build.ran()) == 1
+    assert reason in _build._opened.__wrapped__()[1]  # the reason can still be shown
     marker.unlink()
     found, (said,) = build()
     assert (

@@ -1,0 +1,95 @@
+"""The kernel built by other compilers and for other processors, and run under sanitizers."""
+
+import ctypes
+import json
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import sanitized
+from cocos import Embeddings, engine
+from cocos.engine import fused
+from cocos.engine.kernel import build, structs
+from cocos.engine.primitives.threshold import Threshold, about_positives
+
+HERE = Path(__file__).parent
+ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
+FLAGS = [*build.FLAGS, "-Wall", "-Wextra", "-Werror"]
+
+
+def counts():
+    embeddings = Embeddings(*torch.randn(2, 300, 70, generator=torch.Generator().manual_seed(0)))
+    found = []
+    for metric in ("cosine", "euclidean"):
+        view = engine.view(embeddings, metric=metric)
+        levels, _ = about_positives(view, 0.1)
+        (counted,) = engine.run(view, [Threshold(view, levels)])
+        found += counted.above
+    return found
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="flags of x86-64")
+@pytest.mark.parametrize(
+    ("compiler", "flags"),
+    [
+        ("gcc", ["-mavx2", "-mfma"]),
+        ("gcc", []),
+        ("clang", ["-march=native", "-mprefer-vector-width=512"]),
+        ("clang", ["-mavx"]),
+    ],
+    ids=lambda each: "".join(each) if isinstance(each, list) else each,
+)
+def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    usual = counts()
+    path = tmp_path / "kernel.so"
+    command = [compiler, *FLAGS, *flags, "-O1", str(build.SOURCE), "-o", str(path), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    library = ctypes.CDLL(str(path))
+    monkeypatch.setattr(build, "library", lambda: library)
+    declared = structs.loaded.__wrapped__()
+    monkeypatch.setattr(structs, "loaded", lambda: declared)
+    assert fused.kernel_name() == "compiled C"
+    assert all(torch.equal(*pair) for pair in zip(usual, counts(), strict=True))
+
+
+def compiled(command, path):
+    """Build the trial of the kernel with a compiler, all warnings errors."""
+    source = HERE / "kernel_trial.c"
+    command = [*command, "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.FOLDER}", str(source)]
+    done = subprocess.run([*command, "-o", str(path), "-lm"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return str(path)
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
+def test_the_kernel_runs_on_aarch64(tmp_path):
+    program = compiled([ARM[0], "-O2", "-ffp-contract=fast", "-fno-strict-aliasing", "-static"], tmp_path / "trial")
+    done = subprocess.run([ARM[1], program], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(sanitized.library("libasan.so") is None, reason="gcc has no sanitizers")
+def test_every_edge_size_is_clean_under_sanitizers(tmp_path):
+    """All that the kernel reads and writes here is as long as it must be, and not longer."""
+    flags = sanitized.SANITIZERS.split()
+    program = compiled(["gcc", "-O1", "-march=native", "-fno-strict-aliasing", *flags], tmp_path / "trial")
+    quiet = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([program], env=quiet, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+
+
+@pytest.mark.skipif(sanitized.library("libasan.so") is None, reason="gcc has no sanitizers")
+def test_all_readers_are_clean_under_sanitizers():
+    """The long run: `python tests/sanitized.py --help`."""
+    command = [sanitized.__file__, "--here", "--calls=25", "--seed=1", "--threads=1"]
+    done = sanitized.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["calls"] == 25
