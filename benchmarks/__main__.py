@@ -47,10 +47,12 @@ def child(*arguments: str, threads: int = 1, patience: float | None = None) -> d
 
 
 def _weighed(case: Case, tier: str) -> list[str]:
-    """Rows whose memory is measured: with `quick` those that a bar compares, and one pass."""
-    if tier != "quick":
+    """Rows whose memory is measured: with `quick` those that a bar compares, and one pass; of goals the former."""
+    if tier != "quick" and case.tier != "goals":
         return [row.name for row in case.rows]
     read = {name for row in case.rows for bar in row.bars if bar.what == "bytes" for name in (row.name, bar.against)}
+    if case.tier == "goals":
+        return sorted(read - {""})
     return [row.name for row in case.rows if row.name in read or (row.name == NTXENT and case.inputs.queries >= GATED)]
 
 
@@ -61,7 +63,12 @@ def run(case: Case, tier: str) -> dict[str, dict]:
         found = child("times", case.name, "cpu" if on_cpu else "events", "0") if case.rounds else {}
     except RuntimeError as error:
         return {row.name: {"refused": str(error)} for row in case.rows}
-    if found and on_cpu and tier != "quick":
+    if any(bar.what == "speed" for row in case.rows for bar in row.bars):
+        try:
+            found |= child("speeds", case.name)
+        except RuntimeError as error:
+            print(f"{case.name}: {error}", file=sys.stderr)
+    if found and on_cpu and tier != "quick" and case.tier != "goals":
         try:  # small tensors on two threads can take any time where other processes want them too
             patience = 30 + 2 * (time.monotonic() - begun)
             for name, row in child("times", case.name, "wall", str(WALL_ROUNDS), threads=2, patience=patience).items():
@@ -93,6 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory of the pass.")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="tier", action="store_const", const="quick", help="about a minute")
+    size.add_argument("--goals", dest="tier", action="store_const", const="goals", help="the goals of all commands")
     size.add_argument("--full", dest="tier", action="store_const", const="full", help="up to 65,536 queries")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case (repeatable)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured here")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 
-__all__ = ["is_new", "passed", "readers", "statistics", "view"]
+__all__ = ["is_new", "kernel", "passed", "readers", "statistics", "view"]
 
 
 def is_new() -> bool:
@@ -28,6 +28,11 @@ def view(embeddings: Embeddings, batches: Batch | Sequence[Batch] | None = None,
 def passed(seen, wanted: Sequence) -> list:
     """What each reader finds."""
     return importlib.import_module("cocos.engine" if is_new() else "cocos.sweep").run(seen, list(wanted))
+
+
+def kernel() -> str:
+    """What reads the tiles on a CPU."""
+    return importlib.import_module("cocos.engine" if is_new() else "cocos.tiles").kernel_name()
 
 
 def statistics(loss, eps: float):

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 
 from benchmarks.inputs import Inputs
 
-__all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "selected"]
+__all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "all_cases", "selected"]
 
-TIERS = ("quick", "default", "full")  # each holds those before it; `smoke` and `cuda` stand beside them
+TIERS = ("quick", "default", "full")  # each holds those before it; `smoke`, `goals` and `cuda` stand beside them
 FLOOR = "bare product"
-MM = "torch.mm"
 MEMORY = (32 * 2**20, 200)  # bytes that a pass may take above its inputs: so many, and so many a query and loss
 GATED = 8192  # queries from which the bar on memory holds
 
@@ -36,17 +35,15 @@ class Bar:
 
     Args:
         limit: of the ratio.
-        against: name of the other row.
-        what: `seconds` or `bytes`.
+        against: name of the other row; empty: the limit is in seconds or bytes itself.
+        what: `seconds` or `bytes`; `speed`: wall time of one thread over that of two, where `against` is not read.
         least: the ratio must be at least the limit, not at most.
-        faster_product: holds only where the pass has a product that is faster than torch.mm.
     """
 
     limit: float
     against: str = FLOOR
     what: str = "seconds"
     least: bool = False
-    faster_product: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Row:
 
     Args:
         name: in the table.
-        way: `bare`, `mm`, `pass`, `dense` (small batches), `autograd`, `published`, `pml`.
+        way: `bare`, `pass`, `count` (the public one), `autograd`, `published`, `pml`, or one of `benchmarks.peers`.
         readings: all that one pass reads; the loss of the other ways.
         bars: its goals.
     """
@@ -89,7 +86,7 @@ class Case:
     device: str = "cpu"
 
 
-BARE, TORCH_MM = Row(FLOOR, "bare"), Row(MM, "mm")
+BARE = Row(FLOOR, "bare")
 T = {"temperature": 0.05}
 TRIPLET, CE, CE_SUMS = Reading("triplet"), Reading("ce_softmax"), Reading("ce_softmax", spread=False)
 SUMS, ALL = Reading("ntxent", T, spread=False), Reading("ntxent", T)
@@ -113,12 +110,6 @@ def _losses(*limits: float | None) -> tuple[Row, ...]:
     )
 
 
-def _wide(limits: tuple[float, ...], of_mm: float) -> tuple[Row, ...]:
-    rows = _losses(*limits)
-    with_mm = Row(NTXENT, "pass", (ALL,), (*rows[2].bars, Bar(of_mm, MM, faster_product=True)))
-    return (BARE, TORCH_MM, *rows[:2], with_mm, *rows[3:])
-
-
 def _hard(name: str, kind: str = "pairs", temperature: float = 0.05, eps: float = 0.01) -> Case:
     """A worst case: many survivors, or lists that must be spilled."""
     readings = Reading("triplet", eps=eps), Reading("ntxent", {"temperature": temperature}, eps, spread=False)
@@ -136,10 +127,10 @@ def _growth(size: int) -> Case:
     return Case(f"growth-{size}", Inputs(size, 256), tuple(rows), tier, "growth")
 
 
-LIMITS = {  # of triplet, NT-Xent sums, NT-Xent all, Cross-Example, three at once; and NT-Xent all over torch.mm
-    256: ((1.15, 1.20, 1.30, 1.10, 1.50), 0.80),
-    512: ((1.10, 1.10, 1.15, 1.08, 1.30), 0.65),
-    1024: ((1.08, 1.08, 1.10, 1.06, 1.18), 0.60),
+LIMITS = {  # of triplet, NT-Xent sums, NT-Xent all, Cross-Example, three at once
+    256: (1.15, 1.20, 1.30, 1.10, 1.50),
+    512: (1.10, 1.10, 1.15, 1.08, 1.30),
+    1024: (1.08, 1.08, 1.10, 1.06, 1.18),
 }
 MINING = Reading("ce_nm", {"fraction": 0.5})
 OTHERS = (
@@ -157,7 +148,7 @@ CASES = (
         "smoke",
     ),
     *(
-        Case(f"wide-{d}", Inputs(8192, d), _wide(*LIMITS[d]), "quick" if d == min(WIDTHS) else "default")
+        Case(f"wide-{d}", Inputs(8192, d), (BARE, *_losses(*LIMITS[d])), "quick" if d == min(WIDTHS) else "default")
         for d in WIDTHS
     ),
     Case(
@@ -199,36 +190,6 @@ CASES = (
     _hard("collapsed-eps", "collapsed", eps=1e-4),
     _hard("temperature", temperature=0.01),
     Case(
-        "batches-128",
-        Inputs(128, 1024, batches=64),
-        (
-            Row(FLOOR, "mm"),
-            Row("triplet", "dense", (TRIPLET,), _most(1.08)),
-            Row(NTXENT, "dense", (ALL,), _most(1.20)),
-            Row("ntxent, by a pass each", "pass", (ALL,)),
-            Row("published triplet counter", "published", (TRIPLET,)),
-            Row("published ntxent counter", "published", (ALL,)),
-            Row("dense autograd", "autograd", (ALL,)),
-        ),
-        "quick",
-    ),
-    Case(
-        "captions-128",
-        Inputs(128, 1024, per_query=5),
-        (
-            Row(FLOOR, "mm"),
-            Row("smoothap", "dense", (SMOOTH,)),
-            Row("smoothap, by a pass", "pass", (SMOOTH,)),
-            Row(
-                "published smoothap counter",
-                "published",
-                (SMOOTH,),
-                (Bar(300, "smoothap", least=True), Bar(100, "smoothap", "bytes", least=True)),
-            ),
-        ),
-        "quick",
-    ),
-    Case(
         "memory-32768",
         Inputs(32768, 512),
         (Row(NTXENT, "pass", (ALL,)), Row("triplet + ntxent + ce_softmax", "pass", (TRIPLET, ALL, CE))),
@@ -253,15 +214,23 @@ CASES = (
 )
 
 
+def all_cases() -> tuple[Case, ...]:
+    """These cases, and the goals of small batches, threads, evaluation, start-up and memory maps."""
+    from benchmarks.goals import GOALS
+
+    return CASES + GOALS
+
+
 def selected(tier: str, names: list[str], *, cuda: bool) -> list[Case]:
     """The cases of a tier, or those that are named.
 
     Raises:
         ValueError: a name that no case has.
     """
-    if unknown := sorted(set(names) - {case.name for case in CASES}):
-        raise ValueError(f"case {unknown[0]!r}: expected one of {', '.join(case.name for case in CASES)}")
+    cases = all_cases()
+    if unknown := sorted(set(names) - {case.name for case in cases}):
+        raise ValueError(f"case {unknown[0]!r}: expected one of {', '.join(case.name for case in cases)}")
     if names:
-        return [case for case in CASES if case.name in names]
-    tiers = {*TIERS[: TIERS.index(tier) + 1], *(["cuda"] if cuda else [])}
-    return [case for case in CASES if case.tier in tiers]
+        return [case for case in cases if case.name in names]
+    tiers = {*TIERS[: TIERS.index(tier) + 1], *(["cuda"] if cuda else [])} if tier in TIERS else {tier}
+    return [case for case in cases if case.tier in tiers]

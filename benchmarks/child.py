@@ -1,9 +1,11 @@
-"""One case in a fresh process: `python -m benchmarks.child CASE times|memory|machine ...` prints one JSON document."""
+"""One case in a fresh process: `python -m benchmarks.child times|memory|speeds|machine ...` prints one document."""
 
 import ctypes
 import gc
 import json
 import math
+import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -11,17 +13,25 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from benchmarks import exact, ways
-from benchmarks.cases import CASES, FLOOR, Case, Row
+from benchmarks import adapter, exact, ways
+from benchmarks.cases import FLOOR, Case, Row, all_cases
 from benchmarks.inputs import Inputs
-from benchmarks.ways import TILE
-from cocos import sweep, tiles
+from benchmarks.peers import TILE
 
-__all__ = ["machine", "peak", "times"]
+__all__ = ["machine", "peak", "speeds", "times"]
 
 SHORT = 0.03  # seconds: a row that takes less is repeated within a round
 LONG = 15.0  # seconds: a row without a bar that takes more is timed in one round
-CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+PAIRS = 7  # interleaved runs of one thread and of two
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and of those that it started."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+CLOCKS = {"cpu": _cpu, "wall": time.perf_counter}
 
 
 def _seconds(call: Callable[[], list], repeat: int, clock: str) -> float:
@@ -54,7 +64,7 @@ class _Ready:
 
 def _ready(row: Row, case: Case, drawn: tuple, clock: str) -> _Ready:
     kind, checked, found = ways.metric(case.rows), 0, []
-    call = ways.prepare(row, *drawn, kind)
+    call = ways.prepare(row, *drawn, kind, case.inputs.queries)
     took = _seconds(lambda: found.append(call()), 1, clock)
     if clock != "wall":
         checked = exact.gate(row, case, kind) + exact.at_size(row, found.pop(), drawn[0])
@@ -84,7 +94,7 @@ def times(case: Case, clock: str = "cpu", rounds: int | None = None) -> dict[str
             rows[row.name] = _ready(row, case, drawn, clock)
             found[row.name] = {"seconds": [], "floor": [], "checked": rows[row.name].checked}
         except (exact.Wrong, LookupError, ModuleNotFoundError) as error:
-            found[row.name] = {"refused": str(error)}
+            found[row.name] = {"refused": str(error), "missing": isinstance(error, ModuleNotFoundError)}
     order, floor = list(rows), rows[FLOOR]
     for turn in range(rounds or case.rounds):
         at, step = turn % len(order), -1 if turn % 2 else 1
@@ -94,6 +104,28 @@ def times(case: Case, clock: str = "cpu", rounds: int | None = None) -> dict[str
                 continue
             own["floor"].append(_seconds(floor.call, floor.repeat, clock))
             own["seconds"].append(own["floor"][-1] if name == FLOOR else _seconds(row.call, row.repeat, clock))
+    return found
+
+
+def speeds(case: Case) -> dict[str, dict]:
+    """Wall and CPU seconds of rows with a bar on speed, by one thread and by two, interleaved, and the load."""
+    drawn, kind, found = case.inputs.draw(case.device), ways.metric(case.rows), {}
+    for row in case.rows:
+        if not any(bar.what == "speed" for bar in row.bars):
+            continue
+        call = ways.prepare(row, *drawn, kind, case.inputs.queries)
+        own = {"one": [], "two": [], "cpu_one": [], "cpu_two": [], "load": []}
+        for turn in range(-1, PAIRS):
+            for threads, name in ((1, "one"), (2, "two"))[:: -1 if turn % 2 else 1]:
+                torch.set_num_threads(threads)
+                wall, cpu = time.perf_counter(), time.process_time()
+                call()
+                if turn >= 0:  # the first pair loads and measures things
+                    own[name].append(time.perf_counter() - wall)
+                    own[f"cpu_{name}"].append(time.process_time() - cpu)
+            if turn >= 0:
+                own["load"].append(os.getloadavg()[0])
+        found[row.name] = own
     return found
 
 
@@ -128,22 +160,20 @@ def _memory(case: Case, name: str) -> int:
     row = next(row for row in case.rows if row.name == name)
     kind = ways.metric(case.rows)
     ways.prepare(Row(FLOOR, "bare"), *replace(case.inputs, queries=TILE, batches=1).draw(case.device), kind)()
-    ways.prepare(row, *case.inputs.small(64).draw(case.device), kind)()
-    embeddings, batches = case.inputs.draw(case.device)
-    return peak(ways.prepare(row, embeddings, batches, kind), case.device)
+    ways.prepare(row, *case.inputs.small(64).draw(case.device), kind, 64)()
+    call = ways.prepare(row, *case.inputs.draw(case.device), kind, case.inputs.queries)
+    return peak(call, case.device)
 
 
 def machine() -> dict:
-    """All that the numbers hang on: the kernel and whether it multiplies, the bare product, the speed of torch.mm."""
+    """All that the numbers depend on: the kernel, and the speed of torch.mm."""
     embeddings, _ = Inputs(1024, 512).draw()
     query, candidate, buffer = embeddings.query, embeddings.candidate, torch.empty(1024, 1024)
     seconds = min(_seconds(lambda: torch.mm(query, candidate.T, out=buffer), 3, "cpu") for _ in range(5))
     return {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "product": sweep.product_name(sweep.view(embeddings)),
-        "fused": sweep.fuses(sweep.view(embeddings)),
-        "kernel": tiles.kernel_name(),
+        "kernel": adapter.kernel(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "mm_gflops": 2 * 1024**2 * 512 / seconds / 1e9,
     }
@@ -155,8 +185,11 @@ def main() -> None:
     if task == "machine":
         found = machine()
     else:
-        case = next(case for case in CASES if case.name == names[0])
-        found = _memory(case, names[1]) if task == "memory" else times(case, names[1], int(names[2]) or None)
+        case = next(case for case in all_cases() if case.name == names[0])
+        if task == "speeds":
+            found = speeds(case)
+        else:
+            found = _memory(case, names[1]) if task == "memory" else times(case, names[1], int(names[2]) or None)
     json.dump(found, sys.stdout)
 
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import linear_regression, median
 
-from benchmarks.cases import FLOOR, GATED, MEMORY, MM, Bar, Case
+from benchmarks.cases import FLOOR, GATED, MEMORY, Bar, Case
 
 __all__ = ["EXACT", "Ratio", "Verdict", "exponent", "growth", "over_floor", "ratio", "verdicts"]
 
-FASTER = 1.1  # torch.mm takes so many times what the product of the pass takes: there is a faster product than torch.mm
 EXPONENT = 2.05  # of the time of a pass in the number of queries, at most
 EXACT = "equal to dense float64"
 LAST = 3  # sizes that an exponent is fitted to: the largest ones
@@ -62,10 +61,15 @@ def exponent(values: dict[int, float]) -> float | None:
 
 
 def _measured(bar: Bar, own: dict, other: dict) -> float | None:
+    if bar.what == "speed":
+        return ratio(own["one"], own["two"]).value if own.get("one") else None
+    if not bar.against:
+        return median(own["seconds"]) if bar.what == "seconds" and own.get("seconds") else own.get(bar.what)
     if bar.against == FLOOR and bar.what == "seconds":
         return (found := over_floor(own)) and found.value
     if bar.what == "seconds" and own.get("seconds") and other.get("seconds"):
-        return ratio(own["seconds"], other["seconds"]).value
+        rounds = min(len(own["seconds"]), len(other["seconds"]))  # a long row has one
+        return ratio(own["seconds"][:rounds], other["seconds"][:rounds]).value
     if bar.what == "bytes" and own.get("bytes") is not None and other.get("bytes"):
         return own["bytes"] / other["bytes"]
     return None
@@ -79,14 +83,15 @@ def verdicts(case: Case, found: dict[str, dict]) -> dict[str, list[Verdict]]:
         found: by the name of the row `seconds` and `floor` of every round, and `bytes`, where they were measured.
     """
     result = {}
-    faster = _measured(Bar(FASTER), found.get(MM, {}), {}) or 0
     for row in case.rows:
         own, reached = found.get(row.name, {}), []
         for bar in row.bars:
-            if not bar.faster_product or faster >= FASTER:
-                value = _measured(bar, own, found.get(bar.against, {}))
-                reached.append(Verdict(f"{bar.what} / {bar.against}", value, bar.limit, bar.least))
-        if own.get("refused") and not row.bars and row.way in {"pass", "run"}:
+            other = found.get(bar.against, {})
+            if not other.get("missing"):
+                what = f"{bar.what} / {bar.against}".removesuffix(" / ")
+                what = "speed of two threads" if bar.what == "speed" else what
+                reached.append(Verdict(what, _measured(bar, own, other), bar.limit, bar.least))
+        if own.get("refused") and not row.bars and row.way in {"pass", "count"}:
             reached.append(Verdict(EXACT, None, 0))
         if row.way == "pass" and case.inputs.queries >= GATED and not case.inputs.others and "bytes" in own:
             limit = (MEMORY[0] + MEMORY[1] * case.inputs.queries * len(row.readings)) / 2**20

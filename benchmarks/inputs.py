@@ -12,6 +12,7 @@ from cocos.embeddings import Embeddings
 __all__ = ["Inputs"]
 
 NOISE = 2.0  # of a candidate around its query: cosines of positives are then about 0.45
+FAINT = 6.0  # cosines of positives are then about 0.16, and many negatives of d = 512 lie above one of 25,000
 CLASS = 64
 RADIUS = 3.0  # of the warp: own distances of proxies lie on both sides of it
 
@@ -23,7 +24,8 @@ class Inputs:
     Args:
         queries: in a batch.
         width: d.
-        kind: `pairs`, candidates are noisy copies of their query; `classes`, 64 rows of a class, of which one is the
+        kind: `pairs`, candidates are noisy copies of their query; `faint`, very noisy ones; `clusters`, rows of 64
+            points, in turn, with a noise of 0.1; `classes`, 64 rows of a class, of which one is the
             positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
             `proxies`, of length 3, one a class, in one direction.
         per_query: candidates of each query.
@@ -68,7 +70,11 @@ class Inputs:
         whole = Embeddings(query, candidate, group, own, directions).to(device)
         if self.batches == 1:
             return whole, (None,)
-        return whole, tuple(Batch(part, part, paired=True) for part in whole.query_group.split(self.queries))
+        queries = torch.arange(rows).split(self.queries)
+        if self.per_query == 1:
+            return whole, tuple(Batch(part, part, paired=True) for part in queries)
+        candidates = torch.arange(len(candidate)).split(self.queries * self.per_query)
+        return whole, tuple(Batch(*both, paired=False) for both in zip(queries, candidates, strict=True))
 
 
 def _unit(rows: int, width: int, generator: Generator) -> Tensor:
@@ -82,6 +88,16 @@ def _near(centre: Tensor, noise: float, generator: Generator) -> Tensor:
 def _pairs(rows: int, width: int, per_query: int, generator: Generator) -> tuple[Tensor, Tensor]:
     query = _unit(rows, width, generator)
     return query, _near(query.repeat_interleave(per_query, dim=0), NOISE, generator)
+
+
+def _faint(rows: int, width: int, per_query: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    query = _unit(rows, width, generator)
+    return query, _near(query.repeat_interleave(per_query, dim=0), FAINT, generator)
+
+
+def _clusters(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    centre = _unit(CLASS, width, generator)[torch.arange(rows) % CLASS]
+    return _near(centre, 0.1, generator), _near(centre, 0.1, generator)
 
 
 def _classes(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -111,6 +127,8 @@ def _proxies(rows: int, width: int, per_query: int, generator: Generator) -> tup
 
 KINDS = {
     "pairs": _pairs,
+    "faint": _faint,
+    "clusters": _clusters,
     "classes": _classes,
     "ascending": _ascending,
     "collapsed": _collapsed,

@@ -1,8 +1,9 @@
 """Results as text of at most 100 columns."""
 
+import os
 from statistics import median
 
-from benchmarks.cases import FLOOR, MM, Case
+from benchmarks.cases import FLOOR, Case
 from benchmarks.figures import EXACT, Verdict, over_floor, ratio
 
 __all__ = ["case_lines", "growth_lines", "header_lines"]
@@ -16,11 +17,10 @@ were equal to dense float64 before the clock started."""
 
 
 def header_lines(machine: dict) -> list[str]:
-    """What the numbers hang on."""
+    """What the numbers depend on."""
     lines = [
         f"{machine['cpu']}, {machine['threads']} thread, torch {machine['torch']}, load average {machine['load']:.2f}",
-        f"bare product: {machine['product']}; torch.mm: {machine['mm_gflops']:.0f} GFLOP/s at d = 512; "
-        f"kernel: {machine['kernel']}, {'which multiplies' if machine['fused'] else 'on tiles of the bare product'}",
+        f"bare product: torch.mm, {machine['mm_gflops']:.0f} GFLOP/s at d = 512; kernel: {machine['kernel']}",
     ]
     if machine["gpu"]:
         lines.append(f"GPU: {machine['gpu']}")
@@ -56,7 +56,7 @@ def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict
     many = f"{inputs.batches} batches of " if inputs.batches > 1 else ""
     sides = "one direction" if inputs.kind == "proxies" else "both directions"
     shape = f"{many}{inputs.queries:,} x {inputs.candidates:,}, d = {inputs.width}"
-    lines = ["", f"{case.name}: {shape}, {inputs.kind}, {sides}, {case.rounds} rounds"]
+    lines = ["", f"{case.name}: {shape}, {inputs.kind}, {sides}, {case.rounds} rounds, load {os.getloadavg()[0]:.1f}"]
     lines.append(f"{'':33}{'ratio':>7}{'spread':>13}{'ns':>8}{'2 thr.':>8}{'MiB':>9}{'exact':>7}  bar")
     for row in case.rows:
         own, verdicts = found.get(row.name, {}), goals[row.name]
@@ -67,10 +67,12 @@ def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict
         for verdict in verdicts:
             if verdict.what not in {above, EXACT}:
                 lines.append(f"    {verdict.what:36}{_cell(verdict.value, 13)}  {verdict}")
-        of_mm = any(bar.against == MM for bar in row.bars) and own.get("seconds") and found[MM].get("seconds")
-        if of_mm and f"seconds / {MM}" not in {verdict.what for verdict in verdicts}:
-            value = _cell(ratio(own["seconds"], found[MM]["seconds"]).value, 13)
-            lines.append(f"    {'seconds / ' + MM:36}{value}  no bar: no product is faster than torch.mm here")
+        if own.get("one"):
+            wall, cpu = ratio(own["one"], own["two"]), ratio(own["cpu_two"], own["cpu_one"])
+            lines.append(
+                f"    one thread over two: {wall.low:.2f}-{wall.high:.2f} in {len(own['one'])} pairs, CPU of two over "
+                f"one {cpu.value:.2f}, load {min(own['load']):.1f}-{max(own['load']):.1f}"
+            )
     return lines
 
 

@@ -7,16 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from benchmarks import adapter, peers
 from benchmarks.cases import Reading, Row
 from benchmarks.published import COUNTERS
-from cocos import losses, readers, sweep
+from cocos import losses, measures
 from cocos.batches import Batch
-from cocos.dense import Dense
 from cocos.embeddings import Embeddings
 
-__all__ = ["autograd", "loss_of", "metric", "prepare", "reader"]
+__all__ = ["autograd", "counted", "loss_of", "metric", "prepare", "reader"]
 
-TILE = 1024
 PLAIN = {"ranks": "Ranks", "precision_recall": "PrecisionRecall", "histogram": "Histogram"}
 
 
@@ -32,8 +31,8 @@ def reader(reading: Reading):
         LookupError: the pass has none for this loss.
     """
     if reading.name in PLAIN:
-        return getattr(readers, PLAIN[reading.name])()
-    found = readers.of(loss_of(reading), eps=reading.eps, spread=reading.spread)
+        return getattr(adapter.readers(), PLAIN[reading.name])()
+    found = adapter.readers().of(loss_of(reading), eps=reading.eps, spread=reading.spread)
     if found is None:
         raise LookupError(f"the pass has no reader for {reading.name}")
     return found
@@ -49,35 +48,20 @@ def _parts(embeddings: Embeddings, batches: tuple[Batch | None, ...]) -> list[Em
     return [embeddings if b is None else embeddings.rows(b.query_index, b.candidate_index) for b in batches]
 
 
-def _bare(view: sweep.View) -> Callable[[], None]:
-    """The products of all tiles of a pass, by the product that it has chosen, of factors that are on hand."""
-    blocks = [
-        [
-            view.operand(side, start, min(start + size, len(view.sides[side])))
-            for start in range(0, len(view.sides[side]), size)
-        ]
-        for side, size in enumerate(sweep.tile_of(view))
-    ]
-    out = torch.empty(sweep.tile_of(view), dtype=view.dtype, device=view.device)
-
-    def run() -> None:
-        for left in blocks[0]:
-            for right in blocks[1]:
-                inside = out[: len(left), : len(right)]
-                sweep.multiply(left, right, inside)
-
-    return run
-
-
-def _mm(query: Tensor, candidate: Tensor) -> None:
-    """The products of all tiles by torch.mm, into one buffer."""
-    buffer = query.new_empty(TILE, TILE)
-    for rows in query.split(TILE):
-        for columns in candidate.split(TILE):
-            if len(rows) == len(columns) == TILE:
-                torch.mm(rows, columns.T, out=buffer)
-            else:
-                torch.mm(rows, columns.T)
+def counted(embeddings: Embeddings, batches: tuple[Batch, ...], reading: Reading) -> list[tuple[dict, ...]]:
+    """What the public count says of some batches: of each one dict a direction, as a pass gives it."""
+    data = measures.count(embeddings, loss_of(reading), reading.eps, batches=batches)
+    names = [key for key in data if data[key].dims == ("direction", "batch", "query") and key != "query_index"]
+    found = []
+    for k in range(len(batches)):
+        sides = []
+        for direction in data["direction"].values:
+            own = data.sel(direction=direction).isel(batch=k)
+            there = torch.from_numpy(own["contributing"].values).isfinite()
+            values = {str(key).removesuffix("_per_query"): torch.from_numpy(own[key].values)[there] for key in names}
+            sides.append({"uncertain": torch.zeros_like(values["contributing"])} | values)
+        found.append(tuple(sides))
+    return found
 
 
 def autograd(query: Tensor, candidate: Tensor, temperature: float) -> Tensor:
@@ -93,8 +77,11 @@ def _pml(part: Embeddings, reading: Reading) -> Callable[[], None]:
     """Forward and backward of pytorch-metric-learning's loss, in both directions."""
     import pytorch_metric_learning.losses as pml
 
-    cls = {"ntxent": pml.NTXentLoss, "supcon": pml.SupConLoss}[reading.name]
-    loss = cls(temperature=reading.parameters["temperature"])
+    if reading.name == "triplet":
+        loss = pml.TripletMarginLoss(margin=loss_of(reading).margin)
+    else:
+        cls = {"ntxent": pml.NTXentLoss, "supcon": pml.SupConLoss}[reading.name]
+        loss = cls(temperature=loss_of(reading).temperature)
 
     def run() -> None:
         query, candidate = part.query.clone().requires_grad_(), part.candidate.clone().requires_grad_()
@@ -113,7 +100,7 @@ def _published(part: Embeddings, reading: Reading):
 
 
 def prepare(
-    row: Row, embeddings: Embeddings, batches: tuple[Batch | None, ...], kind: str, tile: tuple[int, int] | None = None
+    row: Row, embeddings: Embeddings, batches: tuple[Batch | None, ...], kind: str, size: int | None = None
 ) -> Callable[[], list]:
     """One result a batch, of the way that the row names; what it needs on hand is built here, not in the call.
 
@@ -122,25 +109,39 @@ def prepare(
         embeddings: the whole set.
         batches: the rows that are seen together; `(None,)` for all.
         kind: of scores.
-        tile: of the pass; None: its own choice.
+        size: queries of a batch that the public count draws; None: it is given the batches.
 
     Raises:
         LookupError: the pass has no reader for it.
-        ModuleNotFoundError: pytorch-metric-learning is not installed.
+        ModuleNotFoundError: a peer is not installed.
     """
-    if row.way == "bare":
-        bare = [_bare(sweep.view(embeddings, batch, metric=kind)) for batch in batches]
-        return lambda: [run() for run in bare]
     if row.way == "pass":
         wanted = [reader(each) for each in row.readings]
-        return lambda: [sweep.run(sweep.view(embeddings, b, metric=kind), wanted, tile=tile) for b in batches]
+        return lambda: [adapter.passed(adapter.view(embeddings, batch, metric=kind), wanted) for batch in batches]
+    if row.way == "command":
+        return peers.command(row.name, embeddings)
+    if row.way.startswith("map"):
+        opened = peers.mapped(embeddings)
+        if row.way == "map-open":
+            return lambda: [opened()]
+        if row.way == "map-product":
+            return peers.map_product(opened())
+        return peers.map_pass(opened(), lambda: reader(row.readings[0]))
+    if row.way in peers.PEERS:
+        return peers.PEERS[row.way](embeddings)
+    if row.way == "count":
+        (reading,) = row.readings
+        if size is None:
+            return lambda: counted(embeddings, batches, reading)
+        loss = loss_of(reading)
+        return lambda: [measures.count(embeddings, loss, reading.eps, batch_size=size)]
     parts = _parts(embeddings, batches)
-    if row.way == "mm":
-        return lambda: [_mm(part.query, part.candidate) for part in parts]
+    if row.way == "bare":
+        return lambda: [peers.products(part.query, part.candidate) for part in parts]
     (reading,) = row.readings
-    if row.way == "dense":
-        count = Dense(loss_of(reading), reading.eps)
-        return lambda: [[count(part.query, part.candidate)] for part in parts]
+    if row.way == "naive":
+        count = peers.naive(loss_of(reading), reading.eps)
+        return lambda: [count(part.query, part.candidate) for part in parts]
     if row.way == "autograd":
         temperature = loss_of(reading).temperature
         return lambda: [autograd(part.query, part.candidate, temperature) for part in parts]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks import exact, figures, table, ways
+from benchmarks import adapter, exact, figures, peers, table, ways
 from benchmarks.__main__ import child
-from benchmarks.cases import CASES, FLOOR, MM, NTXENT, TIERS, Bar, Case, Reading, Row, selected
-from benchmarks.child import peak, times
+from benchmarks.cases import CASES, FLOOR, NTXENT, TIERS, Bar, Case, Reading, Row, all_cases, selected
+from benchmarks.child import peak, speeds, times
 from benchmarks.inputs import KINDS, Inputs
-from cocos import scores, sweep, weights
+from cocos import losses, scores, weights
 
 SMOKE = next(case for case in CASES if case.name == "smoke")
 
@@ -36,15 +36,15 @@ def test_a_child_that_fails_says_why():
 
 def spoiled(monkeypatch, change):
     """A pass that gives what it should, changed."""
-    right = sweep.run
+    right = adapter.passed
 
-    def run(view, readers, **options):
-        found = right(view, readers, **options)
+    def run(view, readers):
+        found = right(view, readers)
         for statistics in found[0]:
             change(statistics)
         return found
 
-    monkeypatch.setattr(sweep, "run", run)
+    monkeypatch.setattr(adapter, "passed", run)
 
 
 def test_the_gate_refuses_a_wrong_counter(monkeypatch):
@@ -93,6 +93,51 @@ def test_some_queries_of_the_full_size_are_looked_at():
 
 
 @pytest.mark.parametrize("name", ["triplet", "ntxent", "smoothap"])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_the_public_count_passes_the_gate(name, batches):
+    inputs = Inputs(24, 16, per_query=5 if name == "smoothap" else 1, batches=batches)
+    row = Row(name, "count", (Reading(name, spread=False),))
+    assert exact.gate(row, Case("", inputs, (row,)), "cosine") == 24 * batches * (1 + inputs.per_query)
+
+
+@pytest.mark.parametrize("name", ["triplet", "ntxent"])
+def test_autograd_and_counting_is_the_count(name):
+    row = Row(name, "naive", (Reading(name),))
+    assert exact.gate(row, Case("", Inputs(24, 16), (row,)), "cosine") == 48
+    query, candidate = Inputs(24, 16).draw()[0].query, Inputs(24, 16).draw()[0].candidate
+    counts = peers.naive(losses.load(name), 0.01)(query, candidate)
+    assert len(counts) == 2 and int(counts[0][0].sum()) > 0
+
+
+def test_argsort_ranks_are_those_of_a_loop():
+    embeddings = Inputs(6, 8, "faint", per_query=2).draw()[0]
+    there, back = peers.PEERS["argsort"](embeddings)()
+    scored = embeddings.query @ embeddings.candidate.T
+    for q in range(6):
+        assert there[q] == (scored[q] > scored[q, 2 * q : 2 * q + 2].max()).sum()
+    assert len(back) == 12 and back[3] == (scored[:, 3] > scored[1, 3]).sum()
+
+
+def test_a_map_is_opened_without_a_second_copy_of_its_values():
+    embeddings = Inputs(8, 4, others=40).draw()[0]
+    opened = peers.mapped(embeddings)()
+    assert torch.equal(opened.candidate, embeddings.candidate) and opened.directions == ("q2c",)
+    (found,) = peers.map_pass(opened, lambda: ways.reader(Reading("ntxent")))()
+    assert len(found[0][0]["contributing"]) == 8
+
+
+def test_two_threads_are_timed_beside_one():
+    row = Row("ntxent", "pass", (Reading("ntxent"),), (Bar(1.0, what="speed", least=True),))
+    case = Case("", Inputs(40, 8), (Row(FLOOR, "bare"), row), rounds=0)
+    before = torch.get_num_threads()
+    found = speeds(case)
+    torch.set_num_threads(before)
+    assert len(found["ntxent"]["one"]) == len(found["ntxent"]["two"]) == len(found["ntxent"]["load"])
+    lines = table.case_lines(case, found, figures.verdicts(case, found))
+    assert any("speed of two threads" in line for line in lines) and max(map(len, lines)) <= 110
+
+
+@pytest.mark.parametrize("name", ["triplet", "ntxent", "smoothap"])
 def test_the_published_way_counts_what_the_reference_counts(name):
     inputs = Inputs(24, 16, per_query=5 if name == "smoothap" else 1)
     row = Row(name, "published", (Reading(name),))
@@ -137,7 +182,7 @@ def test_growth_judges_the_time_of_passes_alone():
 
 def judged(bars, found, way="pass", queries=100, others=0, losses=1):
     row = Row("row", way, losses * (Reading("ntxent"),), bars)
-    case = Case("", Inputs(queries, 8, others=others), (Row(FLOOR, "bare"), Row(MM, "mm"), row))
+    case = Case("", Inputs(queries, 8, others=others), (Row(FLOOR, "bare"), row))
     return [verdict.ok for verdict in figures.verdicts(case, found)["row"]]
 
 
@@ -146,13 +191,15 @@ def timed(seconds):
 
 
 def test_bars():
-    found = {FLOOR: {"bytes": 10}, MM: timed(1.0), "row": timed(1.2) | {"bytes": 1000}}
+    found = {FLOOR: {"bytes": 10}, "row": timed(1.2) | {"bytes": 1000}}
     assert judged((Bar(1.2), Bar(1.1)), found) == [True, False]
     assert judged((Bar(100, what="bytes", least=True), Bar(101, what="bytes", least=True)), found) == [True, False]
     assert judged((Bar(1.0, "another row"),), found) == [False]  # nothing to compare with is no success
-    assert judged((Bar(0.8, MM, faster_product=True),), found) == []
-    found[MM] = timed(2.0)
-    assert judged((Bar(0.8, MM, faster_product=True),), found) == [True]
+    assert judged((Bar(1.2, ""), Bar(1.1, ""), Bar(1000, "", "bytes")), found) == [True, False, True]
+    found["peer"] = {"refused": "no module", "missing": True}
+    assert judged((Bar(1.0, "peer"),), found) == []  # a peer that is not installed judges nobody
+    found["row"] |= {"one": [3.0, 4.0, 9.0], "two": [2.0, 2.0, 3.0]}
+    assert judged((Bar(2.0, what="speed", least=True), Bar(2.1, what="speed", least=True)), found) == [True, False]
 
 
 def test_memory_has_a_bar_from_8192_queries():
@@ -184,18 +231,19 @@ def test_the_peak_is_what_a_call_holds_at_most():
 
 
 def test_the_cases_are_sound():
-    assert len({case.name for case in CASES}) == len(CASES)
-    for case in CASES:
+    assert len({case.name for case in all_cases()}) == len(all_cases())
+    for case in all_cases():
         names = [row.name for row in case.rows]
         assert len(set(names)) == len(names)
         assert names[0] == FLOOR or not case.rounds
-        assert {bar.against for row in case.rows for bar in row.bars} <= set(names)
-        assert case.rounds in {0, 5}
+        assert {bar.against for row in case.rows for bar in row.bars} <= {*names, ""}
+        assert case.rounds in {0, 3, 5}
         metrics = {loss.metric for row in case.rows for loss in map(ways.loss_of, row.readings) if loss}
         assert len(metrics) <= 1
     sizes = [len(selected(tier, [], cuda=False)) for tier in TIERS]
     assert sizes == sorted(set(sizes))
     assert [case.name for case in selected("quick", ["smoke", "cuda"], cuda=False)] == ["smoke", "cuda"]
+    assert {case.tier for case in selected("goals", [], cuda=False)} == {"goals"}
     with pytest.raises(ValueError, match="no-such"):
         selected("quick", ["no-such"], cuda=False)
 

@@ -1,0 +1,108 @@
+"""Goals of the batches that people train with, of threads, of evaluation, of start-up and of memory maps: as cases."""
+
+from benchmarks.cases import FLOOR, Bar, Case, Reading, Row
+from benchmarks.inputs import Inputs
+
+__all__ = ["GOALS"]
+
+WIDTH = 512
+NTXENT, TRIPLET, SMOOTH = Reading("ntxent"), Reading("triplet"), Reading("smoothap", spread=False)
+BARE = Row(FLOOR, "bare")
+# Times the bare product that the small-batch counter took which version 0.1 had for SmoothAP with 5 captions, on an
+# Intel Xeon with AVX-512 (4.77 at 128 queries, 3.33 at 512): counts may take 1.2 times that.
+SMALL_COUNTER = {128: 4.77, 512: 3.33}
+
+
+def _batches(size: int, number: int, limit: float) -> Case:
+    """Batches of pairs, counted for NT-Xent and triplet by the public function, and by others."""
+    rows = [BARE]
+    for reading in (NTXENT, TRIPLET):
+        naive = f"{reading.name}, autograd + counting"
+        bars = (Bar(limit), Bar(0.5, naive))
+        rows += [Row(f"{reading.name}, measures.count", "count", (reading,), bars), Row(naive, "naive", (reading,))]
+        rows += [Row(f"{reading.name}, published counter", "published", (reading,))] if size <= 512 else []
+        rows += [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if size <= 128 else []
+    return Case(f"goals-{size}", Inputs(size, WIDTH, batches=number), tuple(rows), "goals")
+
+
+def _captions(size: int, number: int) -> Case:
+    """Batches of images with five captions each, counted for SmoothAP."""
+    bar = Bar(round(1.2 * SMALL_COUNTER[size], 1))
+    rows = [BARE, Row("smoothap, measures.count", "count", (SMOOTH,), (bar,))]
+    return Case(f"goals-captions-{size}", Inputs(size, WIDTH, per_query=5, batches=number), tuple(rows), "goals")
+
+
+def _large(name: str, kind: str, limit: float) -> Case:
+    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in (NTXENT, TRIPLET)]
+    return Case(f"goals-{name}", Inputs(8192, WIDTH, kind), (BARE, *rows), "goals")
+
+
+FUSED = ("ntxent", "triplet", "ce_softmax", "supcon", "ranks")
+OTHERS = ("snm", "ce_nm", "precision_recall", "histogram")
+
+
+def _threads() -> tuple[Case, ...]:
+    """Speed of two threads over one: passes of the kernel, of other readers, and many small batches."""
+    whole, small = Inputs(8192, WIDTH), Inputs(128, WIDTH, batches=200)
+    rows = [Row(name, "pass", (Reading(name),), (Bar(1.6, what="speed", least=True),)) for name in FUSED]
+    rows += [Row(name, "pass", (Reading(name),), (Bar(1.3, what="speed", least=True),)) for name in OTHERS]
+    pairs = Row("ntxent, measures.count", "count", (NTXENT,), (Bar(1.0, what="speed", least=True),))
+    captions = Row("smoothap", "pass", (SMOOTH,), (Bar(1.6, what="speed", least=True),))
+    return (
+        Case("goals-threads", whole, (BARE, *rows), "goals", rounds=0),
+        Case("goals-threads-128", small, (BARE, pairs), "goals", rounds=0),
+        Case("goals-threads-captions", Inputs(3072, WIDTH, per_query=5), (BARE, captions), "goals", rounds=0),
+    )
+
+
+def _evaluate(queries: int) -> Case:
+    """Retrieval of images and their five captions: all metrics, and what others give of them."""
+    peers = {"argsort": "ranks by numpy's argsort", "faiss": "faiss, nearest 10", "calculator": "PML's calculator"}
+    bars = (Bar(2.0), Bar(1e8, "", "bytes"), *(Bar(1.0, name) for name in peers.values()))
+    rows = (BARE, Row("measures.evaluate", "evaluate", (), bars), *(Row(name, way) for way, name in peers.items()))
+    name = "goals-evaluate" if queries == 5000 else f"goals-evaluate-{queries}"
+    return Case(name, Inputs(queries, WIDTH, "faint", per_query=5), rows, "goals", rounds=3)
+
+
+GOALS = (
+    _batches(128, 200, 2.0),
+    _captions(128, 40),
+    Case(
+        "goals-captions-published",
+        Inputs(128, WIDTH, per_query=5),
+        (
+            BARE,
+            Row("smoothap, measures.count", "count", (SMOOTH,)),
+            Row("smoothap, published counter", "published", (SMOOTH,)),
+        ),
+        "goals",
+    ),
+    _batches(512, 32, 1.6),
+    _captions(512, 4),
+    _batches(1024, 16, 1.4),
+    _batches(2048, 8, 1.3),
+    _large("8192", "pairs", 1.10),
+    _large("clusters", "clusters", 1.20),
+    *_threads(),
+    _evaluate(5000),
+    Case(
+        "goals-startup",
+        Inputs(2000, WIDTH),
+        (
+            Row(FLOOR, "command"),
+            Row("import torch", "command"),
+            Row("cocos count FILE --json", "command", (), (Bar(2.5, ""),)),
+        ),
+        "goals",
+    ),
+    Case(
+        "goals-map",
+        Inputs(256, WIDTH, others=500_000 - 256),
+        (
+            Row(FLOOR, "map-product"),
+            Row("open a map of 1 GB", "map-open", (), (Bar(0.4, ""), Bar(1.15e9, "", "bytes"))),
+            Row("ntxent, 256 queries", "map-pass", (NTXENT,), (Bar(1.15),)),
+        ),
+        "goals",
+    ),
+)

@@ -1,0 +1,157 @@
+"""Other ways to the same numbers, and what is timed besides passes: evaluation, start-up, memory maps."""
+
+import atexit
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from benchmarks import adapter
+from cocos import measures
+from cocos.embeddings import Embeddings
+
+__all__ = ["PEERS", "naive", "products"]
+
+TILE = 1024
+NEAREST = 10
+
+
+def products(query: Tensor, candidate: Tensor) -> None:
+    """The products of all tiles by torch.mm, into one buffer."""
+    buffer = query.new_empty(TILE, TILE)
+    for rows in query.split(TILE):
+        for columns in candidate.split(TILE):
+            if len(rows) == len(columns) == TILE:
+                torch.mm(rows, columns.T, out=buffer)
+            else:
+                torch.mm(rows, columns.T)
+
+
+def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
+    """Counts and mass of the negatives above eps in both directions, from ∂ loss / ∂ scores by autograd.
+
+    Args:
+        loss: NT-Xent or triplet, of pairs.
+        eps: smallest share that contributes.
+    """
+    softmax = hasattr(loss, "temperature")
+
+    def one(query: Tensor, candidate: Tensor) -> list[tuple[Tensor, Tensor]]:
+        scores = (query @ candidate.T).requires_grad_()
+        other = ~torch.eye(len(scores), dtype=torch.bool)
+        target, found = torch.arange(len(scores)), []
+        for side in (scores, scores.T):
+            if softmax:
+                value = cross_entropy(side / loss.temperature, target, reduction="sum")
+            else:
+                value = ((loss.margin + side - side.diagonal()[:, None]).clamp(min=0) * other).sum()
+            (gradient,) = torch.autograd.grad(value, side, retain_graph=True)
+            share = gradient.abs() * (loss.temperature if softmax else 1)
+            above = (share > eps) & other
+            found.append((above.sum(dim=1), (share * above).sum(dim=1)))
+        return found
+
+    return one
+
+
+def _evaluate(embeddings: Embeddings) -> Callable[[], list]:
+    return lambda: [measures.evaluate(embeddings)]
+
+
+def _argsort(embeddings: Embeddings) -> Callable[[], list]:
+    """Best rank of every query in both directions, as the published evaluation code finds it: each row sorted."""
+    query, candidate = embeddings.query.numpy(), embeddings.candidate.numpy()
+    groups = embeddings.query_group.numpy(), embeddings.candidate_group.numpy()
+
+    def run() -> list:
+        scores, found = query @ candidate.T, []
+        for side, own, other in ((scores, *groups), (scores.T, *groups[::-1])):
+            ranks = np.empty(len(side), dtype=np.int64)
+            for row, group in enumerate(own):
+                ranks[row] = np.flatnonzero(other[np.argsort(side[row])[::-1]] == group)[0]
+            found.append(ranks)
+        return found
+
+    return run
+
+
+def _faiss(embeddings: Embeddings) -> Callable[[], list]:
+    """The nearest ten in both directions, all that R@10 needs."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    sides = embeddings.query.numpy(), embeddings.candidate.numpy()
+
+    def run() -> list:
+        found = []
+        for asking, asked in (sides, sides[::-1]):
+            index = faiss.IndexFlatIP(asked.shape[1])
+            index.add(asked)
+            found.append(index.search(asking, NEAREST)[1])
+        return found
+
+    return run
+
+
+def _calculator(embeddings: Embeddings) -> Callable[[], list]:
+    """R@1, MAP@R and R-precision in both directions by pytorch-metric-learning, with faiss."""
+    import faiss
+    from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+    faiss.omp_set_num_threads(1)
+    names = ("precision_at_1", "mean_average_precision_at_r", "r_precision")
+    calculator = AccuracyCalculator(include=names, k="max_bin_count", device=torch.device("cpu"))
+    there = embeddings.query, embeddings.query_group, embeddings.candidate, embeddings.candidate_group
+    back = *there[2:], *there[:2]
+    return lambda: [calculator.get_accuracy(*there), calculator.get_accuracy(*back)]
+
+
+def _folder() -> Path:
+    """A folder that goes with this process."""
+    path = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def command(name: str, embeddings: Embeddings) -> Callable[[], list]:
+    """A process of its own: Python alone, with torch, or `cocos count` on a file of the embeddings."""
+    if name.startswith("cocos"):
+        path = _folder() / "pairs.npz"
+        np.savez(path, query=embeddings.query.numpy(), candidate=embeddings.candidate.numpy())
+        words = ["-m", "cocos", "count", str(path), "--json"]
+    else:
+        words = ["-c", "import torch" if name.endswith("torch") else "pass"]
+    return lambda: [subprocess.run([sys.executable, *words], check=True, capture_output=True).stdout]
+
+
+def mapped(embeddings: Embeddings) -> Callable[[], Embeddings]:
+    """The candidates in a file that is mapped into memory, and opened at each call; one direction."""
+    path = _folder() / "candidates.npy"
+    np.save(path, embeddings.candidate.numpy())
+    query, groups = embeddings.query.clone(), (embeddings.query_group, embeddings.candidate_group)
+
+    def opened() -> Embeddings:
+        candidate = torch.from_numpy(np.load(path, mmap_mode="c"))  # copied where it is written, which nobody does
+        return Embeddings(query, candidate, *groups, directions=("q2c",))
+
+    return opened
+
+
+def map_product(opened: Embeddings) -> Callable[[], list]:
+    """The floor: the products of the queries with a map."""
+    return lambda: [products(opened.query, opened.candidate)]
+
+
+def map_pass(opened: Embeddings, reader: Callable) -> Callable[[], list]:
+    """A pass of the queries over a map."""
+    return lambda: [adapter.passed(adapter.view(opened), [reader()])]
+
+
+PEERS = {"evaluate": _evaluate, "argsort": _argsort, "faiss": _faiss, "calculator": _calculator}
