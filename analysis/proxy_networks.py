@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos import Embeddings, Pairs, readers, retrieval, scores, sweep
+from cocos import Embeddings, Pairs, engine, retrieval, scores
 from cocos.batches import Batch
+from cocos.engine import readers
 
 __all__ = ["Networks", "one_thread", "recall", "trained"]
 
@@ -127,6 +128,6 @@ def trained(
 def recall(embeddings: Embeddings, metric: str) -> float:
     """R@1 in percent: how often the nearest other sample has the same class."""
     every = torch.arange(len(embeddings.query))
-    view = sweep.view(embeddings, Batch(every, every, paired=False), metric=metric)
-    ((ranked,),) = sweep.run(view, [readers.Ranks()])
+    view = engine.view(embeddings, Batch(every, every, paired=False), metric=metric)
+    ((ranked,),) = engine.run(view, [readers.Ranks()])
     return retrieval.metrics(ranked, (1,))["R@1"]

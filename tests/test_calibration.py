@@ -14,11 +14,10 @@ import pytest
 import torch
 import xarray as xr
 
-from cocos import Embeddings, InputError, findings, measures, plots, results, shards, sweep, tables
+from cocos import Embeddings, InputError, engine, findings, measures, plots, results, tables
+from cocos.engine.readers import Curve, PrecisionRecall
 from cocos.measures._asked import steps
 from cocos.measures.precision_recall import _thinned
-from cocos.readers import Curve, PrecisionRecall
-from cocos.readers.neighbours import Neighbours
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
@@ -288,32 +287,9 @@ def test_a_negative_that_ties_stands_first():
     ]
 
 
-def test_neighbours_do_not_depend_on_tiles_or_processes(captions, monkeypatch):
-    view = sweep.view(captions, product="float64")
-    level = torch.tensor([0.1, 0.6])
-    (whole,) = sweep.run(view, [Neighbours(4, level)])
-    (small,) = sweep.run(view, [Neighbours(4, level)], tile=(7, 5))
-    readers = [Neighbours(4, level) for _ in range(2)]  # two processes, each with half of the rows
-    for reader, part in zip(readers, (range(0, 14, 7), range(14, 30, 7)), strict=True):
-        reader.begin(view)
-        for tile in sweep.tiles_of(view, (7, 5), part):
-            reader.tile(*tile)
-    states = []
-    monkeypatch.setattr(shards, "gather", lambda value: states.append(value) or [value])
-    readers[0].merge()
-    readers[1].merge()
-    monkeypatch.setattr(shards, "gather", lambda value: states)
-    readers[0].merge()
-    together = readers[0].finish()
-    for name in whole.__dataclass_fields__:
-        expected = getattr(whole, name)
-        for other in (small, together):
-            torch.testing.assert_close(getattr(other, name), expected, rtol=1e-12, atol=1e-13)
-
-
 def test_negatives_are_counted_above_any_score(captions):
     level = torch.tensor([0.5, -0.3, 0.2], dtype=torch.float64)
-    (curve,) = sweep.run(sweep.view(captions), [PrecisionRecall(level)])
+    (curve,) = engine.run(engine.view(captions), [PrecisionRecall(level)])
     score, kind = slow(captions, "q2c")
     expected = [sum(s >= v for row, kinds in zip(score, kind, strict=True) for s in of(row, kinds, 0))
                 for v in (0.5, 0.2, -0.3)]  # fmt: skip

@@ -7,11 +7,12 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from cocos import batches, health, losses, readers, retrieval, scores, sweep
+from cocos import batches, engine, health, losses, retrieval, scores
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
+from cocos.engine import readers
 from cocos.errors import InputError, nearest, rows
 from cocos.measures._weighing import Progress
 
@@ -36,16 +37,16 @@ class Asked:
     metric: str
     attrs: dict
 
-    def view(self, name: str) -> sweep.View:
+    def view(self, name: str) -> engine.View:
         """The scores of the queries of a direction, in float64."""
         side = self.sides[name]
         everything = torch.arange(len(side.candidate), device=side.candidate.device)
         batch = Batch(self.index[name], everything, paired=False)
-        return sweep.view(side, batch, metric=self.metric, product="float64")
+        return engine.view(side, batch, metric=self.metric, product="float64")
 
-    def whole(self) -> sweep.View:
+    def whole(self) -> engine.View:
         """All pairs, asked in the first direction."""
-        return sweep.view(next(iter(self.sides.values())), metric=self.metric)
+        return engine.view(next(iter(self.sides.values())), metric=self.metric)
 
 
 def asked(

@@ -9,11 +9,12 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import batches, health, readers, results, retrieval, scores, sweep
+from cocos import batches, engine, health, results, retrieval, scores
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
+from cocos.engine import readers
 from cocos.errors import InputError, nearest
 from cocos.measures._weighing import Progress
 
@@ -130,8 +131,8 @@ class _Visit:
 
     def run(self, metric: str, progress: Callable[[int, int], None] | None) -> tuple[tuple, float]:
         """Ranks of every direction, and PR-AUC of the first."""
-        view = sweep.view(self.embeddings, Batch(self.asking, self.asked, paired=False), metric=metric)
-        ranks, curve = sweep.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
+        view = engine.view(self.embeddings, Batch(self.asking, self.asked, paired=False), metric=metric)
+        ranks, curve = engine.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress)
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 

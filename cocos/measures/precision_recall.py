@@ -4,9 +4,10 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import readers, results, retrieval, sweep
+from cocos import engine, results, retrieval
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.measures._asked import asked, steps
 from cocos.measures._weighing import Progress
@@ -58,7 +59,7 @@ def precision_recall(
     """
     seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
     whole, report = seen.whole(), progress and progress("scoring")
-    (curve,) = sweep.run(whole, [readers.PrecisionRecall()], progress=report)
+    (curve,) = engine.run(whole, [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
         raise InputError("no query has any positive: there is nothing to retrieve")
     score, found, negatives = (each.cpu().numpy() for each in steps(curve))
@@ -67,7 +68,7 @@ def precision_recall(
     level = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
     bands, means, aps = {}, [], []
     for name in seen.sides:
-        ((ranked,),) = sweep.run(seen.view(name), [readers.Ranks()])
+        ((ranked,),) = engine.run(seen.view(name), [readers.Ranks()])
         bands[name], mean = _band(ranked, level)
         means.append(mean)
         aps.append(retrieval.metrics(ranked)["mAP"])

@@ -6,13 +6,13 @@ from numbers import Integral
 import torch
 import xarray as xr
 
-from cocos import readers, results, sweep
+from cocos import engine, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.measures._asked import asked
 from cocos.measures._weighing import Progress
-from cocos.readers.neighbours import Neighbours
 
 __all__ = ["retrievals"]
 
@@ -73,7 +73,7 @@ def retrievals(
     )
     (direction,) = seen.sides
     view = seen.view(direction)
-    found, ranks = sweep.run(view, [Neighbours(int(k)), readers.Ranks()])
+    found, ranks = engine.run(view, [readers.Neighbours(int(k)), readers.Ranks()])
     ranked, number = ranks[0], len(view.sides[0])
     best = torch.full((number,), torch.inf, dtype=torch.float64, device=view.device)
     best = best.scatter_reduce(0, ranked.query, (1 + ranked.above + ranked.ties).double(), "amin")

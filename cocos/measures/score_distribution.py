@@ -5,13 +5,13 @@ from collections.abc import Iterable
 import torch
 import xarray as xr
 
-from cocos import readers, results, retrieval, sweep
+from cocos import engine, results, retrieval
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.measures._asked import PERCENTILES, asked
 from cocos.measures._weighing import Progress
-from cocos.readers.neighbours import Neighbours
 
 __all__ = ["score_distribution"]
 
@@ -69,7 +69,7 @@ def score_distribution(
     report, found = progress and progress("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}
     for number, (name, view) in enumerate(views.items()):
-        (found[name],) = sweep.run(view, [Neighbours(max(ks))], progress=_part(report, number, 2 * len(views)))
+        (found[name],) = engine.run(view, [readers.Neighbours(max(ks))], progress=_part(report, number, 2 * len(views)))
     low, high = -1.0, 1.0
     if seen.metric != "cosine":
         low, high = (min(float(each.low.min()) for each in found.values()),
@@ -78,7 +78,7 @@ def score_distribution(
     records = {}
     for number, (name, view) in enumerate(views.items()):
         histogram, shown = readers.Histogram(bins, low, high), _part(report, len(views) + number, 2 * len(views))
-        ((counted,),) = sweep.run(view, [histogram], progress=shown)
+        ((counted,),) = engine.run(view, [histogram], progress=shown)
         records[name] = _record(found[name], counted, _positives(view, histogram), ks)
         records[name]["query_index"] = seen.index[name]
     attrs = seen.attrs | {"title": "Candidates of a query by their score", "bin_width": (high - low) / bins}
@@ -90,7 +90,7 @@ def _part(report, turn: int, turns: int):
     return report and (lambda done, total: report(turn * total + done, turns * total))
 
 
-def _positives(view: sweep.View, histogram: readers.Histogram) -> torch.Tensor:
+def _positives(view: engine.View, histogram: readers.Histogram) -> torch.Tensor:
     """Positive pairs in each bin, (bins,)."""
     count = torch.zeros(histogram.bins, dtype=torch.int64, device=view.device)
     for start, stop in view.chunks(0):

@@ -8,13 +8,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import readers, results, sweep
+from cocos import engine, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.measures._asked import PERCENTILES, Asked, asked, steps
 from cocos.measures._weighing import Progress
-from cocos.readers.neighbours import Neighbours
 
 __all__ = ["thresholds"]
 
@@ -127,7 +127,7 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
     Raises:
         InputError: no precision is reached, or there is no positive pair.
     """
-    (curve,) = sweep.run(seen.whole(), [readers.PrecisionRecall()], progress=report)
+    (curve,) = engine.run(seen.whole(), [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
         raise InputError("no query has any positive: there is nothing to retrieve")
     score, found, negatives = steps(curve)
@@ -178,11 +178,11 @@ def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
     """
     whole = seen.whole()
     level = torch.tensor(sorted(given), dtype=torch.float64, device=whole.device)
-    (curve,) = sweep.run(whole, [readers.PrecisionRecall(level)], progress=report)
+    (curve,) = engine.run(whole, [readers.PrecisionRecall(level)], progress=report)
     found, positives = torch.zeros_like(curve.negatives), 0
     for start, stop in whole.chunks(0):
         score = whole.scored(0, start, stop)[2]
-        found += (score[:, None] >= curve.score - sweep.TIES).sum(dim=0)
+        found += (score[:, None] >= curve.score - whole.tie).sum(dim=0)
         positives += len(score)
     if not positives:
         raise InputError("no query has any positive: there is nothing to retrieve")
@@ -193,7 +193,7 @@ def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
 def _record(seen: Asked, name: str, score: Tensor) -> dict[str, Tensor]:
     """What the cut-offs mean for each of the queries of a direction."""
     view = seen.view(name)
-    (found,) = sweep.run(view, [Neighbours(0, score)])
+    (found,) = engine.run(view, [readers.Neighbours(0, score)])
     positives = view.sides[0].unsorted(view.counted(0))[:, None]
     returned = found.negatives + found.positives
     values = {

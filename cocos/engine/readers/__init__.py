@@ -1,4 +1,4 @@
-"""The shelf of readers of losses, a file for each family: passes over the scores in, statistics of every query out.
+"""The shelf of readers, a file for each kind of question: passes over the scores in, statistics of every query out.
 
 A reader gives, for each direction, a dict of (queries,) tensors in the order of the batches: `contributing`,
 `uncertain` (candidates that may fall on either side of eps: the count is within that many), `weight_above`,
@@ -13,8 +13,12 @@ import pkgutil
 from collections.abc import Callable
 
 from cocos.engine.readers.held import Held
+from cocos.engine.readers.histogram import Histogram
+from cocos.engine.readers.neighbours import Nearest, Neighbours
+from cocos.engine.readers.precision_recall import Curve, PrecisionRecall
+from cocos.engine.readers.ranks import Ranked, Ranks
 
-__all__ = ["has", "of"]
+__all__ = ["Curve", "Histogram", "Nearest", "Neighbours", "PrecisionRecall", "Ranked", "Ranks", "has", "of"]
 
 
 def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False):
