@@ -16,9 +16,10 @@ from torch import Tensor
 
 from cocos.engine import devices
 from cocos.engine.kernel import structs
+from cocos.engine.kernel.structs import struct
 from cocos.engine.view import View
 
-__all__ = ["PAD", "Arguments", "Lists", "Pass", "kernel_name", "serves"]
+__all__ = ["PAD", "Arguments", "Lists", "Pass", "call", "kernel_name", "serves", "struct"]
 
 PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
 PACKED = 12 * 2**20  # bytes of candidates that are packed at once
@@ -143,6 +144,11 @@ def _struct(view: View) -> structs.Struct:
         )
         made.keep(each)
     return made
+
+
+def call(name: str, view: View, made: structs.Struct) -> None:
+    """Call the function of the kernel that reads a view and a struct of its own name."""
+    getattr(structs.loaded(), f"cocos_{name}")(seen(view).address, made.address)
 
 
 def _up(number: int, unit: int) -> int:

@@ -85,6 +85,15 @@ INLINE unsigned over(vf a, vf b) {
 #endif
 }
 
+/* Put the lanes that are set one after the other; there must be room for a whole vector. */
+INLINE void pressed(float *to, vf x, unsigned lanes) {
+#ifdef __AVX512F__
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16)lanes, (__m512)x));
+#else
+    for (; lanes; lanes &= lanes - 1) *to++ = x[__builtin_ctz(lanes)];
+#endif
+}
+
 #define MAGIC 12582912.0f /* 1.5 * 2^23: added and taken off, it rounds to a whole number */
 
 /* p * 2^whole for whole numbers up to 126 in size. */

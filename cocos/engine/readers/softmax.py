@@ -1,0 +1,191 @@
+"""Losses whose negatives enter through a sum of exponentials: NT-Xent, SupCon, softmax and margin losses, proxies.
+
+All negatives of a query together act as one whose logit is the logarithm of their sum. So the loss's own closed form,
+on the positives and that one, gives the weights of the positives and the weight of all negatives together, of which
+each has its part of the sum.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos import statistics
+from cocos.engine import bounds
+from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
+from cocos.engine.view import View
+from cocos.scores import Pairs
+
+__all__ = ["Softmax", "reads"]
+
+RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
+PAIRS = 2**19  # scores that are held for that at once
+
+
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
+    """The reader of a loss; None where its negatives do not enter through Σ exp(λ score) of each query alone."""
+    scale = getattr(loss, "softmax_scale", None)
+    if loss.couples != "query" or scale is None or not hasattr(loss, "weight"):
+        return None
+    return Softmax(loss, scale, eps, spread=spread, relative=relative)
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """Weights of every query when its negatives are taken together, (n,) each, in units of the loss or as they are."""
+
+    share: Tensor  # of the negatives
+    positive: Tensor  # share of the positives
+    push: Tensor
+    pull: Tensor
+
+
+class Softmax:
+    """Counts and sums of a loss that sees its negatives as Σ exp(λ score).
+
+    Args:
+        loss: with the property `softmax_scale`.
+        scale: λ.
+        eps: smallest share that contributes, or several.
+        spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the push is above eps are wanted.
+    """
+
+    def __init__(self, loss, scale: float, eps: float, *, spread: bool, relative: bool = False):
+        self.loss, self.scale, self.eps, self.spread, self.relative = loss, scale, eps, spread, relative
+
+    def passes(self, view: View) -> Generator:
+        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
+        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
+        wholes = [self._whole(view, k, sums.log2[k]) for k in view.directions]
+        kinds = [[whole.share for whole in wholes], [(whole.share > 0).double() for whole in wholes]]
+        asked = [
+            [Question(share, sums.log2[k], sums.error[k], self.eps, weighed=not j) for k, share in enumerate(shares)]
+            for j, shares in enumerate(kinds[: 1 + self.relative])
+        ]
+        found = yield from counts(sums, asked)
+        results = []
+        for k in view.directions:
+            result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
+            self._again(view, k, result)
+            results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
+        return tuple(results)  # noqa: B901 - the value that `run` gives
+
+    def _least(self, view: View, k: int) -> tuple[Tensor, Tensor]:
+        """Least exponents (base 2) that positives stand for in the denominators, and offsets of what counts, (n,).
+
+        A share of the push has no positives in its denominator.
+        """
+        number = view.counted(k).clamp(min=1).double()
+        many = torch.zeros_like(number) if getattr(self.loss, "per_positive", False) else number.log2()
+        offset = (math.log2(self.eps) if self.eps else math.inf) - many
+        least = torch.full_like(number, -torch.inf)
+        for a, b in () if self.relative else view.chunks(k):
+            query, _, score = view.scored(k, a, b)
+            if len(query):
+                least[a:b] = self._alone(view.sides[k].norm[a:b], query, score)
+        return least, offset
+
+    def _alone(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
+        """Smallest exponent that a positive of each query stands for, (n,): its share beside an equal negative."""
+        positive = torch.tensor([[True], [False]], device=score.device).expand(2, len(score)).T
+        pairs = Pairs(torch.stack([score, score]).T, positive, query_norm=norm[query])
+        share = self.loss.weight(pairs).abs() / self.loss.unit(pairs)
+        rest = (1 / share[:, 1] - 1 - bounds.equal(0.0, 0.0, 2)).clamp(min=0)
+        exponent = score * (self.scale * math.log2(math.e)) + rest.log2()
+        least = torch.full_like(norm, torch.inf).scatter_reduce(0, query, exponent, "amin")
+        return torch.where(least < torch.inf, least, -torch.inf)
+
+    def _whole(self, view: View, k: int, log2: Tensor) -> _Whole:
+        """The weights of all queries of a direction, from log2 of the sums over their negatives."""
+        parts = []
+        for a, b in view.chunks(k):
+            pairs = _pairs(view, k, a, b, log2[a:b] * (math.log(2) / self.scale))
+            weights = self.loss.weight(pairs)
+            share = weights.abs() / self.loss.unit(pairs)
+            positive = torch.where(pairs.positive, share, 0).sum(dim=1)
+            whole = torch.where(pairs.negative[:, -1], share[:, -1], 0)
+            parts.append((whole, positive, statistics.push(weights), statistics.pull(weights)))
+        return _Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
+
+    def _statistics(self, sums: Sums, k: int, whole: _Whole, counted: Counted, heavy: Counted | None = None) -> dict:
+        """The statistics of every query of a direction, (n,) each."""
+        active, negatives = whole.share > 0, sums.of.view.negatives(k)
+        rest = torch.where(counted.number < negatives, (whole.share - counted.mass).clamp(min=0), 0)
+        top = (sums.top[k].double() * sums.of.scale - sums.log2[k]).exp2().clamp(max=1)
+        result = {
+            "contributing": counted.number,
+            "uncertain": counted.uncertain,
+            "weight_above": counted.mass,
+            "weight_below": rest,
+            "weight_positive": whole.positive,
+            "push": whole.push,
+            "pull": whole.pull,
+            "hardest_share": torch.where(active, top, 0),
+            "negatives": negatives,
+        }
+        if heavy:
+            result |= {"relative": heavy.number, "relative_uncertain": heavy.uncertain}
+        if self.spread:
+            for name, number in (("effective", sums.effective(k)), ("participation", sums.participation(k))):
+                result[name] = torch.where(active, number, 0).clamp(max=negatives)
+        return result
+
+    def _again(self, view: View, k: int, result: dict[str, Tensor]) -> None:
+        """Weigh the queries with an uncertain count again in float64, unless they are many: all, or none of them."""
+        doubt = result["uncertain"] + result["relative_uncertain"] if self.relative else result["uncertain"]
+        places = doubt.nonzero().flatten()
+        own, other = (view.rows, view.columns)[:: 1 - 2 * k]
+        if not 0 < len(places) <= len(doubt) // RECHECKED + 256:
+            return
+        for some in places.split(max(1, PAIRS // int((other[1:] - other[:-1]).max()))):
+            pairs = _held(view, k, some)
+            weights, equal = self.loss.weight(pairs), bounds.equal(0.0, self.scale, pairs.scores.shape[1])
+            found = statistics.per_query(weights, self.loss.unit(pairs), pairs, self.eps, equal=equal)
+            for name in result.keys() & found.keys():
+                result[name][some] = found[name].to(result[name].dtype)
+
+
+def _pairs(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
+    """The positives of some queries, and a last column with all negatives as one; each column is contiguous."""
+    query, _, score = view.scored(k, a, b)
+    count = view.counted(k)[a:b]
+    if len(query) == b - a and bool((count == 1).all()):
+        slots, filled = score[None], torch.ones_like(score, dtype=torch.bool)[None]
+    else:
+        slot = torch.arange(len(query), device=score.device) - (count.cumsum(0) - count)[query]
+        slots = score.new_zeros(int(count.max()), b - a)
+        filled = torch.zeros_like(slots, dtype=torch.bool)
+        slots[slot, query], filled[slot, query] = score, True
+    there = (whole > -torch.inf)[None]
+    return Pairs(
+        torch.cat([slots, torch.where(there, whole, 0)]).T,
+        torch.cat([filled, torch.zeros_like(there)]).T,
+        torch.cat([torch.zeros_like(filled), there]).T,
+        query_norm=view.sides[k].norm[a:b],
+    )
+
+
+def _held(view: View, k: int, places: Tensor) -> Pairs:
+    """Some queries against all candidates of their own block in float64, one after the other."""
+    side, other = view.sides[k], (view.rows, view.columns)[1 - k]
+    edges = torch.from_numpy(other).to(places.device)
+    block = view.block_of(k, places)
+    number = (edges[1:] - edges[:-1])[block]
+    column = torch.arange(int(number.max()), device=places.device)
+    inside = column < number[:, None]
+    place = edges[block, None] + column
+    query, at = inside.nonzero(as_tuple=True)
+    pair = (places[query], place[query, at])
+    scores = torch.zeros(inside.shape, dtype=torch.float64, device=places.device)
+    scores[query, at] = view.exact(*(pair if k == 0 else pair[::-1]))
+    own = (place >= side.first[places, None]) & (place < side.last[places, None]) & inside
+    positive = own if side.partner is None else place == side.partner[places, None]
+    if view.shared and side.partner is None:
+        positive = positive & (
+            view.sides[1 - k].order[place.clamp(max=len(view.sides[1 - k]) - 1)] != side.order[places, None]
+        )
+    return Pairs(scores, positive & inside, inside & ~own, query_norm=side.norm[places])
