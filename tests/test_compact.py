@@ -20,23 +20,23 @@ def tile_of(shape, seed=0):
 
 
 def wanted(tile, low, high=(None, None)):
-    """(row, column, side) of every entry, by a mask."""
-    found = set()
-    for side, (limit, end) in enumerate(zip(low, high, strict=True)):
-        at = (slice(None), None) if side == 0 else (None, slice(None))
-        inside = tile > limit[at]
-        inside = inside if end is None else inside & (tile <= end[at])
-        found |= {(i, j, side) for i, j in inside.nonzero().tolist()}
-    return found
+    """(row, column) of every entry, with its side, by masks; None as a limit: that side has none."""
+    side = torch.zeros(tile.shape, dtype=torch.int64)
+    for k, (limit, end) in enumerate(zip(low, high, strict=True)):
+        if limit is not None:
+            at = (slice(None), None) if k == 0 else (None, slice(None))
+            inside = tile > limit[at]
+            side += (1 + k) * (inside if end is None else inside & (tile <= end[at]))
+    return {(i, j): int(side[i, j]) for i, j in side.nonzero().tolist()}
 
 
 def entries(found, tile):
     """The same of a list, which must hold each once, with its score."""
     row, column, side = (each.cpu()[found.there.cpu()] for each in (found.row, found.column, found.side))
     assert torch.equal(found.score.cpu()[found.there.cpu()], tile[row, column])
-    listed = list(zip(row.tolist(), column.tolist(), side.tolist(), strict=True))
-    assert len(listed) == len(set(listed))
-    return set(listed)
+    listed = dict(zip(zip(row.tolist(), column.tolist(), strict=True), side.tolist(), strict=True))
+    assert len(listed) == len(row)
+    return listed
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -47,41 +47,42 @@ def test_lists_hold_what_a_mask_finds(shape, device):
     there, limits, ends = tile.to(device), [each.to(device) for each in low], [each.to(device) for each in high]
     assert entries(compact.above(there, *limits, room=2**13), tile) == wanted(tile, low)
     between = compact.between(there, *zip(limits, ends, strict=True), room=2**13)
-    assert entries(between, tile) == wanted(tile, low, high)
-    assert entries(compact.above(there, limits[0]), tile) == {each for each in wanted(tile, low) if each[2] == 0}
-    assert entries(compact.above(there, None, limits[1]), tile) == {each for each in wanted(tile, low) if each[2] == 1}
-    assert not bool(between.short)
-    mask = tile < 0
-    marked = compact.marked(there, mask.to(device), room=tile.numel())
-    assert entries(marked, tile) == {(i, j, 0) for i, j in mask.nonzero().tolist()}
+    assert entries(between, tile) == wanted(tile, low, high) and not bool(between.short)
+    for one in ((low[0], None), (None, low[1])):
+        one_there = [None if each is None else each.to(device) for each in one]
+        assert entries(compact.above(there, *one_there), tile) == wanted(tile, one)
+        one_ends = [None if each is None else (each, each + 0.5) for each in one_there]
+        one_high = [None if each is None else each + 0.5 for each in one]
+        assert entries(compact.between(there, *one_ends, room=2**13), tile) == wanted(tile, one, one_high)
 
 
-def test_what_is_no_entry_says_so():
+@pytest.mark.parametrize("sides", [1, 2])
+def test_an_entry_that_is_none_can_be_looked_up_and_says_so(sides):
     tile, low = tile_of((40, 65))
-    found = compact.above(tile.to(DEVICE), low[0].to(DEVICE), room=512)
-    row, column, score, side = (each.cpu() for each in (found.row, found.column, found.score, found.side))
-    none = row < 0
-    assert len(row) == 512 and 0 < none.sum() < 512
-    assert (column[none] == -1).all() and (score[none] == -torch.inf).all() and (side[none] == 0).all()
-    assert torch.equal(found.places[0].cpu(), row.clamp(min=0)) and (found.places[1].cpu()[none] == 0).all()
+    found = compact.above(tile.to(DEVICE), *(each.to(DEVICE) for each in low[:sides]), room=512)
+    there = found.there.cpu()
+    assert len(there) == 512 and 0 < there.sum() < 512
+    assert (found.score.cpu()[~there] == -torch.inf).all() and (found.side.cpu()[~there] == 0).all()
+    for places, size in zip(found.places, tile.shape, strict=True):
+        assert places.cpu().amin() >= 0 and places.cpu().amax() < size
     moved = found.moved(1000, 2000)
-    assert torch.equal(moved.row.cpu(), torch.where(none, -1, row + 1000))
-    assert torch.equal(moved.column.cpu(), torch.where(none, -1, column + 2000))
+    assert torch.equal(moved.row, found.row + 1000) and torch.equal(moved.column, found.column + 2000)
 
 
 @pytest.mark.parametrize("name", ["above", "between"])
 def test_a_list_says_that_it_is_short_and_a_patient_one_is_not(name):
     tile, low = tile_of((129, 300))
-    number = sum(side == 0 for *_, side in wanted(tile, low))
+    every = wanted(tile, (low[0], None))
+    number = len(every)
     there, limit = tile.to(DEVICE), low[0].to(DEVICE)
     ends = (limit, torch.full_like(limit, torch.inf)) if name == "between" else limit
     listed = getattr(compact, name)
     for room, short in ((number, False), (number - 1, True), (1, True)):
         found = listed(there, ends, room=room)
         assert bool(found.short) == short and len(found.row) == room
-        assert entries(found, tile) <= wanted(tile, low)
+        assert len(entries(found, tile)) == room and entries(found, tile).items() <= every.items()
     found = listed(there, ends, room=1, patient=True)
-    assert not bool(found.short) and len(found.row) == number
+    assert not bool(found.short) and entries(found, tile) == every and len(found.row) == number
 
 
 def test_no_list_waits_for_the_device():
@@ -89,6 +90,7 @@ def test_no_list_waits_for_the_device():
     there, limits = tile.to(DEVICE), [each.to(DEVICE) for each in low]
     with waits() as noted:
         compact.above(there, *limits)
+        compact.above(there, None, limits[1])
         compact.between(there, (limits[0], limits[0] + 1), (limits[1], limits[1] + 1))
     assert noted == []
     with waits() as noted:

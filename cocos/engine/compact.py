@@ -6,6 +6,8 @@ that runs ahead of the host fills lists of a fixed length; `short` says in the e
 same tiles are then seen again with `patient=True`.
 """
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from cocos.engine import devices
 
-__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first", "marked"]
+__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first"]
 
 # Scores that share a maximum: a cache line of a GPU, 128 bytes (CUDA C++ Best Practices Guide, section 10.2.1).
 BLOCK = 32
@@ -25,13 +27,13 @@ FEW = 2**10
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Entries of a tile, (found,) each; a pair that both its row and its column list is there twice.
+    """Entries of a tile, (found,) each, no pair twice.
 
     Args:
-        row: int64, counted from the first row of the tile; -1 where the list is not full.
+        row: int64, counted from the first row of the tile; any row where the list is not full.
         column: int64, likewise.
         score: as in the tile; -inf where the list is not full.
-        side: int64, 0 where its row lists it, 1 where its column does; 0 where the list is not full.
+        side: int64, 1 where its row lists it, 2 where its column does, 3 where both do; 0 where the list is not full.
         short: () bool: there were more than the list has room for.
     """
 
@@ -44,12 +46,12 @@ class Found:
     @property
     def there(self) -> Tensor:
         """Whether an entry is one, (found,) bool."""
-        return self.row >= 0
+        return self.side > 0
 
     @property
     def places(self) -> tuple[Tensor, Tensor]:
-        """Rows and columns, (found,) each, and 0 where there is no entry: fit to look up."""
-        return self.row.clamp(min=0), self.column.clamp(min=0)
+        """Rows and columns, (found,) each."""
+        return self.row, self.column
 
     def moved(self, row: int, column: int) -> "Found":
         """The same entries, counted from the first row and column of the whole matrix.
@@ -58,8 +60,7 @@ class Found:
             row: first row of the tile.
             column: first column of the tile.
         """
-        there = self.there
-        return replace(self, row=(self.row + row).where(there, -1), column=(self.column + column).where(there, -1))
+        return replace(self, row=self.row + row, column=self.column + column)
 
 
 def first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
@@ -84,35 +85,26 @@ def _blocks(tile: Tensor, dim: int) -> Tensor:
     edge = n - n % BLOCK
     parts = [tile.narrow(dim, 0, edge).unflatten(dim, (-1, BLOCK)).amax(dim=dim + 1)] if edge else []
     parts += [tile.narrow(dim, edge, n - edge).amax(dim=dim, keepdim=True)] if edge < n else []
-    tops = torch.cat(parts, dim=dim)
+    tops = torch.cat(parts, dim=dim) if len(parts) > 1 else parts[0]
     return tops if dim == 1 else tops.T
 
 
 def _opened(
     tile: Tensor, dim: int, flag: Tensor, limit: Tensor, room: int | None
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Rows and columns of what is above the limit of its line in flagged blocks; whether they are more than fit."""
+) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
+    """Rows and columns of entries above the limits of their lines in flagged blocks, which are entries, and `short`."""
     opened, short = first(flag.flatten(), room)
-    line = opened.clamp(min=0).div(flag.shape[1], rounding_mode="floor")
-    place = (opened.clamp(min=0) % flag.shape[1] * BLOCK)[:, None] + torch.arange(BLOCK, device=tile.device)
-    at = (line[:, None], place.clamp(max=tile.shape[dim] - 1))
-    inside = tile[at if dim == 1 else at[::-1]] > limit[line, None]
-    inside &= (place < tile.shape[dim]) & (opened >= 0)[:, None]
+    block = opened.clamp(min=0)
+    line = block.div(flag.shape[1], rounding_mode="floor")
+    place = ((block - line * flag.shape[1]) * BLOCK)[:, None] + torch.arange(BLOCK, device=tile.device)
+    inside = (place < tile.shape[dim]) & (opened >= 0)[:, None]
+    place = place.clamp_(max=tile.shape[dim] - 1)
+    at = (line[:, None], place)
+    inside &= tile[at if dim == 1 else at[::-1]] > limit[line, None]
     found, more = first(inside.flatten(), room)
     of = found.clamp(min=0)
-    pair = line[of.div(BLOCK, rounding_mode="floor")].where(found >= 0, -1), place.flatten()[of].where(found >= 0, -1)
-    return pair if dim == 1 else pair[::-1], short | more
-
-
-def _listed(tile: Tensor, parts: list[tuple[Tensor, Tensor, Tensor, int, int]], patient: bool, room: int) -> Found:
-    """Lists of both sides: of (values, flags of blocks, limits of lines, dimension of a line, side)."""
-    fixed, lists = room if devices.ahead(tile.device) and not patient else None, []
-    for values, flag, limit, dim, side in parts:
-        (row, column), short = _opened(values, dim, flag, limit, fixed)
-        score = tile[row.clamp(min=0), column.clamp(min=0)].where(row >= 0, -torch.inf)
-        lists.append((row, column, score, torch.where(row >= 0, side, 0), short[None]))
-    *found, short = (torch.cat(each) for each in zip(*lists, strict=True))
-    return Found(*found, short.any())
+    pair = line[of.div(BLOCK, rounding_mode="floor")], place.flatten()[of]
+    return pair if dim == 1 else pair[::-1], found >= 0, short | more
 
 
 def above(
@@ -123,20 +115,21 @@ def above(
     patient: bool = False,
     room: int = ROOM,
 ) -> Found:
-    """List the scores of a tile that are above the limit of their row, and those above the limit of their column.
+    """List the scores of a tile that are above the limit of their row, or of their column.
 
     Args:
         tile: (m, n) scores, at least one.
         row_limit: (m,) in the dtype of the tile; None: rows have none.
         column_limit: (n,) likewise.
-        patient: wait for the length of every list.
-        room: entries of each of the two lists where they are of fixed length.
+        patient: wait for the length of the list.
+        room: entries of the list where it is of fixed length.
     """
-    parts = []
-    for side, limit in enumerate((row_limit, column_limit)):
-        if limit is not None:
-            parts.append((tile, _blocks(tile, 1 - side) > limit[:, None], limit, 1 - side, side))
-    return _listed(tile, parts, patient, room)
+    if row_limit is not None and column_limit is not None:
+        return _masked(tile, [tile > row_limit[:, None], tile > column_limit], (1, 2), patient, room)
+    limit, dim = (column_limit, 0) if row_limit is None else (row_limit, 1)
+    fixed = room if devices.ahead(tile.device) and not patient else None
+    places, there, short = _opened(tile, dim, _blocks(tile, dim) > limit[:, None], limit, fixed)
+    return Found(*places, tile[places].where(there, -torch.inf), there * (2 - dim), short)
 
 
 def between(
@@ -153,23 +146,23 @@ def between(
         tile: (m, n) scores, at least one.
         row_ends: (m,) each, in the dtype of the tile; None: rows have none.
         column_ends: (n,) each, likewise.
-        patient: wait for the length of every list.
-        room: entries of each of the two lists where they are of fixed length.
+        patient: wait for the length of the list.
+        room: entries of the list where it is of fixed length.
     """
-    parts = []
-    for side, ends in enumerate((row_ends, column_ends)):
+    masks, sides = [], []
+    for dim, ends in ((1, row_ends), (0, column_ends)):
         if ends is not None:
-            low, high = (end.unsqueeze(1 - side) for end in ends)
-            parts.append((*_flags((tile > low) & (tile <= high)), 1, side))
-    return _listed(tile, parts, patient, room)
+            low, high = (end.unsqueeze(dim) for end in ends)
+            masks.append((tile > low) & (tile <= high))
+            sides.append(2 - dim)
+    return _masked(tile, masks, sides, patient, room)
 
 
-def marked(tile: Tensor, mask: Tensor, *, patient: bool = False, room: int = FEW) -> Found:
-    """List the scores of a tile where a mask, (m, n) bool, is set; arguments as for `above`."""
-    return _listed(tile, [(*_flags(mask), 1, 0)], patient, room)
-
-
-def _flags(mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A mask as values, flags of their blocks, and limits of their rows."""
-    values = mask.view(torch.uint8)
-    return values, _blocks(values, 1) > 0, values.new_zeros(len(values))
+def _masked(tile: Tensor, masks: Sequence[Tensor], sides: Sequence[int], patient: bool, room: int) -> Found:
+    """List the scores of a tile where any mask is set, (m, n) bool each: those of one side, or of both."""
+    values = functools.reduce(torch.bitwise_or, masks).view(torch.uint8)
+    fixed = room if devices.ahead(tile.device) and not patient else None
+    flag, none = _blocks(values, 1) > 0, values.new_zeros(len(values))
+    places, there, short = _opened(values, 1, flag, none, fixed)
+    side = sum((mask[places] & there) * side for mask, side in zip(masks, sides, strict=True))
+    return Found(*places, tile[places].where(there, -torch.inf), side, short)

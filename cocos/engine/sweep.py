@@ -43,8 +43,8 @@ class Part:
 class Tile:
     """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them.
 
-    A device that runs ahead of the host fills lists of a fixed length, whose entries that are none have row -1. If one
-    of them was too short, the whole part is shown once more, to new states and with `patient` tiles.
+    A device that runs ahead of the host fills lists of a fixed length, some entries of which are none. If one of them
+    was too short, the whole part is shown once more, to new states and with `patient` tiles.
     """
 
     view: View

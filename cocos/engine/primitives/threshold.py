@@ -113,13 +113,13 @@ class Threshold:
         for direction, level in enumerate(self.levels):
             query = found.places[direction]
             excess = true - level[query, min(k, level.shape[1] - 1)]
-            mine = found.there & (found.side == direction)
+            mine = (found.side & (1 + direction)) > 0
             for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
                 counted[direction][:, min(k, level.shape[1] - 1)].index_add_(0, query, (holds & mine).long())
 
     def _listed(self, state: Counts, found: Found) -> None:
         for direction in range(len(self.ends)):
-            mine = torch.where(found.side == direction, found.row, -1)
+            mine = torch.where((found.side & (1 + direction)) > 0, found.row, -1)
             for name, values in (("row", mine), ("column", found.column), ("score", found.score)):
                 state.lists[f"{name}{direction}"].append(values)
 
