@@ -100,6 +100,22 @@ def test_deep_products_and_other_dtypes(d, dtype):
         assert ((every(view) - true).abs() <= view.bound(true))[negative].all()
 
 
+@compiled
+@pytest.mark.parametrize("d", [64, 65, 512, 1100])
+def test_a_deep_product_is_a_sum_of_short_ones(d, kernel):
+    """Every addition rounds the same way, so that the error grows with the terms that are added up at once."""
+    generator = torch.Generator().manual_seed(d)
+    query, candidate = ((1 + torch.rand(40, d, generator=generator) / 64).float() for _ in range(2))
+    view = engine.view(Embeddings(query, candidate), metric="dot")
+    deep = fused.deep(view, Threshold(view, listed=[(torch.zeros(40),) * 2] * 2))
+    true, negative = dense(view)
+    if kernel == "plain":
+        assert deep is None and view.bound(deep=None) == view.bound()
+        return
+    off = (every(view) - true).abs()[negative].max() / view.bound(deep=deep)
+    assert deep == 64 and off <= 1 and view.bound(deep=deep) <= view.bound() and view.bound(deep=48) < 9e-6 * view.most
+
+
 def test_rows_of_extreme_length_are_divided_in_float64():
     embeddings = some(20, 30, 8, dtype=torch.float64)
     tiny = torch.full((20, 1), 1e-170, dtype=torch.float64)

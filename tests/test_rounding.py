@@ -44,6 +44,20 @@ def test_a_product_in_float32(width, least):
     reached(most, least)
 
 
+@pytest.mark.parametrize("width", [each for each in WIDTHS if each >= 128])
+def test_a_product_in_float32_whose_sum_is_made_in_pieces(width):
+    most, step = 0.0, -(-width // -(-width // 64))
+    for left, right in rows(width).values():
+        bound = bounds.product(width, "float32", norm(left), norm(right), 64)
+        assert bound < 0.7 * bounds.product(width, "float32", norm(left), norm(right))
+        for some in zip(
+            *(list(products(left[k : k + step], right[k : k + step])) for k in range(0, width, step)), strict=True
+        ):
+            found = np.array(some, dtype=np.float32).cumsum(dtype=np.float32)[-1]
+            most = max(most, float(abs(Fraction(float(found)) - dot(left, right))) / bound)
+    reached(most, 0.05)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_cosine_from_rows_scaled_by_a_float32_inverse(width):
     most = 0.0

@@ -99,7 +99,15 @@ def _factor(width: int, name: str) -> float:
     return _together(_norm(width), gamma(2, stored), reduced)
 
 
-def product(width: int, name: str, left: float = 1.0, right: float = 1.0) -> float:
+def _added(number: int, unit: float, deep: int | None) -> float:
+    """Relative error of a sum in any order; or in an order that adds up pieces of `deep` terms, and then these."""
+    if deep is None or number <= deep:
+        return gamma(number, unit)
+    pieces = -(-number // deep)
+    return gamma(-(-number // pieces) + pieces, unit)
+
+
+def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: int | None = None) -> float:
     r"""Error of the inner product of two rows, any order of the sum, with or without fused multiply-add.
 
     The factors carry a relative error a: from a float64 row, or scaled by the rounded inverse of a norm (two roundings
@@ -115,12 +123,14 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0) -> flo
         name: one of `UNITS`.
         left: largest norm of a row of the left side, after scaling.
         right: of the right side.
+        deep: the sum is one of sums of so many terms each, in equal pieces (the kernel's DEEP), for which
+            :math:`\gamma` of the terms of a piece and the pieces holds in place of :math:`\gamma_d`; None: any order.
 
-    Source: Higham 2002, section 3.1, eq. 3.5.
+    Source: Higham 2002, section 3.1, eq. 3.5; section 4.2 for sums in pieces.
     """
     _, added, smallest = UNITS[name]
     factor = _factor(width, name)
-    relative = _together(factor, factor, gamma(width, added))
+    relative = _together(factor, factor, _added(width, added, deep))
     return relative * left * right + width * smallest * (1 + left) * (1 + right)
 
 
@@ -133,7 +143,7 @@ def near_one(width: int, left: float, right: float) -> float:
     return _together(left, right, _norm(width), _norm(width)) if left or right else 0.0
 
 
-def squared_distance(width: int, name: str, left: float, right: float) -> float:
+def squared_distance(width: int, name: str, left: float, right: float, deep: int | None = None) -> float:
     r"""Error of a squared distance taken as one product of rows with two more columns.
 
     :math:`(2x, -|x|^2, -1) \cdot (y, 1, |y|^2) = -|x - y|^2`, for rows about a common origin. All d + 2 terms together
@@ -146,12 +156,13 @@ def squared_distance(width: int, name: str, left: float, right: float) -> float:
         name: one of `UNITS`.
         left: largest norm of a row of the left side about the origin.
         right: of the right side.
+        deep: as in `product`.
 
     Source: Higham 2002, section 3.1, with the identity above.
     """
     _, added, smallest = UNITS[name]
     factor = _together(_factor(width, name), _factor(width, name), _norm(width))
-    relative = _together(factor, factor, gamma(width + 2, added))
+    relative = _together(factor, factor, _added(width + 2, added, deep))
     return relative * (left + right) ** 2 + (width + 2) * smallest * (1 + left + right) ** 2
 
 

@@ -19,7 +19,7 @@ from cocos.engine.kernel import structs
 from cocos.engine.kernel.structs import struct
 from cocos.engine.view import View
 
-__all__ = ["PAD", "Arguments", "Lists", "Pass", "call", "kernel_name", "serves", "struct"]
+__all__ = ["PAD", "Arguments", "Lists", "Pass", "call", "deep", "kernel_name", "serves", "struct"]
 
 PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
 PACKED = 12 * 2**20  # bytes of candidates that are packed at once
@@ -40,6 +40,11 @@ def serves(view: View, reader) -> bool:
     if view.product != "float32" or devices.ahead(view.device) or structs.loaded() is None:
         return False
     return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
+
+
+def deep(view: View, reader) -> int | None:
+    """Factors that are summed up at a time in the tiles that a reader is shown: see `bounds.product`."""
+    return structs.constant("deep") if serves(view, reader) else None
 
 
 class Arguments:

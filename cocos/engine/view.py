@@ -175,16 +175,26 @@ class View:
     @cached_property
     def rounding(self) -> float:
         """Largest difference of a product of the tiles from the true one: of a squared distance, or of a score."""
+        return self._rounded(None)
+
+    def _rounded(self, deep: int | None) -> float:
         lengths = [side.longest for side in self.sides]
         if self.distances:
-            return bounds.squared_distance(self.width, self.product, *lengths)
+            return bounds.squared_distance(self.width, self.product, *lengths, deep)
         ends = [min(side.near, NEAR) if side.unit else 0.0 for side in self.sides]
         left, right = (length * (1 + end) for length, end in zip(lengths, ends, strict=True))
-        return bounds.product(self.width, self.product, left, right) + bounds.near_one(self.width, *ends) * self.most
+        rounded = bounds.product(self.width, self.product, left, right, deep)
+        return rounded + bounds.near_one(self.width, *ends) * self.most
 
-    def bound(self, score: Tensor | float = 0.0) -> Tensor | float:
-        """Largest difference of a score of the tiles from the true one; near `score`, for distances."""
-        return bounds.distance(self.rounding, score) if self.metric == "euclidean" else self.rounding
+    def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
+        """Largest difference of a score of the tiles from the true one; near `score`, for distances.
+
+        Args:
+            score: for distances.
+            deep: as in `bounds.product`: `fused.deep(view, reader)`, for the tiles that the reader is shown.
+        """
+        rounding = self.rounding if deep is None else self._rounded(deep)
+        return bounds.distance(rounding, score) if self.metric == "euclidean" else rounding
 
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,9 @@
 #endif
 #define VECTORS 3
 #define PANEL (VECTORS * WIDE)
-#define DEEP 512 /* factors after which the sums go to memory */
+#define DEEP 64 /* factors after which the sums go to memory: their rounding grows with DEEP + d / DEEP, not with d */
 
-const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH;
+const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH, cocos_deep = DEEP;
 
 #define PLACE_LOW(k, step) ((k) & (step) ? WIDE + (k) - (step) : (k))
 #define PLACE_HIGH(k, step) ((k) & (step) ? WIDE + (k) : (k) + (step))
