@@ -24,7 +24,7 @@ static void filled(side *s, int64_t n, int64_t other, int64_t d, int wide, int u
     for (int64_t k = 0; k < n; k++) {
         order[k] = n - 1 - k, first[k] = k * other / n, last[k] = (k + 1) * other / n;
         const void *row = row_of(matrix, wide, order[k], d);
-        norm[k] = sqrt(dot(row, wide, row, wide, d)), scale[k] = (float)(1 / norm[k]);
+        norm[k] = sqrt(paired(row, wide, row, wide, d, 0)), scale[k] = (float)(1 / norm[k]);
     }
     block[1] = n;
     *s = (side){matrix, order, norm, unit && !wide ? scale : NULL, NULL, first, last, block, 1, wide, unit, wide};

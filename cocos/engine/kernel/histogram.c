@@ -58,68 +58,6 @@ INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double sc
     return a;
 }
 
-/* Products, or squared differences if `gap`, of one row with FOUR others, in the order of `joined`: the same bits. */
-#define FOUR 4
-#define HALF (LANES / 2)
-typedef double vd __attribute__((vector_size(8 * HALF), aligned(8)));
-typedef float vh __attribute__((vector_size(4 * HALF), aligned(4)));
-
-INLINE vd widened(const float *p) {
-#ifdef __AVX512F__
-    return (vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
-#else
-    return __builtin_convertvector(*(const vh *)p, vd);
-#endif
-}
-
-INLINE void joined_four(const double *a, const float *const *b, int64_t d, int gap, double *sum) {
-    vd part[FOUR][2] = {0};
-    int64_t j = 0;
-    for (; j + LANES <= d; j += LANES)
-        UNROLL(2)
-        for (int half = 0; half < 2; half++) {
-            vd x = *(const vd *)(a + j + half * HALF);
-            UNROLL(4)
-            for (int k = 0; k < FOUR; k++) {
-                vd y = widened(b[k] + j + half * HALF);
-                part[k][half] += gap ? (x - y) * (x - y) : x * y;
-            }
-        }
-    for (int k = 0; k < FOUR; k++) {
-        sum[k] = 0;
-        for (int64_t rest = j; rest < d; rest++) {
-            double x = a[rest], y = (double)b[k][rest];
-            sum[k] += gap ? (x - y) * (x - y) : x * y;
-        }
-        for (int lane = 0; lane < LANES; lane++) sum[k] += part[k][lane / HALF][lane % HALF];
-    }
-}
-
-#define DEPTH 4096 /* factors of a row that is held in float64 */
-
-/* Scores in float64 of a row with some columns, as `exact` gives them. */
-static void exact_row(const view *v, int64_t row, const int64_t *column, int number, double *score) {
-    const side *left = v->sides, *right = v->sides + 1;
-    const int gap = v->metric != PRODUCT, divided = !gap && left->unit && (left->precise || right->precise);
-    int k = 0;
-    if (number >= FOUR && v->d <= DEPTH && !left->wide && !right->wide && !divided) {
-        const float *own = (const float *)left->matrix + left->order[row] * v->d, *other[FOUR];
-        const double norm = left->unit ? left->norm[row] : 1;
-        double held[DEPTH];
-        for (int64_t j = 0; j < v->d; j++) held[j] = own[j];
-        for (; k + FOUR <= number; k += FOUR) {
-            for (int r = 0; r < FOUR; r++) other[r] = (const float *)right->matrix + right->order[column[k + r]] * v->d;
-            if (gap) joined_four(held, other, v->d, 1, score + k);
-            else joined_four(held, other, v->d, 0, score + k);
-            for (int r = k; r < k + FOUR; r++)
-                score[r] = v->metric == ROOT ? -sqrt(score[r])
-                           : gap             ? -score[r]
-                                             : score[r] / norm / (right->unit ? right->norm[column[r]] : 1);
-        }
-    }
-    for (; k < number; k++) score[k] = exact(v, row, column[k]);
-}
-
 /* The scores of a row that fell into mixed bins: compared with the steps, in float64 where that is needed. */
 static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, const int32_t *where,
                           const int32_t *place, int number) {
