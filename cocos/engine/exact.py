@@ -6,14 +6,14 @@ from torch import Tensor
 from cocos import scores
 from cocos.engine.kernel import structs
 
-__all__ = ["cosines", "dots", "gaps", "lengths"]
+__all__ = ["cosines", "dots", "gaps", "lengths", "squares"]
 
 WIDE = {torch.float32: 0, torch.float64: 1}  # what the kernel reads
 CHUNK = 2**19  # numbers of the rows that are held in float64 at once
 
 
-def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, gaps: bool) -> Tensor | None:
-    """The same from the kernel; None where it does not read these rows.
+def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) -> Tensor | None:
+    """Inner products from the kernel, or `gaps`, with fields of its struct; None where it does not read these rows.
 
     Raises:
         IndexError: a place that is no row.
@@ -28,7 +28,7 @@ def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, *, gaps: b
             raise IndexError(f"rows {low} to {high}, expected rows of a matrix of {len(matrix)}")
     found = torch.empty(len(of), dtype=torch.float64)
     todo = structs.struct("pairs", left=left, right=right, of=of, with_=with_, joined=found, number=len(of))
-    todo.set(d=left.shape[1], left_wide=WIDE[left.dtype], right_wide=WIDE[right.dtype], gaps=gaps)
+    todo.set(d=left.shape[1], left_wide=WIDE[left.dtype], right_wide=WIDE[right.dtype], **wanted)
     structs.loaded().cocos_pairs(todo.address)
     return found
 
@@ -49,13 +49,25 @@ def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
         of: (P,) rows of the left one.
         with_: (P,) rows of the right one.
     """
-    found = _compiled(left, right, of, with_, gaps=False)
+    found = _compiled(left, right, of, with_)
     return _some(left, right, of, with_, lambda a, b: (a * b).sum(dim=1)) if found is None else found
+
+
+def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """`dots`, and the squared norms of the rows of both, (P,) float64 each, in one visit of float32 rows.
+
+    None where the kernel does not read these rows; arguments as for `dots`.
+    """
+    if not left.dtype == right.dtype == torch.float32:
+        return None
+    square = [torch.empty(len(of), dtype=torch.float64) for _ in range(2)]
+    found = _compiled(left, right, of, with_, left_square=square[0], right_square=square[1])
+    return None if found is None else (found, *square)
 
 
 def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
     """Squared distances of some rows of one matrix and some of another, (P,) float64; arguments as for `dots`."""
-    found = _compiled(left, right, of, with_, gaps=True)
+    found = _compiled(left, right, of, with_, gaps=1)
     return _some(left, right, of, with_, lambda a, b: (a - b).square().sum(dim=1)) if found is None else found
 
 
@@ -88,9 +100,9 @@ def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tens
         return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
     if matrix.dtype == torch.float32:  # whose squares float64 holds
         if origin is None:
-            found = _compiled(matrix, matrix, order, order, gaps=False)
+            found = _compiled(matrix, matrix, order, order)
         else:
-            found = _compiled(matrix, origin[None], order, torch.zeros_like(order), gaps=True)
+            found = _compiled(matrix, origin[None], order, torch.zeros_like(order), gaps=1)
         if found is not None:
             return found.sqrt_()
     size = max(1, CHUNK // matrix.shape[1])

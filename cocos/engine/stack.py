@@ -62,10 +62,12 @@ def view(
     if metric in {"euclidean", "squared_euclidean"}:
         wide = torch.promote_types(embeddings.candidate.dtype, torch.float32)
         origin = embeddings.candidate.mean(dim=0, dtype=wide)
+    orders = [each[place] for each, place in zip(index, own.place, strict=True)]
+    only = None if embeddings.shared and not paired else own.only(paired=paired)
+    norms, dots = _norms(matrices, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
-        order = index[k][own.place[k]]
-        norm, unit = exact.lengths(matrix, order, origin), name in scores.UNIT.get(metric, ())
+        order, norm, unit = orders[k], norms[k], name in scores.UNIT.get(metric, ())
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
         partner = own.partner[k] if paired and not (k and batches[0].extra) else None
@@ -73,7 +75,19 @@ def view(
     two = len(embeddings.directions) == 2
     made = View((sides[0], sides[1]), *offsets, metric, two, embeddings.shared, product, embeddings, origin, together)
     _within(made)
+    if dots is not None and not any(side.extreme for side in made.sides):
+        score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
+        made._scored[0, 0, len(only)] = (torch.arange(len(only)), only, score)
     return made
+
+
+def _norms(matrices, orders: list[Tensor], origin: Tensor | None, only: Tensor | None) -> tuple[list, Tensor | None]:
+    """Norms of both sides, (n,) float64, and products of each query with its only positive, if one visit gives both."""
+    found = None if only is None or origin is not None else exact.squares(*matrices, orders[0], orders[1][only])
+    if found is None:
+        return [exact.lengths(matrix, order, origin) for matrix, order in zip(matrices, orders, strict=True)], None
+    dots, left, right = found
+    return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
 
 
 def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
@@ -124,6 +138,15 @@ class _Own:
     first: tuple[Tensor, Tensor]
     last: tuple[Tensor, Tensor]
     partner: tuple[Tensor, Tensor] | None
+
+    def only(self, *, paired: bool) -> Tensor | None:
+        """Place of the only positive of each query, (n,), where every candidate is that of one query; else None."""
+        if len(self.place[0]) != len(self.place[1]):
+            return None
+        if paired:
+            return self.partner[0]
+        alone = all(bool((last - first == 1).all()) for first, last in zip(self.first, self.last, strict=True))
+        return self.first[0] if alone else None
 
     @classmethod
     def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
