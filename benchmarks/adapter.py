@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 
-__all__ = ["is_new", "kernel", "passed", "readers", "statistics", "view"]
+__all__ = ["PLAIN", "is_new", "kernel", "passed", "plain", "readers", "statistics", "view"]
+
+PLAIN = {"ranks": "Ranks", "precision_recall": "PrecisionRecall", "histogram": "Histogram"}
 
 
 def is_new() -> bool:
@@ -18,6 +20,12 @@ def is_new() -> bool:
 def readers():
     """The module of readers."""
     return importlib.import_module("cocos.engine.readers" if is_new() else "cocos.readers")
+
+
+def plain(name: str):
+    """A reader that belongs to no loss: `ranks`, `precision_recall` or `histogram`."""
+    shelf = importlib.import_module(f"cocos.{'engine.' * is_new()}readers.{name}")
+    return getattr(shelf, PLAIN[name])()
 
 
 def view(embeddings: Embeddings, batches: Batch | Sequence[Batch] | None = None, **options):

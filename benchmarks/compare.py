@@ -1,5 +1,6 @@
 """One draw of the exactness script: what the engine says beside what the definitions say."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -162,7 +163,7 @@ class Loss:
         room = side.room if hinge else reference.room(self.name, self.parameters, side, side.room) + EQUAL
         wide = reference.room(self.name, self.parameters, side, side.most) if not hinge else np.inf
         found = {"contributing": share, "relative": of_push}
-        wrong, clear = [], np.ones(len(share), dtype=bool)
+        wrong, clear, cut = [], np.ones(len(share), dtype=bool), self._cut(side)
         for key, values in found.items():
             if key not in part or np.isnan(part[key]).all():
                 continue  # a pass need not know it
@@ -173,10 +174,9 @@ class Loss:
                 counted = reference.above(values, side.negative, self.eps, 2 * room, max(CLEAR, 20 * room))
                 near = reference.above(values, side.negative, self.eps, 0, 2 * wide + 1e-4).near
                 if np.isfinite(wide) and np.isfinite(room):
-                    wrong += _worst(
-                        uncertain, uncertain > near, f"{key}: uncertain of query {{row}} is above all near it"
-                    )
-                tied = ~np.isfinite(room)
+                    said = f"{key}: uncertain of query {{row}} is above all near it"
+                    wrong += _worst(uncertain, (uncertain > near) & ~cut, said)
+                tied = cut | ~np.isfinite(room)
             wrong += self._count(key, part[key], uncertain, counted, tied)
             if key == "contributing":
                 clear = (uncertain == 0) & (counted.least == counted.most) & ~np.asarray(tied)
@@ -188,7 +188,7 @@ class Loss:
         result.queries += len(share)
         result.negatives += int(side.negative.sum())
         wrong += _worst(part["negatives"], part["negatives"] != side.negative.sum(axis=1), "negatives of query {row}")
-        return wrong + self._sums(side, weights, unit, share, part, clear, hinge)
+        return wrong + self._sums(side, weights, unit, share, part, (clear, ~cut))
 
     def _tied(self, side: Side, away: float) -> np.ndarray:
         """Queries whose weights change where the margin does, (Q,) bool."""
@@ -220,7 +220,19 @@ class Loss:
             f"{counted.most[q]} ({int(bad.sum())} of {len(bad)} queries)"
         ]
 
-    def _sums(self, side: Side, weights, unit, share, part, clear, hinge: bool) -> list[str]:
+    def _cut(self, side: Side) -> np.ndarray:
+        """Queries with a pair that ties at the cut of the batch, where any of the tied may be kept, (Q,) bool."""
+        if self.name != "ce_nm" or not side.negative.any():
+            return np.zeros(len(side.score), dtype=bool)
+        order = np.sort(side.score[side.negative])[::-1]
+        kept = max(1, math.floor(self.parameters["fraction"] * len(order) + 1e-9))
+        if kept == len(order) or order[kept - 1] - order[kept] > 2 * side.room + reference.TIE:
+            return np.zeros(len(side.score), dtype=bool)
+        near = np.abs(side.score - order[kept - 1]) <= 4 * side.room + 2 * reference.TIE
+        return (near & side.negative).any(axis=1)
+
+    def _sums(self, side: Side, weights, unit, share, part, sure: tuple[np.ndarray, np.ndarray]) -> list[str]:
+        (clear, known), hinge = sure, self.name in HINGES
         negative, high = side.negative, np.maximum
         own = 0.0 if hinge else reference.room(self.name, self.parameters, side, side.single) + 4e-6
         if not np.isfinite(own) or own > 0.3:
@@ -258,7 +270,7 @@ class Loss:
                 most = np.where(key in {"weight_above", "weight_below"}, high(share.sum(axis=1), 0), want)
                 allowed = own * most + (own + 1e-9) * scale * np.maximum(side.positive.sum(axis=1), 1)
             held = clear if key in {"weight_above", "weight_below"} or hinge else np.ones_like(clear)
-            bad = (np.abs(got - want) > allowed) & held
+            bad = (np.abs(got - want) > allowed) & held & known
             if bad.any():
                 q = int(np.flatnonzero(bad)[0])
                 wrong.append(f"{key} of query {q} is {got[q]:.9g}, not {want[q]:.9g} ({int(bad.sum())} queries)")
@@ -318,20 +330,21 @@ class Pass:
         self._found: list | None = None
 
     def _readers(self) -> list:
-        made, shelf = [adapter.statistics(each.loss, each.eps) for each in self.every], adapter.readers()
-        return made + ([shelf.Ranks(), shelf.PrecisionRecall(), shelf.Histogram()] if self.beside else [])
+        made = [adapter.statistics(each.loss, each.eps) for each in self.every]
+        return made + ([adapter.plain(name) for name in adapter.PLAIN] if self.beside else [])
 
     def found(self) -> list:
         """One list of results for each view."""
         if self._found is None:
-            batches, self._found = list(self.one.batches), []
+            batches, found = list(self.one.batches), []
             views = [batches] if adapter.is_new() and len(batches) > 1 else batches
             for batch in views:
                 options = {"metric": self.one.metric, "same_group": self.one.same_group}
                 seen = self.one.embeddings
                 if not isinstance(batch, list) and batch is not None and not batch.square:
                     seen = replace(seen, directions=seen.directions[:1])
-                self._found.append(adapter.passed(adapter.view(seen, batch, **options), self._readers()))
+                found.append(adapter.passed(adapter.view(seen, batch, **options), self._readers()))
+            self._found = found
         return self._found
 
     def loss(self, k: int) -> list[dict[str, np.ndarray]]:

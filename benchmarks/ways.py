@@ -16,12 +16,10 @@ from cocos.embeddings import Embeddings
 
 __all__ = ["autograd", "counted", "loss_of", "metric", "prepare", "reader"]
 
-PLAIN = {"ranks": "Ranks", "precision_recall": "PrecisionRecall", "histogram": "Histogram"}
-
 
 def loss_of(reading: Reading):
     """The loss that is read, or None for a reader of ranks or scores."""
-    return None if reading.name in PLAIN else losses.load(reading.name, reading.parameters)
+    return None if reading.name in adapter.PLAIN else losses.load(reading.name, reading.parameters)
 
 
 def reader(reading: Reading):
@@ -30,8 +28,8 @@ def reader(reading: Reading):
     Raises:
         LookupError: the pass has none for this loss.
     """
-    if reading.name in PLAIN:
-        return getattr(adapter.readers(), PLAIN[reading.name])()
+    if reading.name in adapter.PLAIN:
+        return adapter.plain(reading.name)
     found = adapter.readers().of(loss_of(reading), eps=reading.eps, spread=reading.spread)
     if found is None:
         raise LookupError(f"the pass has no reader for {reading.name}")
