@@ -40,6 +40,7 @@ __all__ = [
     "sigmoid",
     "slope",
     "squared_distance",
+    "stored",
     "ties",
     "total",
     "up",
@@ -209,6 +210,11 @@ def outward(level: Tensor, width: Tensor | float, dtype: torch.dtype = torch.flo
     """
     ends = (down(_stepped(level - width, -torch.inf), dtype), up(_stepped(level + width, torch.inf), dtype))
     return tuple(torch.where(level.isfinite(), end, level.to(dtype)) for end in ends)
+
+
+def stored(values: Tensor, dtype: torch.dtype) -> Tensor | float:
+    """Error of a float32 number made of a score of the tiles: none where these are float32."""
+    return 0.0 if dtype == torch.float32 else _SINGLE * values.abs()
 
 
 def exponential(size: float, span: float = 126.0) -> float:

@@ -219,7 +219,7 @@ static void noted(logsumexp *of, const tile *t, const float *row_top, const floa
     for (int i = 0; i < t->m; i++) {
         const float *row = t->score + (int64_t)i * WIDTH, own = rows->limit[t->row + i];
         int whole = row_top[i] > own;
-        if (!whole && !(row_top[i] > least)) continue;
+        if (!whole && !(rows->reference ? number > 0 : row_top[i] > least)) continue; /* a floor hides scores from the top */
         for (int k = 0; k < (whole ? t->n / WIDE : number); k++) {
             int j = whole ? k * WIDE : flagged[k];
             vf x = load(row + j);

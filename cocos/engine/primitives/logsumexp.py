@@ -205,13 +205,13 @@ class LogSumExp:
 
     def start(self, view: View) -> Exponentials:
         """No negative yet."""
-        sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
-        least = -math.ceil(self.size) if self.wide else 0.0
+        sizes, least = [len(view.sides[k]) + fused.PAD for k in view.directions], -math.ceil(self.size) * self.wide
+        tops = [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes]
         return Exponentials(
             [zeros(4, n, dtype=torch.float64, device=view.device) for n in sizes],
-            [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes],
-            [torch.full((n,), least, dtype=view.dtype, device=view.device) for n in sizes],
-            [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes],
+            tops,
+            [torch.full_like(top, least) for top in tops],
+            [self.floor[k].clone() if self.floor else top.clone() for k, top in enumerate(tops)],
             [[] for _ in sizes],
             self.wide,
             self.known,
@@ -255,10 +255,11 @@ class Sums:
     """What a pass has found, of each direction."""
 
     def __init__(self, of: LogSumExp, state: Exponentials):
-        self.of, self.noted = of, state.noted
-        self._sizes = [len(of.view.sides[k]) for k in of.view.directions]
-        self._total = [total[:, :n] for total, n in zip(state.total, self._sizes, strict=True)]
-        self.top = [top[:n] for top, n in zip(state.top, self._sizes, strict=True)]  # (n,) largest score
+        self.of, self.state, self.noted = of, state, state.noted
+        self._total = [t[:, : len(of.view.sides[k])] for k, t in enumerate(state.total)]
+        least = -torch.inf if of.floor else -NARROW[False] / of.scale  # the kernel's top where there is no negative
+        tops = (top[: total.shape[1]] for top, total in zip(state.top, self._total, strict=True))
+        self.top = [top.masked_fill(top < least, -torch.inf) for top in tops]  # (n,) largest score
         self.error = [of.error(top) for top in self.top]  # (n,) logarithmic error of the sum, in nats
         self.log2 = [  # (n,) log2 Σ exp(λ · score), float64; -inf without a negative
             torch.where(top > -torch.inf, total[0].log2() + state.reference[k][: len(top)], -torch.inf)
@@ -392,8 +393,8 @@ class _Kernel(fused.Arguments):
     def end(self) -> None:
         for k, found in enumerate(self.lists):
             taken = found.taken()
-            full = bool(self.struct.asking[k].full)
-            self.state.note(k, None if full else [(taken["row"], taken["column"], taken["score"])])
+            noted = [(taken["row"], taken["column"], taken["score"])]
+            self.state.note(k, None if self.struct.asking[k].full else noted)
 
 
 LogSumExp.kernel = _Kernel

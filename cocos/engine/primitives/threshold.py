@@ -47,14 +47,16 @@ class Threshold:
     Args:
         view: the scores.
         levels: of each direction, (n, K) float64 in ascending order; +inf where a query has fewer.
-        listed: of each direction, (low, high), (n,) each in the dtype of the tiles, in place of levels: scores of the
-            tiles above `high` are counted, and those above `low` and not above `high` are listed; nothing is decided.
+        listed: of each direction, (low, high), (n,) or (n, K) each in the dtype of the tiles, in place of levels:
+            scores of the tiles above `high` are counted, those above `low` and not above `high` are listed, and none is
+            decided.
     """
 
     def __init__(self, view: View, levels: Sequence[Tensor] = (), *, listed: Sequence[tuple[Tensor, Tensor]] = ()):
         self.view, self.lists = view, bool(listed)
-        self.levels = [high[:, None].double() for _, high in listed] or [level.contiguous() for level in levels]
-        ends = [(low[:, None], high[:, None]) for low, high in listed] or [self._between(each) for each in self.levels]
+        lines = [tuple(end.reshape(len(end), -1) for end in ends) for ends in listed]
+        self.levels = [high.double() for _, high in lines] or [level.contiguous() for level in levels]
+        ends = lines or [self._between(each) for each in self.levels]
         self.ends = [tuple(_lines(end.to(view.dtype)) for end in each) for each in ends]
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:

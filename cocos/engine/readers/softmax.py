@@ -6,7 +6,7 @@ each has its part of the sum.
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from cocos import statistics
 from cocos.engine import bounds
+from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["Softmax", "reads"]
+__all__ = ["Softmax", "Whole", "reads"]
 
 RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
 PAIRS = 2**19  # scores that are held for that at once
@@ -33,7 +34,7 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None"
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
+class Whole:
     """Weights of every query when its negatives are taken together, (n,) each, in units of the loss or as they are."""
 
     share: Tensor  # of the negatives
@@ -59,7 +60,7 @@ class Softmax:
     def passes(self, view: View) -> Generator:
         """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
-        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
+        sums, kept = yield from self.summed(view, base, offset)
         wholes = [self._whole(view, k, sums.log2[k]) for k in view.directions]
         kinds = [[whole.share for whole in wholes], [(whole.share > 0).double() for whole in wholes]]
         asked = [
@@ -67,12 +68,19 @@ class Softmax:
             for j, shares in enumerate(kinds[: 1 + self.relative])
         ]
         found = yield from counts(sums, asked)
+        if kept:
+            found = [limited(sums, kept, *both) for both in zip(asked, found, strict=True)]
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
-            self._again(view, k, result)
+            self._again(view, k, result, kept[k].lost if kept else None)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
+
+    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
+        """The sums over all negatives, or over those that are kept, which are given of each direction."""
+        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
+        return sums, []  # noqa: B901 - the value of `yield from`
 
     def _least(self, view: View, k: int) -> tuple[Tensor, Tensor]:
         """Least exponents (base 2) that positives stand for in the denominators, and offsets of what counts, (n,).
@@ -99,7 +107,7 @@ class Softmax:
         least = torch.full_like(norm, torch.inf).scatter_reduce(0, query, exponent, "amin")
         return torch.where(least < torch.inf, least, -torch.inf)
 
-    def _whole(self, view: View, k: int, log2: Tensor) -> _Whole:
+    def _whole(self, view: View, k: int, log2: Tensor) -> Whole:
         """The weights of all queries of a direction, from log2 of the sums over their negatives."""
         parts = []
         for a, b in view.chunks(k):
@@ -109,9 +117,9 @@ class Softmax:
             positive = torch.where(pairs.positive, share, 0).sum(dim=1)
             whole = torch.where(pairs.negative[:, -1], share[:, -1], 0)
             parts.append((whole, positive, statistics.push(weights), statistics.pull(weights)))
-        return _Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
+        return Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
-    def _statistics(self, sums: Sums, k: int, whole: _Whole, counted: Counted, heavy: Counted | None = None) -> dict:
+    def _statistics(self, sums: Sums, k: int, whole: Whole, counted: Counted, heavy: Counted | None = None) -> dict:
         """The statistics of every query of a direction, (n,) each."""
         active, negatives = whole.share > 0, sums.of.view.negatives(k)
         rest = torch.where(counted.number < negatives, (whole.share - counted.mass).clamp(min=0), 0)
@@ -134,12 +142,16 @@ class Softmax:
                 result[name] = torch.where(active, number, 0).clamp(max=negatives)
         return result
 
-    def _again(self, view: View, k: int, result: dict[str, Tensor]) -> None:
-        """Weigh the queries with an uncertain count again in float64, unless they are many: all, or none of them."""
+    def _again(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
+        """Weigh the queries with an uncertain count again in float64, unless they are many; and those that are lost."""
         doubt = result["uncertain"] + result["relative_uncertain"] if self.relative else result["uncertain"]
         places = doubt.nonzero().flatten()
         own, other = (view.rows, view.columns)[:: 1 - 2 * k]
-        if not 0 < len(places) <= len(doubt) // RECHECKED + 256:
+        if len(places) > len(doubt) // RECHECKED + 256:
+            places = places[:0]
+        if lost is not None:
+            places = torch.cat([places, lost.nonzero().flatten()]).unique()
+        if not len(places):
             return
         for some in places.split(max(1, PAIRS // int((other[1:] - other[:-1]).max()))):
             pairs = _held(view, k, some)

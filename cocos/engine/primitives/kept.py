@@ -1,0 +1,80 @@
+"""Log-sum-exp over the hardest negatives only: those above a floor, and some of those about it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cocos.engine.primitives.kth import Kept
+from cocos.engine.primitives.logsumexp import LOG2E, Counted, Question, Sums
+
+__all__ = ["joined", "limited", "number_kept"]
+
+# Exponentials that are made at once, by one thread of PyTorch; no vector of any processor is longer than `ALIGNED`.
+ONCE, ALIGNED = 2**14, 64
+
+
+def number_kept(fraction: float, number: Tensor) -> Tensor:
+    """The part of some numbers of negatives that is kept: rounded down, at least one where there is one, int64.
+
+    The losses add 1e-9 for fractions that binary numbers only come near: .29 of 100 is 29, not 28.
+    """
+    return torch.minimum((fraction * number.double() + 1e-9).floor().clamp(min=1).long(), number)
+
+
+def joined(sums: Sums, k: int, kept: Kept) -> Sums:
+    """Sums over negatives above a floor, and over those about it that are kept as well.
+
+    Args:
+        sums: not to be used any more.
+        k: the direction.
+        kept: of this direction.
+    """
+    of, state, query, n = sums.of, sums.state, kept.query, len(sums.top[k])
+    rounded = kept.score.to(state.top[k].dtype)
+    state.top[k].scatter_reduce_(0, query, rounded, "amax")
+    if state.wide:
+        top = state.top[k][:n]
+        state.raised(k, slice(0, n), torch.maximum(state.reference[k][:n], (top * of.scale).ceil()))
+    power = _powers(kept.score * of.scale - state.reference[k][query].double())
+    for line, values in zip(state.total[k], (power, power * kept.score, power.square()), strict=False):
+        line.index_add_(0, query, values)
+    state.total[k][3, :n] += torch.bincount(query, minlength=n)
+    if of.notes and state.noted[k] is not None:
+        state.limit[k].fill_(-torch.inf)  # it was the floor
+        some = (rounded > state.renew(k, slice(0, n))[query]).nonzero().flatten()
+        row, column = (query, kept.other)[:: 1 - 2 * k]
+        state.note(k, [(row[some].int(), column[some].int(), rounded[some])])
+    return Sums(of, state)
+
+
+def _powers(exponents: Tensor) -> Tensor:
+    """2**x, elementwise, (n,); bit-identical for any number of threads that PyTorch uses."""
+    padded = torch.nn.functional.pad(exponents, (0, -len(exponents) % ALIGNED))
+    return torch.cat([part.exp2() for part in padded.split(ONCE)])[: len(exponents)]
+
+
+def limited(sums: Sums, kept: Sequence[Kept], asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
+    """Counts of all negatives as those of the kept ones, which are the hardest: no more, and all where the last counts.
+
+    Args:
+        sums: over the kept negatives.
+        kept: of each direction.
+        asked: a question, for each direction.
+        counted: the answers for all negatives, or for those that are noted.
+    """
+    found = []
+    for k, (question, each) in enumerate(zip(asked, counted, strict=True)):
+        number, last = sums.number(k), kept[k].last if kept[k].of is None else kept[k].last[kept[k].of]
+        if question.eps == 0:
+            found.append(Counted(torch.where(question.share > 0, number, 0), each.uncertain, each.mass))
+            continue
+        every = (question.share > 0) & (question.base() + last * sums.of.scale > question.error * LOG2E)
+        found.append(
+            Counted(
+                torch.where(every, number, torch.minimum(each.number, number)),
+                torch.where(every, 0, torch.minimum(each.uncertain, number)),
+                torch.where(every, question.share, torch.minimum(each.mass, question.share)),
+            )
+        )
+    return found

@@ -1,0 +1,201 @@
+r"""Cross-Example Softmax and its negative mining: one sum over all negative pairs of a batch, or over the hardest ones.
+
+Every positive pair of a batch pushes every negative pair that is kept. With Z the sum over these, a positive p leaves
+them :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each of them has its part of Z of the sum of all :math:`m_p`.
+"""
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cocos.engine import bounds
+from cocos.engine.primitives.brackets import drawn
+from cocos.engine.primitives.kept import joined, limited, number_kept
+from cocos.engine.primitives.kth import Kept, bracketed, settled
+from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
+from cocos.engine.primitives.threshold import Threshold
+from cocos.engine.readers.softmax import Softmax, Whole
+from cocos.engine.view import View
+from cocos.errors import InputError
+from cocos.losses.ce_nm import CrossExampleNegativeMining
+from cocos.losses.ce_softmax import CrossExampleSoftmax
+
+__all__ = ["CrossExample", "reads"]
+
+LOG2E = math.log2(math.e)
+# Pairs that the sums of all batches are guessed from, and exponent (base 2) by which these are taken to be smaller.
+SAMPLED, SURELY = 2**13, 1.5
+# Pairs of all batches up to which an uncertain sum is taken again in float64.
+HELD = 2**24
+
+
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | None":
+    """The reader of both losses; None for others."""
+    if type(loss) not in {CrossExampleSoftmax, CrossExampleNegativeMining}:
+        return None
+    return CrossExample(loss, loss.scale, eps, spread=spread, relative=relative)
+
+
+class CrossExample(Softmax):
+    """Counts and sums of both losses, of every query.
+
+    The denominator of a share is not known before all pairs have been seen. So it is guessed from a sample, a little
+    too small, for the limits of the negatives to note; where it was not too small, the pass is made again without it.
+
+    Args:
+        loss: Cross-Example Softmax, or its negative mining.
+        scale: λ.
+        eps: smallest share that contributes.
+        spread: the effective number and the participation ratio are wanted.
+        relative: the negatives whose part of the query's own push is above eps are wanted.
+    """
+
+    def passes(self, view: View) -> Generator:
+        """The statistics of every query, one dict a direction: see `cocos.engine.readers`.
+
+        Raises:
+            InputError: too many pairs have the score of the last one that is kept.
+        """
+        batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
+        for sure in (False, True):
+            unknown = torch.full((view.blocks,), -torch.inf, dtype=torch.float64, device=view.device)
+            least = unknown if sure or self.relative else batches.guess(self.scale * LOG2E)
+            sums, kept = yield from self._sums(batches, least, sure=sure)
+            whole = batches.whole(sums.log2[0])
+            lost = kept[0].lost if kept else unknown > 0
+            if not bool((lost | (least > whole - 1)).any()):
+                break
+        if bool(lost.any()):
+            raise InputError(
+                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, to within rounding; take "
+                "a smaller batch size"
+            )
+        wholes, found = yield from self._counted(batches, sums, kept, whole)
+        if self._settled(batches, sums, kept, found):
+            whole = batches.whole(sums.log2[0])
+            wholes, found = yield from self._counted(batches, sums, kept, whole)
+        results = []
+        for k in view.directions:
+            result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
+            results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
+        return tuple(results)  # noqa: B901 - the value that `run` gives
+
+    def _sums(self, batches: "_Batches", least: Tensor, *, sure: bool) -> Generator:
+        """Sums over the pairs that are kept, and those pairs, of each direction.
+
+        A limit is taken from the sum of the query and `least` together, which may be half as much again as Z.
+        """
+        view, base, offset = batches.view, [least[of] for of in batches.of], []
+        for k, of in enumerate(batches.of):
+            number = view.counted(k).clamp(min=1).double()
+            every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
+            offset.append((math.log2(self.eps) if self.eps else math.inf) + (number / every[of] / 1.5).log2())
+        given = {"base": base, "offset": offset, "moments": self.spread}
+        if bool((batches.keep == batches.number).all()):
+            return (yield LogSumExp(view, self.scale, **given)), []
+        (bracket,) = yield from bracketed(view, [batches.keep], batch=True, sure=sure)
+        low, high = bracket.ends(view)
+        seen, sums = yield (
+            Threshold(view, listed=[(low[bracket.of], high[bracket.of])]),
+            LogSumExp(view, self.scale, floor=[high[of] for of in batches.of], **given),
+        )
+        kept = settled(view, 0, bracket, seen, both=view.two)
+        for k, each in enumerate(kept):
+            sums, kept[k] = joined(sums, k, each), replace(each, of=batches.of[k])
+        return sums, kept  # noqa: B901 - the value of `yield from`
+
+    def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
+        """Take the sums of batches with uncertain counts again in float64, if these are not too large."""
+        view, again = batches.view, torch.zeros_like(batches.keep)
+        for k, of in enumerate(batches.of):
+            again.index_add_(0, of, sum(each[k].uncertain for each in found))
+        if not 0 < int(batches.number[again > 0].sum()) <= HELD:
+            return False
+        exact = bounds.exact_dot(view.width) * view.most
+        for k, of in enumerate(batches.of):
+            places = (again > 0)[of].nonzero().flatten()
+            sums.log2[k][places] = batches.exactly(k, places, self.scale, kept[k] if kept else None)
+            sums.error[k][places] = bounds.equal(exact, self.scale, int(batches.number.max()))
+        return True
+
+    def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Generator:
+        """Weights of all queries of each direction, and counts for each question, from log2 Z of every batch."""
+        view, wholes, asked = batches.view, [], [[] for _ in range(1 + self.relative)]
+        error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")
+        for k, of in enumerate(batches.of):
+            missing = torch.zeros(len(of), dtype=torch.float64, device=view.device)
+            for a, b in view.chunks(k):
+                query, _, score = view.scored(k, a, b)
+                left = (whole[of[query + a]] * math.log(2) - self.scale * score).sigmoid()
+                missing[a:b].index_add_(0, query, left)
+            number, total = view.counted(k).clamp(min=1), torch.zeros_like(whole).index_add_(0, of, missing)
+            part = torch.where(sums.log2[k] > -torch.inf, (sums.log2[k] - whole[of]).exp2(), 0)
+            share, positive, unit = total[of] / number * part, missing / number, self.scale * number
+            wholes.append(Whole(share, positive, unit * share, unit * positive))
+            kinds = ((share, error[of]), ((share > 0).double(), sums.error[k]))
+            for questions, (each, off) in zip(asked, kinds, strict=False):
+                questions.append(Question(each, sums.log2[k], off, self.eps))
+        found = yield from counts(sums, asked)
+        if kept:
+            found = [limited(sums, kept, *both) for both in zip(asked, found, strict=True)]
+        return wholes, found  # noqa: B901 - the value of `yield from`
+
+
+class _Batches:
+    """The batches of a view as those that share a sum.
+
+    Args:
+        view: the scores.
+        fraction: of the negative pairs of a batch that is kept.
+    """
+
+    def __init__(self, view: View, fraction: float):
+        self.view = view
+        self.of = [view.block_of(k, torch.arange(len(view.sides[k]), device=view.device)) for k in view.directions]
+        number = torch.zeros(view.blocks, dtype=torch.int64, device=view.device)
+        self.number = number.index_add_(0, self.of[0], view.negatives(0))  # (blocks,) of negative pairs
+        self.keep = number_kept(fraction, self.number)  # (blocks,) of those that are kept
+
+    def guess(self, scale: float) -> Tensor:
+        """log2 Z of every batch from pairs drawn at random, a little too small, (blocks,)."""
+        score = drawn(self.view, SAMPLED)
+        known = (score > -torch.inf).sum(dim=1)
+        some = (known * self.keep / self.number.clamp(min=1)).floor().clamp(min=1)
+        place = torch.arange(score.shape[1], 0, -1, device=score.device)
+        z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
+        return z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
+
+    def whole(self, log2: Tensor) -> Tensor:
+        """log2 of the sums over all queries of every batch, (blocks,)."""
+        top = torch.full((self.view.blocks,), -torch.inf, dtype=log2.dtype, device=log2.device)
+        top = top.scatter_reduce(0, self.of[0], log2, "amax")
+        part = (log2 - top[self.of[0]]).exp2()
+        return torch.zeros_like(top).index_add_(0, self.of[0], torch.where(log2 > -torch.inf, part, 0)).log2() + top
+
+    def exactly(self, k: int, places: Tensor, nats: float, kept: Kept | None) -> Tensor:
+        """log2 of the sums of some queries of a direction over the pairs that are kept, in float64, (places,).
+
+        Args:
+            k: the direction.
+            places: (m,) of the queries.
+            nats: λ.
+            kept: the pairs of the direction that are kept; None: all are.
+        """
+        last = (
+            torch.full_like(self.keep, -torch.inf, dtype=torch.float64) if kept is None else kept.last + self.view.tie
+        )
+        log2 = torch.full((len(self.of[k]),), -torch.inf, dtype=torch.float64, device=places.device)
+        for mine, _, score in self.view.exact_rows(k, places):
+            at = places[mine]
+            z = score.masked_fill(score <= last[self.of[k][at], None], -torch.inf) * nats
+            log2[at] = torch.logaddexp2(log2[at], z.logsumexp(dim=1) * LOG2E)
+        if kept is not None:  # pairs that equal the last one are kept or not as they come
+            near = (kept.score <= last[self.of[k][kept.query]]).nonzero().flatten()
+            query, power = kept.query[near], kept.score[near] * (nats * LOG2E)
+            top = torch.full_like(log2, -torch.inf).scatter_reduce(0, query, power, "amax")
+            more = torch.zeros_like(log2).index_add_(0, query, (power - top[query]).exp2())
+            log2 = torch.logaddexp2(log2, torch.where(more > 0, more.log2() + top, -torch.inf))
+        return log2[places]
