@@ -9,7 +9,7 @@ import torch
 import cocos
 from cocos import batches, engine, scores
 from cocos.batches import Batch
-from cocos.engine import sweep
+from cocos.engine import exact, sweep
 from cocos.engine.sweep import Next, Tally, zeros
 from cocos.errors import InputError
 
@@ -105,6 +105,22 @@ def test_positives_and_exact_scores_are_those_of_the_batches(kind, metric):
         pairs = view.dense(direction, some[:1])
         there = torch.where(pairs.negative, pairs.scores, -torch.inf)[0]
         torch.testing.assert_close(row[0][: len(there)], there, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_norms_and_positives_come_from_one_visit_of_the_rows(compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(exact, "squares", lambda *_: None)
+    generator = torch.Generator().manual_seed(0)
+    query, candidate = torch.randn(2, 60, 33, generator=generator)
+    order = torch.randperm(60, generator=generator)
+    view = engine.view(cocos.Embeddings(query, candidate), [Batch(part, part, True) for part in order.split(25)])
+    for side, matrix in zip(view.sides, (query, candidate), strict=True):
+        torch.testing.assert_close(side.norm, matrix[side.order].double().norm(dim=1), rtol=1e-14, atol=0)
+    found, _, score = view.scored(0, 0, 60)
+    right = torch.cosine_similarity(query[view.sides[0].order].double(), candidate[view.sides[0].order].double())
+    assert torch.equal(found, torch.arange(60))
+    torch.testing.assert_close(score, right, rtol=0, atol=1e-14)
 
 
 def test_hard_negatives_are_candidates_of_one_direction():

@@ -39,10 +39,12 @@ class Struct(ctypes.Structure):
         """Set fields: a pointer from a contiguous tensor of its type on the host, an array from a sequence, a number.
 
         Raises:
-            ValueError: a tensor of another dtype or layout.
+            ValueError: a tensor of another dtype or layout, or no such field.
         """
         kept = self.__dict__.setdefault("kept", {})
         for name, value in fields.items():
+            if not hasattr(type(self), name):
+                raise ValueError(f"kernel: {type(self).__name__} has no field {name}")
             kept[name] = value
             if isinstance(value, tuple | list):
                 place = getattr(self, name)
