@@ -15,8 +15,7 @@ import functools
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ import cocos
 __all__ = ["DEVICE", "Wait", "moved", "waits"]
 
 NAME = "pretended"
-HOUSE = Path(cocos.__file__).parent
+HOUSE = cocos.__file__.removesuffix("__init__.py")
 # Operations whose result is a number on the host, or as long as the data happen to be.
 WAITING = frozenset(
     "_local_scalar_dense bincount equal masked_select nonzero unique_consecutive unique_dim _unique2".split()
@@ -40,31 +39,44 @@ INDEXING = frozenset("index index_put index_put_ _index_put_impl_ _unsafe_index 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """One wait of the host: the operation, whether it was a blocking copy to the device, and the place in cocos."""
+    """One wait of the host.
+
+    Args:
+        operation: of PyTorch.
+        upload: it is a copy to the device that is waited for.
+        place: innermost line of the package: file, line, function.
+        within: functions of the package that are being run, the innermost first.
+    """
 
     operation: str
     upload: bool
     place: str
+    within: tuple[str, ...]
 
 
 _watchers: list[list[Wait]] = []
 _change = threading.Lock()
 
 
-def _place() -> str:
-    """The innermost line of the package that is being run: file, line, function."""
+def _frames() -> Generator[FrameType]:
+    """Frames of the package, the innermost first."""
     frame = sys._getframe(2)
     while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(HOUSE):
-            return f"{path.relative_to(HOUSE)}:{frame.f_lineno} {frame.f_code.co_name}"
+        if frame.f_code.co_filename.startswith(HOUSE):
+            yield frame
         frame = frame.f_back
+
+
+def _place() -> str:
+    """The innermost line of the package that is being run: file, line, function."""
+    for frame in _frames():
+        return f"{frame.f_code.co_filename.removeprefix(HOUSE)}:{frame.f_lineno} {frame.f_code.co_name}"
     return "outside of cocos"
 
 
 def _note(operation: str, *, upload: bool = False) -> None:
     if _watchers:
-        wait = Wait(operation, upload, _place())
+        wait = Wait(operation, upload, _place(), tuple(frame.f_code.co_name for frame in _frames()))
         with _change:
             for each in _watchers:
                 each.append(wait)

@@ -4,12 +4,16 @@ import pytest
 import torch
 
 import pretended
-from cocos import Embeddings, engine
-from cocos.engine import compact, sweep
+from cocos import Embeddings, engine, losses
+from cocos.engine import compact, readers, sweep
 from cocos.engine.primitives.histogram import Bins, Ladder
 from cocos.engine.primitives.threshold import Threshold
 
-TILE = (64, 128)  # several tiles in a part
+TILE = (64, 96)  # several tiles in a part
+LOSSES = {  # a softmax over all negatives, one with wide exponents, and the other families that have a reader
+    **{name: {} for name in ("ntxent", "supcon", "triplet", "triplet_sh")},
+    "ntxent cold": {"temperature": 0.003},
+}
 
 
 def embeddings(kind, number=300):
@@ -25,6 +29,11 @@ def embeddings(kind, number=300):
     if kind == "near":
         query = query[:5][group % 5] * (1 + 1e-7 * torch.randn(number, 1, generator=generator))
     return Embeddings(query, query.flip(0), group, group.flip(0))
+
+
+def warm(view):
+    """What a view works out once, for its first tile, is not counted."""
+    next(sweep.tiles_of(view, TILE, sweep.parts_of(view)[0]))
 
 
 def levels(view):
@@ -67,13 +76,34 @@ def test_a_pass_finds_what_the_host_finds_and_waits_once_a_part(name, kind):
     expected = engine.run(host, PRIMITIVES[name](host))
     view = engine.view(pretended.moved(data))
     readers = PRIMITIVES[name](view)
-    engine.run(view, readers, tile=TILE)  # what a view works out once is not counted below
+    warm(view)
     with pretended.waits() as noted:
         results = engine.run(view, readers, tile=TILE)
     for one, other in zip(found(expected), found(results), strict=True):
         assert torch.equal(one, other) if one.dtype == torch.int64 else torch.allclose(one, other)
     most = len(sweep.parts_of(view))
     assert [each.place.split()[1] for each in noted] == ["_shown"] * most, noted
+
+
+@pytest.mark.parametrize("kind", ["pairs", "labelled", "proxies"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_reader_of_a_loss_never_waits_within_a_part(monkeypatch, name, kind):
+    data, passes, visit = embeddings(kind, 130), [], sweep._visit
+    loss = losses.load(name.split()[0], LOSSES[name])
+    host = engine.view(data)
+    (expected,) = engine.run(host, [readers.of(loss)])
+    monkeypatch.setattr(sweep, "_visit", lambda *each: (passes.append(each), visit(*each))[1])
+    view = engine.view(pretended.moved(data))
+    warm(view)
+    with pretended.waits() as noted:
+        (results,) = engine.run(view, [readers.of(loss)], tile=TILE)
+    for one, other in zip(expected, results, strict=True):
+        assert (one["contributing"] > 0).any() and set(one) == set(other)
+        assert torch.equal(one["contributing"], other["contributing"].cpu())
+        for key in one:
+            assert torch.allclose(one[key].double(), other[key].cpu().double(), rtol=1e-4, atol=1e-4), key
+    assert [each for each in noted if "_seen" in each.within] == []
+    assert len([each for each in noted if "_shown" in each.within]) <= len(passes) * len(sweep.parts_of(view))
 
 
 @pytest.mark.parametrize("room", [1, 3])

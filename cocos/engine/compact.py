@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cocos.engine import devices
 
-__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first"]
+__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first", "kept"]
 
 # Scores that share a maximum: a cache line of a GPU, 128 bytes (CUDA C++ Best Practices Guide, section 10.2.1).
 BLOCK = 32
@@ -77,6 +77,21 @@ def first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
     places = torch.full((room + 1,), -1, dtype=torch.int64, device=flag.device)
     places.scatter_(0, slot, torch.arange(len(flag), device=flag.device))
     return places[:room], rank[-1] > room
+
+
+def kept(row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | None) -> tuple[Tensor, ...]:
+    """Rows, columns and scores of some entries of a list, (found,) each, and whether they are more than fit, () bool.
+
+    Args:
+        row: (n,).
+        column: (n,).
+        score: (n,).
+        keep: (n,) bool.
+        room: length of the new list, whose score is -inf beyond the last entry; None: as long as it must be.
+    """
+    some, short = first(keep, room)
+    at = some.clamp(min=0)
+    return row[at], column[at], score[at].where(some >= 0, -torch.inf), short
 
 
 def _blocks(tile: Tensor, dim: int) -> Tensor:

@@ -54,6 +54,11 @@ class Tile:
     patient: bool = False
     short: list[Tensor] = field(default_factory=list)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether lists are of a fixed length, so that nothing waits for a device."""
+        return devices.ahead(self.scores.device) and not self.patient
+
     def above(self, row_limit: Tensor | None, column_limit: Tensor | None = None) -> compact.Found:
         """List the scores above the limits of their row, (m,), and of their column, (n,): see `compact.above`."""
         return self._noted(compact.above(self.scores, row_limit, column_limit, patient=self.patient))
@@ -65,7 +70,7 @@ class Tile:
         return self._noted(compact.between(self.scores, row_ends, column_ends, patient=self.patient))
 
     def _noted(self, found: compact.Found) -> compact.Found:
-        if devices.ahead(self.scores.device):
+        if self.fixed:
             self.short.append(found.short)
         return found.moved(self.rows.start, self.columns.start)
 

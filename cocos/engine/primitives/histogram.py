@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, devices, fused
+from cocos.engine import bounds, fused
 from cocos.engine.sweep import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
@@ -103,8 +103,8 @@ class Ladder:
         found = replace(tile, scores=tile.scores.where(self.mixed[bin_], -torch.inf)).above(limit)
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
         least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
-        waits = tile.patient or not devices.ahead(score.device)
-        undecided = (least < most).nonzero().flatten() if waits else torch.arange(len(score), device=score.device)
+        every = torch.arange(len(score), device=score.device)
+        undecided = every if tile.fixed else (least < most).nonzero().flatten()
         row, column = (each[undecided] for each in found.places)
         exact = torch.searchsorted(self.steps, self.view.exact(row, column), right=True)
         least[undecided] = exact.clamp(least[undecided], most[undecided])

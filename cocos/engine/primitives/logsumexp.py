@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds, compact, fused
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.sweep import Part, Tile, zeros
 from cocos.engine.view import View
@@ -79,7 +79,7 @@ class Exponentials:
         top: (n,) largest score, above the floor.
         reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
         limit: (n,) scores above which a negative may count.
-        noted: rows, columns and scores of such negatives, in pieces; None: they were too many.
+        noted: rows, columns and scores of such negatives, in pieces, -inf where one is none; None: they were too many.
         wide: references differ.
         known: (2, n) the exponents `base` and `offset` of `LogSumExp`; none where nothing is noted.
         scale: of the exponents.
@@ -114,17 +114,23 @@ class Exponentials:
         self.total[k][:3, where] *= torch.stack([part, part, part.square()])
         self.reference[k][where] = reference
 
-    def note(self, k: int, more: list[tuple[Tensor, Tensor, Tensor]] | None, most: int = MOST) -> None:
+    def note(
+        self, k: int, more: list[tuple[Tensor, Tensor, Tensor]] | None, most: int = MOST, tile: Tile | None = None
+    ) -> None:
         """Append to the list of a direction; if it is long, keep what is above the limits of now, or give up."""
         if more is None or self.noted[k] is None:
             return self.give_up(k)
         self.noted[k] += more
-        if sum(len(piece[0]) for piece in self.noted[k]) > most + 8 * len(self.top[k]):
+        spare, fixed = 8 * len(self.top[k]), tile is not None and tile.fixed
+        if sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
-            found = [torch.cat(each) for each in zip(*self.noted[k], strict=True)]
-            some = (found[2] > self.limit[k][found[k].long()]).nonzero().flatten()
-            self.noted[k] = [tuple(each[some] for each in found)]
-            if len(some) > most // 2 + 8 * len(self.top[k]):
+            found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
+            keep = found[2] > self.limit[k][found[k].long()]
+            *kept, short = compact.kept(*found, keep, room if fixed else None)
+            self.noted[k] = [tuple(kept)]
+            if fixed:
+                tile.short.append(short)
+            elif len(kept[0]) > room:
                 self.give_up(k)
 
     def renew(self, k: int, where: slice) -> Tensor:
@@ -228,7 +234,7 @@ class LogSumExp:
             if self.notes and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 found = tile.above(*((limit, None) if k == 0 else (None, limit)))
-                state.note(k, [(found.row.int(), found.column.int(), found.score)], ROOM)
+                state.note(k, [(found.row.int(), found.column.int(), found.score)], ROOM, tile)
 
     def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor | None) -> None:
         """Add the exponentials of some lines of a tile, (queries, others), to the sums of a direction."""
@@ -315,7 +321,8 @@ class Sums:
             open_ = (excess.abs() <= known[query] + off * of.scale).nonzero().flatten()
             excess[open_] = base[query[open_]] + of.view.exact(row[open_], column[open_]) * of.scale
             found.number.index_add_(0, query, (excess > 0).long())
-            found.uncertain.index_add_(0, query, (excess.abs() <= known[query]).long())
+            near = (excess.abs() <= known[query]) & (score > -torch.inf)
+            found.uncertain.index_add_(0, query, near.long())
             if asked.weighed:
                 found.mass.index_add_(0, query, torch.where(excess > 0, excess.exp2() * asked.eps, 0))
 

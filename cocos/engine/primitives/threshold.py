@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, devices, fused
+from cocos.engine import bounds, fused
 from cocos.engine.compact import Found
 from cocos.engine.sweep import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
@@ -95,8 +95,7 @@ class Threshold:
 
     def _dense(self, tile: Tile, found: Found) -> bool:
         """Whether the tile itself is multiplied in float64 sooner than its undecided pairs; distances would cancel."""
-        fixed = devices.ahead(tile.scores.device) and not tile.patient
-        return not (fixed or self.lists or self.view.distances) and len(found.row) * DENSE > tile.scores.numel()
+        return not (tile.fixed or self.lists or self.view.distances) and len(found.row) * DENSE > tile.scores.numel()
 
     def _again(self, state: Counts, part: Part, k: int) -> None:
         """A tile once more, in float64."""
