@@ -29,6 +29,7 @@ PARTS = 12  # stretches that the longer side of a matrix is cut into at most
 STRIP = 256  # rows, or columns, that a stretch is a multiple of
 
 Progress = Callable[[int, int], None]
+Ends = tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ class Tile:
         """List the scores above the limits of their row, (m,), and of their column, (n,): see `compact.above`."""
         return self._noted(compact.above(self.scores, row_limit, column_limit, patient=self.patient))
 
-    def between(
-        self, row_ends: tuple[Tensor, Tensor] | None, column_ends: tuple[Tensor, Tensor] | None = None
-    ) -> compact.Found:
+    def between(self, row_ends: Ends, column_ends: Ends = None) -> compact.Found:
         """List the scores between two ends of their row, (m,), and of their column, (n,): see `compact.between`."""
         return self._noted(compact.between(self.scores, row_ends, column_ends, patient=self.patient))
 
@@ -358,14 +357,12 @@ def _seen(view: View, readers: list, tile, part: Part, counter: _Counter | None)
     """New states that have seen every tile of a part, patiently where there is no counter; which lists were short."""
     states, row, short = [reader.start(view) for reader in readers], None, []
     for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=counter is None):
-        if counter and row is not None and seen.rows != row:
-            counter(_steps(Part(row, part.columns)))
+        if counter and seen.rows != row:
+            counter(_steps(Part(seen.rows, part.columns)))
         row = seen.rows
         for reader, state in zip(readers, states, strict=True):
             reader.see(state, seen)
         short += seen.short
-    if counter:
-        counter(_steps(Part(row, part.columns)))
     return states, short
 
 

@@ -31,6 +31,8 @@ ROOM, MOST = 2**19, 2**20
 # Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
 CLAMPED = -26.0
 
+Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
+
 
 @dataclass(frozen=True)
 class Question:
@@ -90,7 +92,7 @@ class Exponentials:
     top: list[Tensor]
     reference: list[Tensor]
     limit: list[Tensor]
-    noted: list[list[tuple[Tensor, Tensor, Tensor]] | None]
+    noted: list[list[Piece] | None]
     wide: bool
     known: list[Tensor]
     scale: float
@@ -114,9 +116,7 @@ class Exponentials:
         self.total[k][:3, where] *= torch.stack([part, part, part.square()])
         self.reference[k][where] = reference
 
-    def note(
-        self, k: int, more: list[tuple[Tensor, Tensor, Tensor]] | None, most: int = MOST, tile: Tile | None = None
-    ) -> None:
+    def note(self, k: int, more: list[Piece] | None, most: int = MOST, tile: Tile | None = None) -> None:
         """Append to the list of a direction; if it is long, keep what is above the limits of now, or give up."""
         if more is None or self.noted[k] is None:
             return self.give_up(k)
@@ -125,8 +125,7 @@ class Exponentials:
         if sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
             found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
-            keep = found[2] > self.limit[k][found[k].long()]
-            *kept, short = compact.kept(*found, keep, room if fixed else None)
+            *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
             self.noted[k] = [tuple(kept)]
             if fixed:
                 tile.short.append(short)
@@ -196,18 +195,15 @@ class LogSumExp:
             return torch.full_like(top, bounds.equal(nearest, self.nats, number), dtype=torch.float64)
         masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED)
         bound = self.off + (view.bound(top.double()) if self.square else 0.0)
-        return (
-            torch.zeros_like(top, dtype=torch.float64)
-            + masked
-            + bounds.log_sum(bound, self.nats, self.size, SHORT, number)
+        return torch.full_like(top, masked, dtype=torch.float64) + bounds.log_sum(
+            bound, self.nats, self.size, SHORT, number
         )
 
     def _room(self) -> float:
-        """How far limits are lowered, in units of score; for distances by more, see `square`."""
-        nearest = torch.zeros(1, dtype=torch.float64)  # distances are least exact there
+        """How far limits are lowered, in units of score, near 0; for distances by more, see `square`."""
         known = [each[each.isfinite()].abs() for each in self.known]
         largest = self.size + 64 + max((float(each.max()) for each in known if len(each)), default=0.0)
-        return float(bounds.room(self.off, self.nats, self.error(nearest), largest))
+        return float(bounds.room(self.off, self.nats, self.error(torch.zeros(1)), largest))
 
     def start(self, view: View) -> Exponentials:
         """No negative yet."""
