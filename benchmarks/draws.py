@@ -68,9 +68,9 @@ def _size(random: np.random.Generator, large: bool) -> int:
     turn = random.random()
     if large and turn > 0.997:
         return int(random.integers(700, LARGEST + 1))
-    if turn > 0.975:
+    if turn > 0.985:
         return int(random.integers(200, 700))
-    if turn > 0.85:
+    if turn > 0.92:
         return int(random.choice(EDGES))
     return int(random.integers(2, 13) if turn < 0.4 else random.integers(13, 120))
 

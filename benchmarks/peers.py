@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -131,10 +132,17 @@ def command(name: str, embeddings: Embeddings) -> Callable[[], list]:
     return lambda: [subprocess.run([sys.executable, *words], check=True, capture_output=True).stdout]
 
 
+@cache
+def _saved(candidate: Tensor) -> Path:
+    """A file of the candidates, written once."""
+    path = _folder() / "candidates.npy"
+    np.save(path, candidate.numpy())
+    return path
+
+
 def mapped(embeddings: Embeddings) -> Callable[[], Embeddings]:
     """The candidates in a file that is mapped into memory, and opened at each call; one direction."""
-    path = _folder() / "candidates.npy"
-    np.save(path, embeddings.candidate.numpy())
+    path = _saved(embeddings.candidate)
     query, groups = embeddings.query.clone(), (embeddings.query_group, embeddings.candidate_group)
 
     def opened() -> Embeddings:
