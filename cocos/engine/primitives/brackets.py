@@ -18,8 +18,9 @@ SAMPLE, BLOCK = 768, 2**20
 # Where a quantile is sought that is known to a normal error: of twelve levels these leave the least between the two
 # next to it, 0.49 deviations on average.
 DEVIATIONS = (3.76, 2.08, 1.39, 0.91, 0.52, 0.17, -0.17, -0.52, -0.91, -1.39, -2.08, -3.76)
-# Pairs that the sample of a batch has: so many in all, and at least so many a batch.
-PAIRS, FEWEST = 2**16, 256
+# The sample of a batch: pairs, so many in all and at least so many a batch; or a table of lines and columns, which
+# takes less time, of a large one.
+PAIRS, FEWEST, TABLE = 2**16, 256, 1024
 # Part of the negatives in a bracket by which they are taken to be unequally spread.
 CURVED = 1 / 32
 
@@ -125,10 +126,10 @@ def _blocks(view: View, direction: int) -> Iterator[tuple[slice, slice]]:
         yield both[::-1] if direction else both
 
 
-def _drawn(block: slice, device: torch.device) -> Tensor:
-    """Places of a block, `SAMPLE` of them at most, ascending."""
-    drawn = torch.randperm(block.stop - block.start, generator=torch.Generator().manual_seed(0))[:SAMPLE]
-    return (drawn.sort().values + block.start).to(device)
+def _drawn(block: slice, number: int, device: torch.device, seed: int = 0) -> Tensor:
+    """Places of a block, ascending; a number of them at most."""
+    places = torch.randperm(block.stop - block.start, generator=torch.Generator().manual_seed(seed))[:number]
+    return (places.sort().values + block.start).to(device)
 
 
 def ascending(values: Tensor) -> Tensor:
@@ -157,12 +158,19 @@ def _places(score: Tensor, known: Tensor, share: Tensor, error: Tensor) -> Tenso
     return torch.where(rank > known[:, None] - 0.5, -torch.inf, level)
 
 
+def _observed(view: View, score: Tensor, level: Tensor) -> Tensor:
+    """How many ascending scores, (G, w), lie between the outer levels, moved out as by `Bracket.ends`, (G,)."""
+    low, high = (level[:, end] + sign * 4 * view.bound(level[:, end]) for end, sign in ((0, -1), (-1, 1)))
+    place = torch.searchsorted(score, torch.stack([low, high], dim=1).to(score.dtype), right=True)
+    return (place[:, 1] - place[:, 0]).double()
+
+
 def guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tensor]:
     """Levels about the k-th score of every query, (n, K), and how many negatives lie between them, (n,)."""
     level = bracket.low.new_empty(len(bracket.keep), len(DEVIATIONS))
     inside = torch.zeros(len(bracket.keep), dtype=torch.float64, device=view.device)
     for own, others in _blocks(view, direction):
-        some = _drawn(others, view.device)
+        some = _drawn(others, SAMPLE, view.device)
         part = len(some) / (others.stop - others.start)
         for queries in torch.arange(own.start, own.stop, device=view.device).split(max(1, BLOCK // len(some))):
             score = ascending(_scores(view, direction, queries, some))
@@ -171,22 +179,44 @@ def guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tenso
             error = (known * share * (1 - share) * (1 - part)).sqrt()
             found = _places(score, known, share, error)
             level[queries] = torch.where(bracket.sought[queries, None], found, torch.inf).to(view.dtype)
-            inside[queries] = torch.where(bracket.sought[queries], 2 * DEVIATIONS[0] * (error + 1) / part, 0)
+            most = torch.maximum(2 * DEVIATIONS[0] * (error + 1), _observed(view, score, found))
+            inside[queries] = torch.where(bracket.sought[queries], most / part, 0)
     return level, inside
 
 
 def guessed_batches(view: View, bracket: Bracket) -> tuple[Tensor, Tensor]:
     """Levels about the k-th score of all pairs of every batch, (blocks, K), and how many pairs lie between them."""
-    score = drawn(view)
-    known = (score > -torch.inf).sum(dim=1).double()
     share = bracket.keep / bracket.reach.clamp(min=1).double()
-    error = (known * share * (1 - share)).sqrt()
-    level = torch.where(bracket.sought[:, None], _places(score, known, share, error), torch.inf)
-    inside = 2 * DEVIATIONS[0] * (error + 1) / known.clamp(min=1) * bracket.reach
+    if view.blocks == 1 and min(len(side) for side in view.sides) > TABLE:
+        score, error = _table(view, float(share))
+    else:
+        score = drawn(view, PAIRS)
+        error = (share * (1 - share) / (score > -torch.inf).sum(dim=1)).sqrt()
+    known = (score > -torch.inf).sum(dim=1).double()
+    level = torch.where(bracket.sought[:, None], _places(score, known, share, error * known), torch.inf)
+    inside = torch.maximum(2 * DEVIATIONS[0] * (error * known + 1), _observed(view, score, level))
+    inside = inside * bracket.reach / known.clamp(min=1)
     return level.to(view.dtype), torch.where(bracket.sought, inside, 0)
 
 
-def drawn(view: View, number: int = PAIRS) -> Tensor:
+def _table(view: View, share: float) -> tuple[Tensor, Tensor]:
+    """Ascending scores of some queries with some candidates, (1, m), and how far a part of them may be off, (1,).
+
+    Pairs of one query, or of one candidate, score alike: what part of each line is above the level tells how far.
+    """
+    lines = (_drawn(slice(0, len(side)), TABLE, view.device, seed) for seed, side in enumerate(view.sides))
+    score = _scores(view, 0, *lines)
+    there, rising = score > -torch.inf, ascending(score.flatten())
+    number = int(there.sum())
+    above = score > rising[len(rising) - 1 - min(number, int(share * number))]
+    variance = torch.zeros(1, dtype=torch.float64, device=view.device)
+    for dim in (0, 1):
+        parts = above.sum(dim=dim) / there.sum(dim=dim).clamp(min=1)
+        variance += parts.double().var() / len(parts)
+    return rising[None], variance.sqrt()
+
+
+def drawn(view: View, number: int) -> Tensor:
     """Ascending float64 scores of pairs drawn from every batch, (blocks, m); -inf for what is no negative pair.
 
     Args:

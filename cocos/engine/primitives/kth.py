@@ -1,7 +1,7 @@
 """Which negatives are the k hardest ones of every query, or of every batch: bracketed by counts, decided in float64.
 
     brackets = yield from bracketed(view, keeps)
-    listed, sums = yield Threshold(view, listed=[each.ends(view) for each in brackets]), LogSumExp(..., floor=...)
+    listed, sums = yield Threshold(view, listed=[each.ends(view) for each in brackets], most=room(view)), LogSumExp(...)
     kept = settled(view, direction, brackets[direction], listed)
 
 A sample says between which scores the k-th one lies. Where too many negatives lie there, counts above a few scores
@@ -10,6 +10,7 @@ it. Let b bound the error of a score of the tiles, and let t be the k-th of thes
 so a negative further than 2 b from t is kept or not for certain, and float64 decides about the others.
 """
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -22,12 +23,17 @@ from cocos.engine.primitives.brackets import Bracket, ascending, guessed, guesse
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
 
-__all__ = ["Kept", "bracketed", "settled"]
+__all__ = ["Kept", "bracketed", "room", "settled"]
 
 # Negatives that may be listed, in all and for each query besides: 48 MiB, and memory in proportion to the sides.
 LISTED = (2**21, 32)
-# Passes that may go into narrowing brackets; where equal scores are so many that these do not help, none does.
+# Passes that may go into narrowing brackets.
 PASSES = 4
+
+
+def room(view: View) -> int:
+    """How many negatives in brackets may be listed."""
+    return LISTED[0] + LISTED[1] * sum(len(side) for side in view.sides)
 
 
 def bracketed(
@@ -54,21 +60,26 @@ def bracketed(
         number = torch.zeros_like(keep).index_add_(0, of, number) if batch else number
         brackets.append(Bracket.empty(view, keep, number, of))
         level, inside = guessed_batches(view, brackets[k]) if batch else guessed(view, k, brackets[k])
-        guesses.append(shards.gather(level)[0].to(view.device) if view.together else level)
+        if view.together:  # processes must go on alike
+            level, inside = (each.to(view.device) for each in shards.gather((level, inside))[0])
+        guesses.append(level)
         expected.append(torch.minimum(inside, number.double()))
-    room = LISTED[0] + LISTED[1] * sum(len(side) for side in view.sides)
-    if not sure and sum(float(each.sum()) for each in expected) <= room:
+    if not sure and sum(float(each.sum()) for each in expected) <= room(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, guesses, strict=True)]
+    before = math.inf
     for _ in range(PASSES):
         counted = yield _Above(view, [each.of_queries(level) for each, level in zip(brackets, guesses, strict=True)])
         for k, level in enumerate(guesses):
             brackets[k] = brackets[k].narrowed(level, brackets[k].summed(counted.above[k]))
-        if sum(int(each.inside.sum()) for each in brackets) <= room:
+        inside = sum(int(each.inside.sum()) for each in brackets)
+        if inside <= room(view):
             return brackets
-        guesses = [each.levels(view) for each in brackets]
+        if 2 * inside > before:  # scores are equal
+            break
+        before, guesses = inside, [each.levels(view) for each in brackets]
     every = torch.cat([each.inside for each in brackets])
     fewest = every.argsort(stable=True)
-    out = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room)
+    out = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room(view))
     parts = out.split([len(each.keep) for each in brackets])
     for k, lost in enumerate(parts):
         brackets[k] = brackets[k].between(*(end.where(~lost, torch.inf) for end in (brackets[k].low, brackets[k].high)))
@@ -115,7 +126,9 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
         counts: of `Threshold(view, listed=...)` with the `ends` of the bracket.
         both: the other side asks too; queries and others change their places then.
     """
-    query, other, score = counts.listed(direction)
+    none = torch.empty(0, dtype=torch.int64, device=view.device)
+    query, other, score = counts.listed(direction) or (none, none, none.to(view.dtype))
+    query, other = query.long(), other.long()
     over, owner = counts.above[direction][:, 0], query if bracket.of is None else bracket.of[query]
     low, high = bracket.ends(view)
     number, needed = torch.bincount(owner, minlength=len(low)), bracket.keep - bracket.summed(over)

@@ -30,6 +30,7 @@ SHORT = 64
 ROOM, MOST = 2**19, 2**20
 # Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
 CLAMPED = -26.0
+
 Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
 
 
@@ -123,7 +124,7 @@ class Exponentials:
         spare, fixed = 8 * len(self.top[k]), tile is not None and tile.fixed
         if sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
-            found, room = tuple(map(torch.cat, zip(*self.noted[k], strict=True))), most // 2 + spare
+            found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
             *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
             self.noted[k] = [tuple(kept)]
             if fixed:
@@ -172,8 +173,9 @@ class LogSumExp:
         floor: Sequence[Tensor] | None = None,
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
-        self.size, self.notes = self.scale * view.most, offset is not None
+        self.size = self.scale * view.most
         self.wide = self.size > NARROW[moments]
+        self.notes = offset is not None
         self.floor = self._floor(floor) if self.wide or floor else None
         # A score of a tile is off by `off` and, a distance, by square / |score| besides, at most its root.
         self.square = view.rounding if view.metric == "euclidean" else 0.0
@@ -191,10 +193,11 @@ class LogSumExp:
         if view.dtype == torch.float64:
             nearest = float(torch.as_tensor(view.bound()).max())
             return torch.full_like(top, bounds.equal(nearest, self.nats, number), dtype=torch.float64)
-        clamped = bounds.clamped(number, CLAMPED if self.floor else -self.size)
+        masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED)
         bound = self.off + (view.bound(top.double()) if self.square else 0.0)
-        added = bounds.log_sum(bound, self.nats, self.size, SHORT, number)
-        return torch.full_like(top, clamped, dtype=torch.float64) + added
+        return torch.full_like(top, masked, dtype=torch.float64) + bounds.log_sum(
+            bound, self.nats, self.size, SHORT, number
+        )
 
     def _room(self) -> float:
         """How far limits are lowered, in units of score, near 0; for distances by more, see `square`."""

@@ -30,8 +30,15 @@ class Counts(Tally):
         """Of each direction, negatives at each level."""
         return [side["ties"] for side in (self.rows, self.columns) if side]
 
-    def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, other and score of the pairs that were listed for a direction, (found,) each."""
+    def cut(self, most: int) -> None:
+        """Forget lists that have become too long."""
+        if sum(len(each) for name in self.lists if "row" in name for each in self.lists[name]) > most:
+            self.lists = {name: [] for name in self.lists} | {"long": [torch.ones(1)]}
+
+    def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Query, other and score of the pairs that were listed for a direction, (found,) each; None: too many."""
+        if self.lists["long"]:
+            return None
         row, column, score = (torch.cat(self.lists[f"{name}{direction}"]) for name in ("row", "column", "score"))
         there = (row >= 0).nonzero().flatten()  # lists of a fixed length are not full
         row, column, score = row[there], column[there], score[there]
@@ -50,10 +57,18 @@ class Threshold:
         listed: of each direction, (low, high), (n,) or (n, K) each in the dtype of the tiles, in place of levels:
             scores of the tiles above `high` are counted, those above `low` and not above `high` are listed, and none is
             decided.
+        most: pairs that a part may list.
     """
 
-    def __init__(self, view: View, levels: Sequence[Tensor] = (), *, listed: Sequence[tuple[Tensor, Tensor]] = ()):
-        self.view, self.lists = view, bool(listed)
+    def __init__(
+        self,
+        view: View,
+        levels: Sequence[Tensor] = (),
+        *,
+        listed: Sequence[tuple[Tensor, Tensor]] = (),
+        most: int = 2**62,
+    ):
+        self.view, self.lists, self.most = view, bool(listed), most
         lines = [tuple(end.reshape(len(end), -1) for end in ends) for ends in listed]
         self.levels = [high.double() for _, high in lines] or [level.contiguous() for level in levels]
         ends = lines or [self._between(each) for each in self.levels]
@@ -70,7 +85,7 @@ class Threshold:
             for level in self.levels
         ]
         names = [f"{name}{k}" for name in ("row", "column", "score") for k in range(len(sides))] if self.lists else []
-        return Counts(*sides, lists={name: [] for name in names})
+        return Counts(*sides, lists={name: [] for name in [*names, "long"]})
 
     def see(self, state: Counts, tile: Tile) -> None:
         """Take in one tile."""
@@ -123,6 +138,7 @@ class Threshold:
             mine = torch.where((found.side & (1 + direction)) > 0, found.row, -1)
             for name, values in (("row", mine), ("column", found.column), ("score", found.score)):
                 state.lists[f"{name}{direction}"].append(values)
+        state.cut(self.most)
 
     def done(self, state: Counts) -> Counts:
         """The counts of all parts."""
@@ -195,8 +211,8 @@ class _Kernel(fused.Arguments):
             mine = (found["side"] == direction).nonzero().flatten()
             for name, values in found.items():
                 if name != "side":
-                    kept = values[mine]
-                    self._state.lists[f"{name}{direction}"].append(kept if name == "score" else kept.long())
+                    self._state.lists[f"{name}{direction}"].append(values[mine])
+        self._state.cut(self.reader.most)
 
     def end(self) -> None:
         if self._list:

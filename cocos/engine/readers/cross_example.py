@@ -14,7 +14,7 @@ from torch import Tensor
 from cocos.engine import bounds
 from cocos.engine.primitives.brackets import drawn
 from cocos.engine.primitives.kept import joined, limited, number_kept
-from cocos.engine.primitives.kth import Kept, bracketed, settled
+from cocos.engine.primitives.kth import Kept, bracketed, room, settled
 from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.readers.softmax import Softmax, Whole
@@ -70,8 +70,8 @@ class CrossExample(Softmax):
                 break
         if bool(lost.any()):
             raise InputError(
-                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, to within rounding; take "
-                "a smaller batch size"
+                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, as near as "
+                f"{view.product} can tell; take a smaller batch size"
             )
         wholes, found = yield from self._counted(batches, sums, kept, whole)
         if self._settled(batches, sums, kept, found):
@@ -99,7 +99,7 @@ class CrossExample(Softmax):
         (bracket,) = yield from bracketed(view, [batches.keep], batch=True, sure=sure)
         low, high = bracket.ends(view)
         seen, sums = yield (
-            Threshold(view, listed=[(low[bracket.of], high[bracket.of])]),
+            Threshold(view, listed=[(low[bracket.of], high[bracket.of])], most=room(view)),
             LogSumExp(view, self.scale, floor=[high[of] for of in batches.of], **given),
         )
         kept = settled(view, 0, bracket, seen, both=view.two)

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 from torch import Tensor
 
 from cocos.engine.primitives.kept import joined, number_kept
-from cocos.engine.primitives.kth import bracketed, settled
+from cocos.engine.primitives.kth import bracketed, room, settled
 from cocos.engine.primitives.logsumexp import LogSumExp
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.readers.softmax import Softmax
@@ -43,7 +43,7 @@ class Mining(Softmax):
         brackets = yield from bracketed(view, keeps)
         ends = [each.ends(view) for each in brackets]
         seen, sums = yield (
-            Threshold(view, listed=ends),
+            Threshold(view, listed=ends, most=room(view)),
             LogSumExp(
                 view, self.scale, base=base, offset=offset, moments=self.spread, floor=[high for _, high in ends]
             ),
