@@ -163,19 +163,15 @@ def test_sigmoids_that_are_left_out():
     assert 1 / (1 + 2.0**24) <= bounds.cut(1, 24)
 
 
-def test_sums_of_shares_do_not_depend_on_their_order_and_are_near():
-    generator = np.random.default_rng(4)
-    share = generator.random(10_000) ** 8  # an int64 holds a sum of 2^11
-    fixed = np.rint(share / bounds.SHARE).astype(np.int64)
-    found = int(fixed.sum())
-    assert found == int(fixed[::-1].cumsum()[-1])
-    true = sum(Fraction(each) for each in share.tolist())
-    part = abs(found * Fraction(bounds.SHARE) - true) / Fraction(bounds.shares(len(share)))
-    assert part <= 1
-    half = np.full(1000, bounds.SHARE * 0.5000001)  # each is rounded up by almost half a unit
-    off = abs(int(np.rint(half / bounds.SHARE).sum()) * bounds.SHARE - math.fsum(half))
-    reached(off / bounds.shares(1000), 0.99)
-    assert 2**11 / bounds.SHARE <= 2**63
+def test_the_logarithm_of_limits_is_hardly_ever_too_large():
+    """The kernel's log2 of sums, about which `room` knows."""
+    text = (Path(cocos.__file__).parent / "engine" / "kernel" / "logsumexp.c").read_text()
+    found = re.search(r"f \* \(([-\d.]+) \+ f \* \(([-\d.]+) \+ f \* \(([-\d.]+) \+ f \* ([-\d.]+)\)\)\)", text)
+    first, second, third, fourth = map(float, found.groups())
+    f = np.linspace(0, 1, 2**20)
+    off = f * (first + f * (second + f * (third + f * fourth))) - np.log2(1 + f)
+    assert -3e-4 < off.min() and off.max() < bounds.LOG2
+    assert bounds.room(0.0, 1.0, 0.0, 1.0) > 2 * off.max() * math.log(2)
 
 
 def test_the_place_in_a_histogram():

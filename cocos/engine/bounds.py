@@ -18,7 +18,6 @@ from torch import Tensor
 __all__ = [
     "EXP2",
     "LOG2",
-    "SHARE",
     "TIES",
     "UNITS",
     "bin_place",
@@ -36,7 +35,6 @@ __all__ = [
     "outward",
     "product",
     "room",
-    "shares",
     "sigmoid",
     "slope",
     "squared_distance",
@@ -63,8 +61,6 @@ UNITS = {
 EXP2 = 2.0**-22
 # Relative error of a float32 log2, in units of its result: CUDA's log2f 1 ulp, SLEEF's 1.0 ulp, libm's below 2 ulp.
 LOG2 = 2.0**-22
-# Unit of fixed-point shares: an int64 holds sums of up to 2^11 of them.
-SHARE = 2.0**-52
 # Scores of unit vectors that differ by no more in float64 are equal: a convention, see `ties`.
 TIES = 1e-12
 _DOUBLE, _SINGLE = 2.0**-53, 2.0**-24
@@ -303,14 +299,14 @@ def exact_distance(width: int) -> float:
 def ties(width: int, most: float) -> float:
     """Largest difference of two float64 scores that are taken as equal.
 
-    1e-12 for unit rows, by convention; never less than two scores may be off together (`exact_dot`), which is more from
-    a width of about 2,240 on.
+    1e-12 for unit rows, by convention; never less than two scores may be off together (`exact_dot`, `exact_distance`),
+    which is more from a width of about 2,240 on.
 
     Args:
         width: d.
         most: largest size of a score; below 1 it is taken as 1.
     """
-    return max(TIES, 2 * exact_dot(width)) * max(1.0, most)
+    return max(TIES, 2 * exact_dot(width), 4 * exact_distance(width)) * max(1.0, most)
 
 
 def equal(bound: float, nats: float, number: int) -> float:
@@ -351,11 +347,6 @@ def slope(bound: float, nats: float, size: float) -> float:
 def cut(number: int, far: float) -> float:
     """What `number` sigmoids or slopes that are left out may add up to: below 2^-far each."""
     return number * 2.0**-far
-
-
-def shares(number: int) -> float:
-    """Error of a fixed-point sum of `number` shares: each rounds to a multiple of `SHARE`, and the sum is exact."""
-    return number * SHARE / 2
 
 
 def bin_place(bins: int) -> float:

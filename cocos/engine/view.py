@@ -168,6 +168,13 @@ class View:
         return self.sides[0].matrix.shape[1]
 
     @cached_property
+    def exactness(self) -> float:
+        """Largest error of a score in float64."""
+        if self.distances:
+            return bounds.exact_distance(self.width) * (1 if self.metric == "euclidean" else 2) * self.most
+        return bounds.exact_dot(self.width) * self.most
+
+    @cached_property
     def tie(self) -> float:
         """Scores that differ by no more in float64 are equal."""
         return bounds.ties(self.width, self.most)

@@ -152,7 +152,7 @@ static void raise_all(const logsumexp *of, const tile *t) {
     if (of->sides > 1) raise(of, columns, t->column, t->there, column_top);
 }
 
-/* log2 of numbers above 0, at most 3e-4 too small and never too large. */
+/* log2 of numbers above 0, at most 3e-4 too small and 2e-8 too large, for which `room` has room. */
 INLINE double binary(double x) {
     int64_t whole;
     memcpy(&whole, &x, 8);

@@ -105,7 +105,7 @@ INLINE vf scaled(vf p, vf whole) {
 #endif
 }
 
-/* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below 2e-7 (minimax polynomial). */
+/* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below EXP2 of bounds.py (minimax polynomial). */
 INLINE vf risen(vf whole, vf f) {
     vf p = all(1.327649858e-03f);
     p = p * f + all(9.675538993e-03f);

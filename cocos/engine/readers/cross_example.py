@@ -114,11 +114,10 @@ class CrossExample(Softmax):
             again.index_add_(0, of, sum(each[k].uncertain for each in found))
         if not 0 < int(batches.number[again > 0].sum()) <= HELD:
             return False
-        exact = bounds.exact_dot(view.width) * view.most
         for k, of in enumerate(batches.of):
             places = (again > 0)[of].nonzero().flatten()
             sums.log2[k][places] = batches.exactly(k, places, self.scale, kept[k] if kept else None)
-            sums.error[k][places] = bounds.equal(exact, self.scale, int(batches.number.max()))
+            sums.error[k][places] = bounds.equal(view.exactness, self.scale, int(batches.number.max()))
         return True
 
     def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Generator:

@@ -155,7 +155,7 @@ class Softmax:
             return
         for some in places.split(max(1, PAIRS // int((other[1:] - other[:-1]).max()))):
             pairs = _held(view, k, some)
-            weights, equal = self.loss.weight(pairs), bounds.equal(0.0, self.scale, pairs.scores.shape[1])
+            weights, equal = self.loss.weight(pairs), bounds.equal(view.exactness, self.scale, pairs.scores.shape[1])
             found = statistics.per_query(weights, self.loss.unit(pairs), pairs, self.eps, equal=equal)
             for name in result.keys() & found.keys():
                 result[name][some] = found[name].to(result[name].dtype)
