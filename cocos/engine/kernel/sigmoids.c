@@ -2,6 +2,7 @@
 #include "kernel.h"
 
 #define RUN 64 /* rows whose float32 sums of the columns are added up before float64 takes over */
+#define SMALLEST 100.0f /* binary exponent, well below all that is not left out */
 #define MOST 64  /* positives of a query */
 
 typedef struct { /* the queries of one direction; whole arrays, (levels, step), or (step,) */
@@ -19,9 +20,9 @@ typedef struct { /* the queries of one direction; whole arrays, (levels, step), 
     int32_t levels;
 } asking;
 
-/* s = 1 / (1 + 2^(scale (level - x))), and s (1 - s). */
+/* s = 1 / (1 + 2^(scale (level - x))), and s (1 - s), at least 2^-SMALLEST: denormal numbers are slow. */
 INLINE vf sigmoid(vf level, vf x, float scale, vf *slope) {
-    vf e = power(larger(smaller((level - x) * all(scale), all(126.0f)), all(-126.0f)));
+    vf e = power(larger(smaller((level - x) * all(scale), all(SMALLEST)), all(-SMALLEST)));
     vf s = all(1.0f) / (all(1.0f) + e);
     *slope = e * s * s;
     return s;
@@ -199,7 +200,8 @@ INLINE void weighed(const queries *of, vf x, float scale, float eps) {
     }
     const int64_t line = of->line;
     store(of->sums, load(of->sums) + share);
-    store(of->sums + 2 * line, load(of->sums + 2 * line) + share * share);
+    vf least = larger(share, all(0x1p-62f)); /* its square is no denormal number */
+    store(of->sums + 2 * line, load(of->sums + 2 * line) + least * least);
     store(of->sums + 3 * line, load(of->sums + 3 * line) + share * all(0.69314718f) * log2_of(share));
     store(of->sums + 4 * line, larger(share, load(of->sums + 4 * line)));
     vf low = load(of->low), high = load(of->high), some = load(of->some);

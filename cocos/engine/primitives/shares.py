@@ -25,7 +25,7 @@ from cocos.engine.view import View
 __all__ = ["Shares", "Weighed", "again", "listed"]
 
 # Pairs whose scores are taken again in float64 side by side.
-EXACTLY = 2**18
+EXACTLY = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,9 @@ def again(
         first.see(state, tile)
         (sums,) = first.done(state)
         factors = sums.factors(own, first.errors)
-        second = Shares(view, temperature, [factors], math.inf, eps, [sums.heavy(factors, eps)] if heavy else None)
+        second = Shares(
+            view, temperature, [factors], math.inf, eps, [sums.heavy(factors, eps, first.errors[0])] if heavy else None
+        )
         state = second.start(view)
         second.see(state, tile)
         parts.append((sums, factors, *second.done(state)))
@@ -182,13 +184,17 @@ def again(
 
 def _exactly(view: View, direction: int, places: Tensor, width: int) -> Tensor:
     """Scores of some queries in float64, (places, width), -inf where a pair is no negative."""
+    score = torch.full((len(places), width), -torch.inf, dtype=torch.float64, device=view.device)
+    if view.blocks == 1:  # one product for all
+        for some, columns, found in view.exact_rows(direction, places):
+            score[some, columns] = found
+        return score
     side, edges = view.sides[direction], torch.from_numpy((view.rows, view.columns)[1 - direction]).to(view.device)
     block = view.block_of(direction, places)
     other = edges[block, None] + torch.arange(width, device=view.device)
     there = (other < edges[block + 1, None]) & ((other < side.first[places, None]) | (other >= side.last[places, None]))
-    query, other_ = places[:, None].expand_as(other)[there], other[there]
-    score = torch.full(other.shape, -torch.inf, dtype=torch.float64, device=view.device)
-    score[there] = view.exact(*(query, other_)[:: 1 - 2 * direction])
+    query, slot = there.nonzero(as_tuple=True)
+    score[query, slot] = view.exact(*(places[query], other[query, slot])[:: 1 - 2 * direction])
     return score
 
 

@@ -166,10 +166,15 @@ class Sums:
         above, slope = (torch.where(far, power, each) for each in (self.above, self.slope))
         return replace(self, above=above, slope=slope, loose=self.loose + power)
 
-    def heavy(self, factors: "Factors", eps: float) -> tuple[Tensor, Tensor]:
-        """The share above which a negative has more than eps of the push, (n,), and its logarithmic error."""
+    def heavy(self, factors: "Factors", eps: float, share: float) -> tuple[Tensor, Tensor]:
+        """The share above which a negative has more than eps of the push, (n,), and its logarithmic error.
+
+        The share and the sum of all err as their slopes do, by `share`. Errors of the ranks concern both, and cancel
+        where there is one positive; else the quotient errs by them once up and once down.
+        """
         total, lost = (factors.factor * self.slope).sum(dim=0), self.lost * factors.factor.sum(dim=0)
-        return eps * total, 2 * factors.error + torch.log1p(lost / total.clamp(min=1e-300))
+        error = 2 * (factors.error if len(factors.level) > 1 else torch.full_like(total, share))
+        return eps * total, error + torch.log1p(lost / total.clamp(min=1e-300))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ MOST = 64
 # 2^(1 - FAR) of itself; sigmoids so much smaller than those that matter are left out.
 FAR, CUT = 20.0, 30.0
 # Part of the push that may be left out before the spread of a query is described from scores in float64.
-LOST = 1e-6
+LOST = 1e-4
 # One pair in so many, and some more, may be scored again in float64.
 AGAIN = (16, 2**20)
 
@@ -76,7 +76,7 @@ class SmoothAPReader:
         elif spread and all(bool(each.all()) for each in far):
             weighed = [Weighed.nothing(each) for each in far]
         else:
-            heavy = [each.heavy(own, self.eps) for each, own in zip(sums, factors, strict=True)]
+            heavy = [each.heavy(own, self.eps, first.errors[0]) for each, own in zip(sums, factors, strict=True)]
             weighed = yield Shares(view, self.temperature, near, CUT + gap, self.eps, heavy if self.relative else None)
         found = [self._found(view, k, *each) for k, each in enumerate(zip(positives, sums, near, weighed, strict=True))]
         if spread:
