@@ -12,7 +12,7 @@ import pytest
 
 from cocos.engine.kernel import build as _build
 
-pytestmark = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(_build.loaded() is None, reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")

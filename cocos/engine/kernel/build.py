@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["library", "reason"]
+__all__ = ["loaded", "reason"]
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
@@ -218,7 +218,7 @@ def _opened() -> tuple[ctypes.CDLL | None, str]:
         return None, str(error)
 
 
-def library() -> ctypes.CDLL | None:
+def loaded() -> ctypes.CDLL | None:
     """The compiled kernel; None without a C compiler, on Windows, or where COCOS_KERNEL=plain asks for none.
 
     Why it could not be built is said once, through the logger `cocos`.

@@ -167,13 +167,11 @@ COLUMNS(3)
 static void multiply(const float *left, const float *right, int m, int n, int64_t size, float *score) {
     static columns_of *const narrow[] = {columns_1, columns_2, columns_3};
     int64_t parts = (size + DEEP - 1) / DEEP, step = (size + parts - 1) / parts;
-    for (int64_t k = 0; k < size; k += step) {
-        int64_t deep = k + step < size ? step : size - k;
-        for (int j = 0; j < n; j += PANEL) {
-            const float *panel = right + j * size + k * PANEL, *next = right;
-            columns_of *take = narrow[n - j >= PANEL ? VECTORS - 1 : (n - j - 1) / WIDE];
-            if (j + PANEL < n) next = panel + size * PANEL;
-            else if (k + deep < size) next = right + (k + deep) * PANEL;
+    for (int j = 0; j < n; j += PANEL) {
+        columns_of *take = narrow[n - j >= PANEL ? VECTORS - 1 : (n - j - 1) / WIDE];
+        for (int64_t k = 0; k < size; k += step) {
+            int64_t deep = k + step < size ? step : size - k;
+            const float *panel = right + j * size + k * PANEL, *next = panel + deep * PANEL;
             for (int i = 0; i < m; i += TALL)
                 take(deep, left + i * size + k * TALL, panel, score + i * WIDTH + j, k > 0, next + deep * PANEL / m * i);
         }

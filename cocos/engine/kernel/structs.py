@@ -106,16 +106,18 @@ def struct(name: str, **fields) -> Struct:
     return made
 
 
-@functools.cache
 def loaded() -> ctypes.CDLL | None:
     """The kernel, whose structs have the sizes that Python gives them; None where there is none.
 
     Raises:
         RuntimeError: a struct of another size.
     """
-    found = build.library()
-    if found is None:
-        return None
+    found = build.loaded()
+    return None if found is None else _declared(found)
+
+
+@functools.cache
+def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     for name, made in _structs().items():
         if any(field == "size" for field, _ in made._fields_):
             size = constant(f"sizeof_{name}")
@@ -126,15 +128,14 @@ def loaded() -> ctypes.CDLL | None:
     found.cocos_pack.argtypes, found.cocos_pack.restype = [pointer, number, number, number, pointer], None
     found.cocos_exact.argtypes, found.cocos_exact.restype = [pointer, pointer, pointer, number, pointer], None
     found.cocos_pairs.argtypes, found.cocos_pairs.restype = [pointer], None
-    found.cocos_shares.argtypes, found.cocos_shares.restype = [pointer, pointer], None
     return found
 
 
 def constant(name: str) -> int:
     """A whole number that the kernel exports as cocos_NAME."""
-    return ctypes.c_int64.in_dll(build.library(), f"cocos_{name}").value
+    return ctypes.c_int64.in_dll(build.loaded(), f"cocos_{name}").value
 
 
 def life(name: str) -> int:
     """Address of the functions of a primitive."""
-    return ctypes.addressof(ctypes.c_char.in_dll(build.library(), f"cocos_life_{name}"))
+    return ctypes.addressof(ctypes.c_char.in_dll(build.loaded(), f"cocos_life_{name}"))

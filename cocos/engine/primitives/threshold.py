@@ -76,7 +76,9 @@ class Threshold:
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
         """Scores of the tiles that are certainly not above the levels, and that certainly are."""
-        return bounds.outward(level, self.view.bound(level) + self.view.tie, self.view.dtype)
+        return bounds.outward(
+            level, self.view.bound(level, deep=fused.deep(self.view, self)) + self.view.tie, self.view.dtype
+        )
 
     def start(self, view: View) -> Counts:
         """No counts yet."""
