@@ -114,7 +114,15 @@ class Kept:
     lost: Tensor
 
 
-def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, both: bool = False) -> list[Kept]:
+def settled(
+    view: View,
+    direction: int,
+    bracket: Bracket,
+    counts: Counts,
+    *,
+    both: bool = False,
+    deep: int | None = None,
+) -> list[Kept]:
     """Find the k-th negative of every owner among those listed, and which of these are kept.
 
     Of equal negatives the first ones are kept, query by query; which these are depends on the side that asks.
@@ -125,6 +133,7 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
         bracket: as it was counted above and listed in.
         counts: of `Threshold(view, listed=...)` with the `ends` of the bracket.
         both: the other side asks too; queries and others change their places then.
+        deep: as in `View.bound`.
     """
     none = torch.empty(0, dtype=torch.int64, device=view.device)
     query, other, score = counts.listed(direction) or (none, none, none.to(view.dtype))
@@ -135,7 +144,7 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
     known = bracket.sought & (needed >= 1) & (needed <= number)
     middle = torch.full(low.shape, torch.inf, dtype=torch.float64, device=view.device)
     middle[known] = _ordered(owner, score)[(number.cumsum(0) - needed)[known]].double()
-    off = view.bound(middle) + bounds.stored(middle, view.dtype)
+    off = view.bound(middle, deep=deep) + bounds.stored(middle, view.dtype)
     lower, upper = bounds.outward(middle, 2 * off, view.dtype)
     known &= (lower >= low) & (upper <= high)
     lower, upper = (end.where(known, torch.inf) for end in (lower, upper))

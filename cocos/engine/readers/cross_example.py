@@ -11,7 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds
+from cocos import shards
+from cocos.engine import bounds, fused
 from cocos.engine.primitives.brackets import drawn
 from cocos.engine.primitives.kept import joined, limited, number_kept
 from cocos.engine.primitives.kth import Kept, bracketed, room, settled
@@ -98,11 +99,9 @@ class CrossExample(Softmax):
             return (yield LogSumExp(view, self.scale, **given)), []
         (bracket,) = yield from bracketed(view, [batches.keep], batch=True, sure=sure)
         low, high = bracket.ends(view)
-        seen, sums = yield (
-            Threshold(view, listed=[(low[bracket.of], high[bracket.of])], most=room(view)),
-            LogSumExp(view, self.scale, floor=[high[of] for of in batches.of], **given),
-        )
-        kept = settled(view, 0, bracket, seen, both=view.two)
+        listing = Threshold(view, listed=[(low[bracket.of], high[bracket.of])], most=room(view))
+        seen, sums = yield listing, LogSumExp(view, self.scale, floor=[high[of] for of in batches.of], **given)
+        kept = settled(view, 0, bracket, seen, both=view.two, deep=fused.deep(view, listing))
         for k, each in enumerate(kept):
             sums, kept[k] = joined(sums, k, each), replace(each, of=batches.of[k])
         return sums, kept  # noqa: B901 - the value of `yield from`
@@ -165,7 +164,8 @@ class _Batches:
         some = (known * self.keep / self.number.clamp(min=1)).floor().clamp(min=1)
         place = torch.arange(score.shape[1], 0, -1, device=score.device)
         z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
-        return z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
+        guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
+        return shards.gather(guess)[0].to(guess.device) if self.view.together else guess  # processes must go on alike
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""

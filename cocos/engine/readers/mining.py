@@ -4,6 +4,7 @@ from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
+from cocos.engine import fused
 from cocos.engine.primitives.kept import joined, number_kept
 from cocos.engine.primitives.kth import bracketed, room, settled
 from cocos.engine.primitives.logsumexp import LogSumExp
@@ -42,13 +43,13 @@ class Mining(Softmax):
         keeps = [number_kept(self.loss.fraction, view.negatives(k)) for k in view.directions]
         brackets = yield from bracketed(view, keeps)
         ends = [each.ends(view) for each in brackets]
+        listing, floor = Threshold(view, listed=ends, most=room(view)), [high for _, high in ends]
         seen, sums = yield (
-            Threshold(view, listed=ends, most=room(view)),
-            LogSumExp(
-                view, self.scale, base=base, offset=offset, moments=self.spread, floor=[high for _, high in ends]
-            ),
+            listing,
+            LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, floor=floor),
         )
-        kept = [settled(view, k, bracket, seen)[0] for k, bracket in enumerate(brackets)]
+        deep = fused.deep(view, listing)
+        kept = [settled(view, k, bracket, seen, deep=deep)[0] for k, bracket in enumerate(brackets)]
         for k, each in enumerate(kept):
             sums = joined(sums, k, each)
         return sums, kept  # noqa: B901 - the value of `yield from`
