@@ -136,14 +136,14 @@ class Sums:
         above: Σ σ.
         slope: Σ σ (1 - σ).
         loose: how far `above` may be from that of the true scores.
-        lost: what the sigmoids that were left out may come to, for each positive.
+        lost: what the sigmoids that were left out may come to.
         listed: places of queries, of other sides, and the scores of all negatives that may count; None: not noted.
     """
 
     above: Tensor
     slope: Tensor
     loose: Tensor
-    lost: float
+    lost: Tensor
     listed: tuple[Tensor, Tensor, Tensor] | None
 
     def factors(self, positives: Positives, errors: tuple[float, float]) -> "Factors":
@@ -172,7 +172,7 @@ class Sums:
         The share and the sum of all err as their slopes do, by `share`. Errors of the ranks concern both, and cancel
         where there is one positive; else the quotient errs by them once up and once down.
         """
-        total, lost = (factors.factor * self.slope).sum(dim=0), self.lost * factors.factor.sum(dim=0)
+        total, lost = (factors.factor * self.slope).sum(dim=0), (self.lost * factors.factor).sum(dim=0)
         error = 2 * (factors.error if len(factors.level) > 1 else torch.full_like(total, share))
         return eps * total, error + torch.log1p(lost / total.clamp(min=1e-300))
 
@@ -276,7 +276,8 @@ class Sigmoids:
             row, column, score, side = (torch.cat(each) for each in zip(*state.lists, strict=True))
             mine = side == direction
             listed = (row[mine].long(), column[mine].long())[:: 1 - 2 * direction] + (score[mine],)
-        lost = bounds.cut(number, self.far)
+        score = self.positives[direction].score
+        lost = bounds.cut(number, self.far) * ((score.amin(dim=0) - score).nan_to_num(-torch.inf) / self.unit).exp2()
         return Sums(above, slope, loose + lost, lost, listed)
 
 

@@ -15,13 +15,13 @@ from cocos.losses.smoothap import SmoothAP
 
 __all__ = ["SmoothAPReader", "reads"]
 
-# Smallest eps that float32 sigmoids can count with: it is well above 2^-CUT.
+# Smallest eps that is counted in float32: all that is not left out stays well within its range.
 LEAST = 1e-8
 # Most positives of a query; each costs a sigmoid for every candidate.
 MOST = 64
 # Binary exponents. Where all negatives are this far below the positives of a query, a slope is an exponential, within
 # 2^(1 - FAR) of itself; sigmoids so much smaller than those that matter are left out.
-FAR, CUT = 20.0, 30.0
+FAR, CUT = 14.0, 30.0
 # Part of the push that may be left out before the spread of a query is described from scores in float64.
 LOST = 1e-4
 # One pair in so many, and some more, may be scored again in float64.
@@ -58,7 +58,8 @@ class SmoothAPReader:
         if self.eps <= LEAST or most > MOST:
             return weighed_rows(view, self.loss, self.eps)
         gap = max(FAR, math.log2(2 * most / self.eps))
-        first = Sigmoids(view, self.temperature, positives, CUT + gap * spread, eps=None if spread else self.eps)
+        left_out = CUT + gap if spread else max(CUT, gap)
+        first = Sigmoids(view, self.temperature, positives, left_out, eps=None if spread else self.eps)
         if spread:
             sums, soft = yield first, self._softmax(view)
             exponents = [soft.log2[k] - each.score / first.unit for k, each in enumerate(positives)]
