@@ -10,9 +10,9 @@ typedef struct {
 
 typedef struct {
     int64_t size;
-    const double *step;          /* (steps,) ascending */
+    const double *step;          /* (steps + NEAR,) ascending, infinite in the end */
     const double *reach;         /* (last + 1,) how far a score of a bin may be from the true one */
-    const int32_t *first, *most; /* (last + 1,) steps that a score of the bin reaches at least, and at most */
+    const int32_t *ends;         /* (last + 1, 2) steps that a score of the bin reaches at least, and at most */
     const int8_t *mixed;         /* (last + 1,) these differ */
     int64_t *bin;                /* (last + 1,) scores, added to */
     int64_t *cell;               /* (steps + 1,) scores of mixed bins by the steps that they reach, added to */
@@ -48,32 +48,55 @@ static void bins_see(void *arguments, const view *v, const tile *t) {
     }
 }
 
-/* Steps at or below a score, known to be at least `a` and at most `b`. */
+#define NEAR 8  /* steps that are compared at once */
+#define FEW 16  /* steps about a bin up to which it is asked which of them a score is near */
+
+/* Which of NEAR steps are at or below a score: their number. */
+INLINE int32_t below(const double *step, double score) {
+#ifdef __AVX512F__
+    return __builtin_popcount(_mm512_cmp_pd_mask(_mm512_loadu_pd(step), _mm512_set1_pd(score), _CMP_LE_OQ));
+#else
+    int32_t number = 0;
+    for (int k = 0; k < NEAR; k++) number += step[k] <= score;
+    return number;
+#endif
+}
+
+/* Steps at or below a score, known to be at least `a` and at most `b`: without branches that depend on the score, so that the
+   processor looks up several scores at once. */
 INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double score) {
-    while (a < b) {
-        int32_t middle = a + (b - a) / 2;
-        if (step[middle] <= score) a = middle + 1;
-        else b = middle;
+    int32_t left = b - a;
+    step += a;
+    if (left <= NEAR) {
+        int32_t number = below(step, score);
+        return a + (number < left ? number : left);
     }
-    return a;
+    while (left > 1) {
+        int32_t half = left / 2, above = step[half - 1] <= score ? half : 0;
+        step += above, a += above, left -= half;
+    }
+    return a + (*step <= score);
 }
 
 /* The scores of a row that fell into mixed bins: compared with the steps, in float64 where that is needed. */
 static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, const int32_t *where,
                           const int32_t *place, int number) {
     const float *row = t->score + (int64_t)i * WIDTH;
-    int32_t least[WIDTH], most[WIDTH];
-    int64_t column[WIDTH];
+    int32_t least[WIDTH + 1], most[WIDTH + 1];
+    int64_t column[WIDTH + 1];
     double score[WIDTH];
     int open = 0;
     for (int k = 0; k < number; k++) {
-        int32_t g = place[k];
-        double x = row[where[k]], reach = of->reach[g];
-        least[open] = reached_steps(of->step, of->first[g], of->most[g], x - reach);
-        most[open] = reached_steps(of->step, least[open], of->most[g], x + reach);
-        column[open] = t->column + where[k];
-        if (least[open] < most[open]) open++;
-        else of->cell[least[open]]++;
+        const int32_t *end = of->ends + 2 * place[k];
+        int32_t a = end[0], b = end[1];
+        if (b - a <= FEW) { /* else it is as good as sure that one of them is near */
+            double x = row[where[k]], reach = of->reach[place[k]];
+            a = reached_steps(of->step, a, b, x - reach);
+            b = reached_steps(of->step, a, b, x + reach);
+        }
+        least[open] = a, most[open] = b, column[open] = t->column + where[k];
+        of->cell[a] += a == b;
+        open += a < b;
     }
     exact_row(v, t->row + i, column, open, score);
     for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], score[k])]++;

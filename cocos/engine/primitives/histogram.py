@@ -6,13 +6,17 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
-from cocos.engine.sweep import Part, Tally, Tile, zeros
+from cocos.engine.sweep import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
 __all__ = ["Bins", "Ladder"]
 
+# Share of scores in mixed bins, one in so many, from which PyTorch multiplies a tile in float64.
+DENSE = 64
 # Bins of the grid under a ladder, at least and at most: 256 KiB of counts stay in the second-level cache.
 GRID = (2**6, 2**15)
+# Steps that the kernel compares at once, as in histogram.c.
+NEAR = 8
 # Scores of a view for each bin of the grid, so that a small batch does not pay for a large one.
 SCORES = 2**6
 
@@ -64,7 +68,7 @@ class Ladder:
     """
 
     def __init__(self, view: View, steps: Tensor):
-        self.view, self.steps = view, (steps - view.tie).contiguous()
+        self.view, self.steps, self.deep = view, (steps - view.tie).contiguous(), fused.deep(view, self)
         ends = self.steps[[0, -1]] if len(steps) else self.steps.new_zeros(2)
         low, high = bounds.outward(ends, self._reach(ends), view.dtype)
         scores = len(view.sides[0]) * len(view.sides[1])
@@ -87,7 +91,7 @@ class Ladder:
 
     def _reach(self, score: Tensor) -> Tensor:
         """How far from a step a score of the tiles may be and still stand on either side of it."""
-        bound = torch.as_tensor(self.view.bound(score), dtype=torch.float64, device=score.device)
+        bound = torch.as_tensor(self.view.bound(score, deep=self.deep), dtype=torch.float64, device=score.device)
         return bound.expand_as(score) + self.view.tie
 
     def start(self, view: View) -> "Rungs":
@@ -98,9 +102,11 @@ class Ladder:
     def see(self, state: "Rungs", tile: Tile) -> None:
         """Take in one tile."""
         bin_ = self._bin(tile.scores)
-        state.bin.scatter_add_(0, bin_.flatten(), torch.ones_like(state.bin[:1]).expand(bin_.numel()))
+        mixed = self.mixed[bin_]
+        if not (tile.fixed or self.view.distances) and int(mixed.sum()) * DENSE > tile.scores.numel():
+            return self._again(state, tile)
         limit = tile.scores.new_full((len(bin_),), -torch.inf)
-        found = replace(tile, scores=tile.scores.where(self.mixed[bin_], -torch.inf)).above(limit)
+        found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).above(limit)
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
         least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
         every = torch.arange(len(score), device=score.device)
@@ -109,6 +115,15 @@ class Ladder:
         exact = torch.searchsorted(self.steps, self.view.exact(row, column), right=True)
         least[undecided] = exact.clamp(least[undecided], most[undecided])
         state.cell.scatter_add_(0, least, found.there.long())
+        state.bin.scatter_add_(0, bin_.flatten(), torch.ones_like(state.bin[:1]).expand(bin_.numel()))
+        return None
+
+    def _again(self, state: "Rungs", tile: Tile) -> None:
+        """A tile in float64, which is multiplied sooner than many of its pairs; distances would cancel."""
+        part = Part(tile.rows, tile.columns)
+        (exact,) = tiles_of(replace(self.view, product="float64"), tuple(tile.scores.shape), part)
+        least = torch.searchsorted(self.steps, exact.scores[exact.scores >= self.low], right=True)
+        state.cell += torch.bincount(least, minlength=len(state.cell))
 
     def _bin(self, score: Tensor) -> Tensor:
         """Bins of scores, from 1 on; 0 for those that reach no step."""
@@ -154,8 +169,9 @@ class _Rungs(fused.Arguments):
 
     def __init__(self, reader: Ladder, view: View, chunk: int):
         super().__init__(reader, view, chunk)
-        self.struct.set(step=reader.steps, low=reader.low, inverse=reader.inverse, last=reader.bins)
-        self.struct.set(first=reader.first.int(), most=reader.last.int(), reach=reader.reach)
+        step = torch.cat([reader.steps, reader.steps.new_full((NEAR,), torch.inf)])
+        self.struct.set(step=step, low=reader.low, inverse=reader.inverse, last=reader.bins)
+        self.struct.set(ends=torch.stack([reader.first, reader.last], dim=1).int(), reach=reader.reach)
         self.struct.set(mixed=reader.mixed.to(torch.int8))
 
     @classmethod
