@@ -68,7 +68,8 @@ class Ladder:
     """
 
     def __init__(self, view: View, steps: Tensor):
-        self.view, self.steps, self.deep = view, (steps - view.tie).contiguous(), fused.deep(view, self)
+        self.view, self.steps = view, (steps - view.tie).contiguous()
+        self.deep = fused.deep(view, self)
         ends = self.steps[[0, -1]] if len(steps) else self.steps.new_zeros(2)
         low, high = bounds.outward(ends, self._reach(ends), view.dtype)
         scores = len(view.sides[0]) * len(view.sides[1])
@@ -80,7 +81,7 @@ class Ladder:
         least, most = self.low + (place[:-1] - off) / self.inverse, self.low + (place[1:] + off) / self.inverse
         self.reach = torch.maximum(self._reach(least), self._reach(most))
         if view.metric == "euclidean":  # inside of a bin the bound is largest at the root, if that is there
-            root = torch.full_like(least, -(view.rounding**0.5)).clamp(least, most)
+            root = torch.full_like(least, -float(view.bound(0.0, deep=self.deep))).clamp(least, most)
             self.reach = torch.maximum(self.reach, self._reach(root))
         self.reach = torch.cat([self.reach[:1], self.reach])  # the first bin holds all that reaches no step
         self.first = torch.searchsorted(self.steps, torch.cat([least[:1], least]) - self.reach, right=True)
