@@ -58,7 +58,7 @@ def test_lists_hold_what_a_mask_finds(shape, device):
 
 @pytest.mark.parametrize("sides", [1, 2])
 def test_an_entry_that_is_none_can_be_looked_up_and_says_so(sides):
-    tile, low = tile_of((40, 65))
+    tile, low = tile_of((40, 64))
     found = compact.above(tile.to(DEVICE), *(each.to(DEVICE) for each in low[:sides]), room=512)
     there = found.there.cpu()
     assert len(there) == 512 and 0 < there.sum() < 512
@@ -71,7 +71,7 @@ def test_an_entry_that_is_none_can_be_looked_up_and_says_so(sides):
 
 @pytest.mark.parametrize("name", ["above", "between"])
 def test_a_list_says_that_it_is_short_and_a_patient_one_is_not(name):
-    tile, low = tile_of((129, 300))
+    tile, low = tile_of((129, 288))
     every = wanted(tile, (low[0], None))
     number = len(every)
     there, limit = tile.to(DEVICE), low[0].to(DEVICE)

@@ -72,11 +72,9 @@ def first(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
     """
     if room is None:
         return flag.nonzero().flatten(), torch.zeros((), dtype=torch.bool, device=flag.device)
-    rank = flag.cumsum(0)
-    slot = torch.where(flag & (rank <= room), rank - 1, room)
-    places = torch.full((room + 1,), -1, dtype=torch.int64, device=flag.device)
-    places.scatter_(0, slot, torch.arange(len(flag), device=flag.device))
-    return places[:room], rank[-1] > room
+    rank = flag.cumsum(0, dtype=torch.int32)
+    places = torch.searchsorted(rank, torch.arange(1, room + 1, dtype=torch.int32, device=flag.device))
+    return places.where(places < len(flag), -1), rank[-1] > room
 
 
 def kept(row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | None) -> tuple[Tensor, ...]:
@@ -94,32 +92,25 @@ def kept(row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | N
     return row[at], column[at], score[at].where(some >= 0, -torch.inf), short
 
 
-def _blocks(tile: Tensor, dim: int) -> Tensor:
-    """Largest value of each block along a dimension, (lines, blocks)."""
+def _opened(tile: Tensor, dim: int, limit: Tensor, room: int | None) -> tuple[Tensor, ...]:
+    """Lines along a dimension and places in them of what is above the limit; which are entries; and `short`."""
     n = tile.shape[dim]
-    edge = n - n % BLOCK
-    parts = [tile.narrow(dim, 0, edge).unflatten(dim, (-1, BLOCK)).amax(dim=dim + 1)] if edge else []
-    parts += [tile.narrow(dim, edge, n - edge).amax(dim=dim, keepdim=True)] if edge < n else []
-    tops = torch.cat(parts, dim=dim) if len(parts) > 1 else parts[0]
-    return tops if dim == 1 else tops.T
-
-
-def _opened(
-    tile: Tensor, dim: int, flag: Tensor, limit: Tensor, room: int | None
-) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor]:
-    """Rows and columns of entries above the limits of their lines in flagged blocks, which are entries, and `short`."""
+    width = min(BLOCK, n)
+    if edge := n % width:  # a line that is no whole number of blocks ends in a shorter one
+        parts = (_opened(tile.narrow(dim, a, size), dim, limit, room) for a, size in ((0, n - edge), (n - edge, edge)))
+        line, place, there, short = zip(*parts, strict=True)
+        return torch.cat(line), torch.cat([place[0], place[1] + n - edge]), torch.cat(there), short[0] | short[1]
+    blocks = tile.unflatten(dim, (-1, width))
+    flag = blocks.amax(dim=dim + 1) > limit.unsqueeze(dim)
     opened, short = first(flag.flatten(), room)
-    block = opened.clamp(min=0)
-    line = block.div(flag.shape[1], rounding_mode="floor")
-    place = ((block - line * flag.shape[1]) * BLOCK)[:, None] + torch.arange(BLOCK, device=tile.device)
-    inside = (place < tile.shape[dim]) & (opened >= 0)[:, None]
-    place = place.clamp_(max=tile.shape[dim] - 1)
-    at = (line[:, None], place)
-    inside &= tile[at if dim == 1 else at[::-1]] > limit[line, None]
-    found, more = first(inside.flatten(), room)
-    of = found.clamp(min=0)
-    pair = line[of.div(BLOCK, rounding_mode="floor")], place.flatten()[of]
-    return pair if dim == 1 else pair[::-1], found >= 0, short | more
+    at = opened.clamp(min=0)
+    row = at.div(flag.shape[1], rounding_mode="floor")
+    line, block = (row, at - row * flag.shape[1])[:: 2 * dim - 1]
+    score = blocks[line, block] if dim == 1 else blocks[block, :, line]
+    found, more = first(((score > limit[line, None]) & (opened >= 0)[:, None]).flatten(), room)
+    at = found.clamp(min=0)
+    of = at.div(width, rounding_mode="floor")
+    return line[of], (block[of] - of) * width + at, found >= 0, short | more
 
 
 def above(
@@ -137,13 +128,14 @@ def above(
         row_limit: (m,) in the dtype of the tile; None: rows have none.
         column_limit: (n,) likewise.
         patient: wait for the length of the list.
-        room: entries of the list where it is of fixed length.
+        room: entries of the list where it is of fixed length; of each of two, where blocks leave an edge over.
     """
     if row_limit is not None and column_limit is not None:
         return _masked(tile, [tile > row_limit[:, None], tile > column_limit], (1, 2), patient, room)
     limit, dim = (column_limit, 0) if row_limit is None else (row_limit, 1)
     fixed = room if devices.ahead(tile.device) and not patient else None
-    places, there, short = _opened(tile, dim, _blocks(tile, dim) > limit[:, None], limit, fixed)
+    line, place, there, short = _opened(tile, dim, limit, fixed)
+    places = (line, place) if dim == 1 else (place, line)
     return Found(*places, tile[places].where(there, -torch.inf), there * (2 - dim), short)
 
 
@@ -162,7 +154,7 @@ def between(
         row_ends: (m,) each, in the dtype of the tile; None: rows have none.
         column_ends: (n,) each, likewise.
         patient: wait for the length of the list.
-        room: entries of the list where it is of fixed length.
+        room: entries of the list where it is of fixed length; of each of two, where blocks leave an edge over.
     """
     masks, sides = [], []
     for dim, ends in ((1, row_ends), (0, column_ends)):
@@ -177,7 +169,7 @@ def _masked(tile: Tensor, masks: Sequence[Tensor], sides: Sequence[int], patient
     """List the scores of a tile where any mask is set, (m, n) bool each: those of one side, or of both."""
     values = functools.reduce(torch.bitwise_or, masks).view(torch.uint8)
     fixed = room if devices.ahead(tile.device) and not patient else None
-    flag, none = _blocks(values, 1) > 0, values.new_zeros(len(values))
-    places, there, short = _opened(values, 1, flag, none, fixed)
+    *places, there, short = _opened(values, 1, values.new_zeros(len(values)), fixed)
+    places = tuple(places)
     side = sum((mask[places] & there) * side for mask, side in zip(masks, sides, strict=True))
     return Found(*places, tile[places].where(there, -torch.inf), side, short)

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,13 +25,29 @@ from cocos.engine import compact, devices, fused
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "Part", "Progress", "Reader", "State", "Tally", "Tile", "parts_of", "run", "tiles_of", "workers"]
+__all__ = [
+    "Next",
+    "Part",
+    "Progress",
+    "Reader",
+    "State",
+    "Tally",
+    "Tile",
+    "all_threads",
+    "parts_of",
+    "run",
+    "tiles_of",
+    "workers",
+]
 
 PARTS = 12  # stretches that the longer side of a matrix is cut into at most
 STRIP = 256  # rows, or columns, that a stretch is a multiple of
 
 Progress = Callable[[int, int], None]
 Ends = tuple[Tensor, Tensor] | None
+
+# Threads of PyTorch when `run` began; 0 outside of it.
+_asked: ContextVar[int] = ContextVar("asked", default=0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,31 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def workers() -> int:
     """Threads that see parts: as many as PyTorch was told to use, at most one a processor."""
-    return max(1, min(torch.get_num_threads(), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
+    asked = _asked.get() or torch.get_num_threads()
+    return max(1, min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
+
+
+@contextmanager
+def _one_thread() -> Generator[None]:
+    """PyTorch at one thread: its own spin in small operations, and take the processors from ours."""
+    before, token = torch.get_num_threads(), _asked.set(workers())
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _asked.reset(token)
+
+
+@contextmanager
+def all_threads() -> Generator[None]:
+    """PyTorch at as many threads as `run` was given, for operations on whole rows of scores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(workers())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def parts_of(view: View) -> list[Part]:
@@ -186,9 +228,12 @@ def run(
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
     asking, found = [_passes(reader, view) for reader in readers], [None] * len(readers)
     wanted, counter = {}, _Counter(progress)
-    for k, steps in enumerate(asking):
-        _advance(steps, None, k, wanted, found)
-    with devices.rounding(tf32=view.product in {"tf32", "bfloat16"}):  # TF32 rounds no factor of bfloat16
+    with (
+        devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 rounds no factor of bfloat16
+        _one_thread(),
+    ):
+        for k, steps in enumerate(asking):
+            _advance(steps, None, k, wanted, found)
         while wanted:
             each = [(k, reader) for k, some in wanted.items() for reader in some]
             results = dict.fromkeys(wanted, ())
@@ -275,7 +320,7 @@ def _steps(part: Part) -> int:
 
 
 def _each(work: Callable, turns: Sequence[int], threads: int) -> None:
-    """Share turns out among threads, each of which takes the next one when it is free; PyTorch gets no more of them."""
+    """Share turns out among threads, each of which takes the next one when it is free."""
     shared, lock = iter(turns), threading.Lock()
 
     def taken() -> Iterator[int]:
@@ -289,14 +334,9 @@ def _each(work: Callable, turns: Sequence[int], threads: int) -> None:
     threads = min(threads, len(turns))
     if threads < 2:
         return work(taken())
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # its own threads spin in small operations, and take the processors from ours
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work, taken()) for _ in range(threads)]:
-                done.result()
-    finally:
-        torch.set_num_threads(before)
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, taken()) for _ in range(threads)]:
+            done.result()
 
 
 class _Merged:

@@ -30,7 +30,6 @@ SHORT = 64
 ROOM, MOST = 2**19, 2**20
 # Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
 CLAMPED = -26.0
-
 Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
 
 
@@ -124,7 +123,7 @@ class Exponentials:
         spare, fixed = 8 * len(self.top[k]), tile is not None and tile.fixed
         if sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
-            found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
+            found, room = tuple(map(torch.cat, zip(*self.noted[k], strict=True))), most // 2 + spare
             *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
             self.noted[k] = [tuple(kept)]
             if fixed:
@@ -173,9 +172,8 @@ class LogSumExp:
         floor: Sequence[Tensor] | None = None,
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
-        self.size = self.scale * view.most
+        self.size, self.notes = self.scale * view.most, offset is not None
         self.wide = self.size > NARROW[moments]
-        self.notes = offset is not None
         self.floor = self._floor(floor) if self.wide or floor else None
         # A score of a tile is off by `off` and, a distance, by square / |score| besides, at most its root.
         self.square = view.rounding if view.metric == "euclidean" else 0.0
@@ -193,11 +191,10 @@ class LogSumExp:
         if view.dtype == torch.float64:
             nearest = float(torch.as_tensor(view.bound()).max())
             return torch.full_like(top, bounds.equal(nearest, self.nats, number), dtype=torch.float64)
-        masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED)
+        clamped = bounds.clamped(number, CLAMPED if self.floor else -self.size)
         bound = self.off + (view.bound(top.double()) if self.square else 0.0)
-        return torch.full_like(top, masked, dtype=torch.float64) + bounds.log_sum(
-            bound, self.nats, self.size, SHORT, number
-        )
+        added = bounds.log_sum(bound, self.nats, self.size, SHORT, number)
+        return torch.full_like(top, clamped, dtype=torch.float64) + added
 
     def _room(self) -> float:
         """How far limits are lowered, in units of score, near 0; for distances by more, see `square`."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from cocos import shards, statistics, weights
 from cocos.engine import bounds
+from cocos.engine.sweep import all_threads
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
 
@@ -42,7 +43,9 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
         eps: smallest share that contributes.
     """
     chunks = list(pieces(view, direction, places))
-    parts = [_weighed(view, direction, some, loss, eps) for some in (shards.mine(chunks) if view.together else chunks)]
+    with all_threads():
+        mine = shards.mine(chunks) if view.together else chunks
+        parts = [_weighed(view, direction, some, loss, eps) for some in mine]
     if view.together:
         parts = [{name: each.to(places.device) for name, each in part.items()} for part in shards.collect(parts)]
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
