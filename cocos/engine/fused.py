@@ -153,7 +153,9 @@ def _struct(view: View) -> structs.Struct:
 
 def call(name: str, view: View, made: structs.Struct) -> None:
     """Call the function of the kernel that reads a view and a struct of its own name."""
-    getattr(structs.loaded(), f"cocos_{name}")(seen(view).address, made.address)
+    function = getattr(structs.loaded(), f"cocos_{name}")
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    function(seen(view).address, made.address)
 
 
 def _up(number: int, unit: int) -> int:
