@@ -40,7 +40,7 @@ def passed(seen, wanted: Sequence) -> list:
 
 def kernel() -> str:
     """What reads the tiles on a CPU."""
-    return importlib.import_module("cocos.engine" if is_new() else "cocos.tiles").kernel_name()
+    return importlib.import_module("cocos.engine.fused" if is_new() else "cocos.tiles").kernel_name()
 
 
 def statistics(loss, eps: float):

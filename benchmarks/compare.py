@@ -69,7 +69,7 @@ def _side(one: Draw, embeddings, rows: np.ndarray, columns: np.ndarray, *, paire
     positive, negative = reference.masks(
         *groups, rows, columns, paired=paired, shared=shared, same_group=one.same_group
     )
-    exact = one.kind == "dyadic" and one.metric in {"cosine", "dot", "cosine_dot", "squared_euclidean"}
+    exact = one.kind == "dyadic" and one.metric in {"cosine", "dot", "cosine_dot"}
     widest, width = reference.rounding(query, candidate, one.metric, SINGLE), query.shape[1]
     norm = reference.scores(query, np.zeros_like(query[:1]), "euclidean")[:, 0] * -1
     longest = max(1.0, reference.rounding(query, candidate, one.metric, 1.0) / (width + 8))

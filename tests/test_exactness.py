@@ -10,7 +10,9 @@ import oracles
 import reference
 from benchmarks import adapter, checks, compare, exactness
 from benchmarks.draws import draw
-from cocos import losses, scores, weights
+from cocos import engine, losses, scores, weights
+from cocos.embeddings import Embeddings
+from cocos.engine import sweep
 
 QUICK = 24  # draws
 
@@ -55,6 +57,16 @@ def test_the_reference_of_eq7_is_the_slow_loop():
     few = dataclasses.replace(side, score=side.score[:8], positive=side.positive[:8], negative=side.negative[:8])
     right = oracles.eq7(dataclasses.replace(pairs_of(few), query_norm=None), 0.05, 0.01)
     assert np.allclose(least, right) and np.allclose(most, right)
+
+
+def test_float64_tiles_divide_norms_that_are_near_to_one():
+    rows = torch.randn(12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows = rows / rows.norm(dim=1, keepdim=True) * (1 + 1e-7)
+    view = engine.view(Embeddings(rows[:6], rows[6:]), product="float64")
+    (tile,) = sweep.tiles_of(view, (6, 6), sweep.Part(slice(0, 6), slice(0, 6)))
+    place = torch.arange(6)
+    right = view.exact(place.repeat_interleave(6), place.repeat(6)).reshape(6, 6)
+    torch.testing.assert_close(tile.scores.fill_diagonal_(0), right.fill_diagonal_(0), rtol=0, atol=1e-14)
 
 
 class Spoiled:

@@ -19,7 +19,7 @@ from cocos.engine import bounds, exact
 __all__ = ["PRODUCTS", "TIES", "Side", "View"]
 
 PRODUCTS = tuple(bounds.UNITS)
-NEAR = 4e-7  # rows whose norms are so near to 1 are taken as they are
+NEAR = 4e-7  # rows whose norms are so near to 1 are taken as they are in float32, where the bound knows it
 TIES = bounds.TIES
 FEW = 8  # positives of a query up to which their scores are kept
 POSITIVES = 2**18  # that are looked at at once
@@ -221,7 +221,12 @@ class View:
         """The rows of one side are multiplied where they are: nothing is copied."""
         side = self.sides[direction]
         fit = side.matrix.dtype == self.dtype and side.matrix.is_contiguous() and not self.distances
-        return fit and self.product != "bfloat16" and (not side.unit or side.near <= NEAR) and side.straight
+        return (
+            fit
+            and self.product != "bfloat16"
+            and (not side.unit or side.near <= (NEAR if self.dtype == torch.float32 else 0.0))
+            and side.straight
+        )
 
     def operand(self, direction: int, start: int, stop: int) -> Tensor:
         """Some places of one side as rows of the product, (n, D), or (n, D + 2) for distances."""
