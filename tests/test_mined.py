@@ -10,7 +10,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.engine.kernel import structs
 from cocos.engine.primitives import brackets, kth
-from cocos.engine.primitives.logsumexp import Exponentials
+from cocos.engine.primitives.exponentials import Exponentials
 from cocos.engine.readers import cross_example, mining
 from cocos.engine.readers.mining import Mining
 from cocos.engine.readers.softmax import Softmax

@@ -19,7 +19,7 @@ from cocos.engine.kernel import structs
 from cocos.engine.kernel.structs import struct
 from cocos.engine.view import View
 
-__all__ = ["PAD", "Arguments", "Lists", "Pass", "call", "deep", "kernel_name", "serves", "struct"]
+__all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "serves", "shares", "struct"]
 
 PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
 PACKED = 12 * 2**20  # bytes of candidates that are packed at once
@@ -151,11 +151,10 @@ def _struct(view: View) -> structs.Struct:
     return made
 
 
-def call(name: str, view: View, made: structs.Struct) -> None:
-    """Call the function of the kernel that reads a view and a struct of its own name."""
-    function = getattr(structs.loaded(), f"cocos_{name}")
-    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_void_p], None
-    function(seen(view).address, made.address)
+def shares(view: View, asked: list[structs.Struct]) -> None:
+    """Count negatives by their share of a sum, for some questions: see kernel/shares.c."""
+    places = (ctypes.c_void_p * len(asked))(*(each.address for each in asked))
+    structs.loaded().cocos_shares(seen(view).address, ctypes.addressof(places), len(asked))
 
 
 def _up(number: int, unit: int) -> int:

@@ -188,7 +188,7 @@ class View:
         lengths = [side.longest for side in self.sides]
         if self.distances:
             return bounds.squared_distance(self.width, self.product, *lengths, deep)
-        ends = [min(side.near, NEAR) if side.unit else 0.0 for side in self.sides]
+        ends = [side.near if side.unit and side.near <= NEAR else 0.0 for side in self.sides]  # others are divided
         left, right = (length * (1 + end) for length, end in zip(lengths, ends, strict=True))
         rounded = bounds.product(self.width, self.product, left, right, deep)
         return rounded + bounds.near_one(self.width, *ends) * self.most

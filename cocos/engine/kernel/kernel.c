@@ -5,6 +5,7 @@
 #include "product.c"
 #include "threshold.c"
 #include "logsumexp.c"
+#include "shares.c"
 #include "sigmoids.c"
 #include "histogram.c"
 #include "pass.c"

@@ -25,7 +25,23 @@ typedef struct {
     double room, square, root; /* how far a limit is lowered: room, and square / |score|, at most root */
     float scale;
     int32_t sides, moments, grows; /* who asks: the rows, or the columns too; all sums, or the first; references grow */
+    float *held;                   /* all scores, chunk after chunk, in lines of whole PADs; or NULL */
+    int64_t *chunks;               /* (opened, CHUNKED): place and size of each chunk, and where its scores begin */
+    int64_t opened, used;
 } logsumexp;
+
+#define CHUNKED 5
+
+typedef struct { /* scores that are held, of one chunk */
+    area here;
+    int64_t line; /* distance of the rows */
+    float *score;
+} piece;
+
+INLINE piece piece_of(const int64_t *chunk, float *held) {
+    area here = {chunk[0], chunk[1], chunk[2], chunk[3]};
+    return (piece){here, (chunk[3] + PAD - 1) / PAD * PAD, held + chunk[4]};
+}
 
 typedef struct { /* what a tile says of its columns */
     float first[WIDTH], second[WIDTH], third[WIDTH], number[WIDTH], top[WIDTH];
@@ -43,16 +59,16 @@ typedef struct { /* sums of one row, lane by lane */
 } sums;
 
 /* Add a score and its power; where some are left out, those that are kept. */
-INLINE void add(sums *to, vf e, vf x, int apart, int moments, vi kept) {
+INLINE void add(sums *to, vf e, vf x, vf lowest, int apart, int moments, vi kept) {
     if (apart) {
         e = (vf)((vi)e & kept);
         to->number -= __builtin_convertvector(kept, vf);
-        to->top = larger(pick(kept, x, all(-INFINITY)), to->top);
-    } else to->top = larger(x, to->top);
+    }
+    to->top = larger(x, to->top);
     to->first += e;
     if (!moments) return;
     vf least = apart ? larger(e, all(0x1p-63f)) : e; /* whose square is no denormal number */
-    to->second += e * x, to->third += least * least;
+    to->second += e * larger(x, lowest), to->third += least * least;
 }
 
 /* `count` rows from `i` on: their sums, and those of the columns. */
@@ -75,10 +91,10 @@ INLINE void some_sums(const logsumexp *of, const tile *t, int i, int count, int 
             const int64_t place = t->row + i + r;
             vf x = load(t->score + (int64_t)(i + r) * WIDTH + j), least = larger(x, lowest);
             vf e = raised(least, scale, apart, all(apart ? rows->reference[place] : 0));
-            add(row + r, e, least, apart, moments, x > all(apart ? rows->floor[place] : 0));
+            add(row + r, e, x, lowest, apart, moments, x > all(apart ? rows->floor[place] : 0));
             if (!two) continue;
             if (apart) e = raised(least, scale, 1, shift);
-            add(&column, e, least, apart, moments, x > floor);
+            add(&column, e, x, lowest, apart, moments, x > floor);
         }
         if (!two) continue;
         store(under->first + j, column.first), store(under->top + j, column.top);
@@ -188,6 +204,11 @@ static void compact(asker *who, int side) {
     list->found = kept, who->kept = kept + KEPT;
 }
 
+static void top(asker *who, int64_t from, int number, const float *score) {
+    for (int k = 0; k < number; k++)
+        if (!who->floor || score[k] > who->floor[from + k]) who->top[from + k] = more(who->top[from + k], score[k]);
+}
+
 /* Room for whatever a tile may add; where half of the list may count by limits of now, no more is noted. */
 static void spare(asker *who, int side, int64_t number) {
     if (!who->limit || roomy(&who->list, number)) return;
@@ -219,7 +240,7 @@ static void noted(logsumexp *of, const tile *t, const float *row_top, const floa
     for (int i = 0; i < t->m; i++) {
         const float *row = t->score + (int64_t)i * WIDTH, own = rows->limit[t->row + i];
         int whole = row_top[i] > own;
-        if (!whole && !(rows->reference ? number > 0 : row_top[i] > least)) continue; /* a floor hides scores from the top */
+        if (!whole && !(row_top[i] > least)) continue;
         for (int k = 0; k < (whole ? t->n / WIDE : number); k++) {
             int j = whole ? k * WIDE : flagged[k];
             vf x = load(row + j);
@@ -230,6 +251,21 @@ static void noted(logsumexp *of, const tile *t, const float *row_top, const floa
     }
 }
 
+static void logsumexp_open(void *arguments, const view *v, const area *here) {
+    logsumexp *of = arguments;
+    (void)v;
+    if (!of->held) return;
+    int64_t chunk[CHUNKED] = {here->row, here->rows, here->column, here->columns, of->used};
+    memcpy(of->chunks + CHUNKED * of->opened++, chunk, sizeof chunk);
+    of->used += here->rows * piece_of(chunk, of->held).line;
+}
+
+static void held(const logsumexp *of, const tile *t) {
+    piece to = piece_of(of->chunks + CHUNKED * (of->opened - 1), of->held);
+    float *score = to.score + (t->row - to.here.row) * to.line + t->column - to.here.column;
+    for (int i = 0; i < t->m; i++) memcpy(score + i * to.line, t->score + (int64_t)i * WIDTH, sizeof(float) * t->n);
+}
+
 static void logsumexp_see(void *arguments, const view *v, const tile *t) {
     logsumexp *of = arguments;
     asker *rows = of->asking, *columns = rows + 1;
@@ -238,12 +274,13 @@ static void logsumexp_see(void *arguments, const view *v, const tile *t) {
     (void)v;
     if (of->grows) raise_all(of, t);
     all_sums(of, t, row_top, &under);
-    for (int i = 0; i < t->m; i++) rows->top[t->row + i] = more(rows->top[t->row + i], row_top[i]);
+    top(rows, t->row, t->m, row_top);
     renew(of, rows, t->row, t->m);
     if (of->sides > 1) {
-        for (int j = 0; j < t->there; j++) columns->top[t->column + j] = more(columns->top[t->column + j], under.top[j]);
+        top(columns, t->column, t->there, under.top);
         renew(of, columns, t->column, t->there);
     }
+    if (of->held) held(of, t);
     if (!rows->limit) return;
     for (int k = 0; k < of->sides; k++) spare(of->asking + k, k, (int64_t)t->m * t->n + WIDE);
     noted(of, t, row_top, under.top);
@@ -256,74 +293,4 @@ static void logsumexp_end(void *arguments, const view *v, const area *here) {
         if (of->asking[k].limit && of->asking[k].list.found > 2 * of->asking[k].kept) compact(of->asking + k, k);
 }
 
-typedef struct { /* entries of a list, of which some have a share above eps */
-    int64_t size;
-    const int32_t *row, *column;
-    const float *score;
-    int64_t entries, queries;
-    const double *base, *known;  /* (queries,) exponent of share / eps at a score of 0; how far it may be off */
-    float *low, *high;           /* (queries,) a score not above low does not count, one above high does; made where `fresh` */
-    int64_t *number, *uncertain; /* (queries,), added to: above eps; so near to it that rounding decides */
-    double *mass;                /* (queries,), added to: the shares of those above; or NULL */
-    double eps, scale, off, square, root; /* how far a score may be off: off, and square / |score|, at most root */
-    int32_t side, fresh;         /* 0: rows ask, 1: columns do */
-} shares;
-
-#define BATCH 1024 /* entries that are looked at before some of them are looked at again */
-
-static void shares_open(const shares *s) {
-    for (int64_t k = 0; k < s->queries; k++) {
-        double level = -s->base[k] / s->scale, off = s->square > 0 ? fmin(s->root, s->square / fmax(fabs(level), 1e-30)) : 0;
-        double width = s->known[k] / s->scale + s->off + off;
-        s->low[k] = isfinite(level) ? nextafterf((float)(level - width), -INFINITY) : (float)level;
-        s->high[k] = isfinite(level) ? nextafterf((float)(level + width), INFINITY) : (float)level;
-    }
-}
-
-/* Those that count for certain: the mass of all of them, each share to 3e-7 of itself. */
-static void shares_mass(const shares *s, const int32_t *query, const int32_t *above, int number) {
-    float rest[BATCH];
-    int64_t whole[BATCH];
-    for (int k = 0; k < number; k++) {
-        double z = s->base[query[above[k]]] + s->scale * s->score[above[k]], near = (z + 0x1.8p52) - 0x1.8p52;
-        rest[k] = (float)(z - near), whole[k] = ((int64_t)near + 1023) << 52;
-    }
-    for (int k = number; k % WIDE; k++) rest[k] = 0;
-    for (int k = 0; k < number; k += WIDE) store(rest + k, risen(all(0), load(rest + k)));
-    for (int k = 0; k < number; k++) {
-        double power;
-        memcpy(&power, whole + k, 8);
-        s->mass[query[above[k]]] += s->eps * power * rest[k];
-    }
-}
-
-static void shares_decide(const view *v, const shares *s, int64_t who, int64_t k) {
-    double excess = s->base[who] + s->scale * exact(v, s->row[k], s->column[k]);
-    s->uncertain[who] += fabs(excess) <= s->known[who];
-    s->number[who] += excess > 0;
-    if (s->mass) s->mass[who] += excess > 0 ? s->eps * exp2(excess) : 0;
-}
-
-/* Count them; float64 decides where float32 cannot. */
-void cocos_shares(const view *v, shares *s) {
-    if (s->fresh) shares_open(s);
-    const shares all_of = *s;
-    for (; s->entries > 0; s->entries -= BATCH, s->row += BATCH, s->column += BATCH, s->score += BATCH) {
-        const int32_t *query = s->side ? s->column : s->row;
-        int32_t above[BATCH], open[BATCH];
-        int count = 0, doubts = 0;
-        for (int k = 0; k < BATCH && k < s->entries; k++) {
-            int64_t who = query[k];
-            int over = s->score[k] > s->high[who];
-            s->number[who] += over;
-            above[count] = k, count += over;
-            open[doubts] = k, doubts += !over & (s->score[k] > s->low[who]);
-        }
-        for (int k = 0; k < doubts; k++) shares_decide(v, s, query[open[k]], open[k]);
-        if (s->mass) shares_mass(s, query, above, count);
-    }
-    *s = all_of;
-}
-
-PRIMITIVE(logsumexp, NULL, NULL, logsumexp_see, NULL, logsumexp_end)
-EXPORT(shares)
+PRIMITIVE(logsumexp, logsumexp_open, NULL, logsumexp_see, NULL, logsumexp_end)

@@ -128,7 +128,7 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     found.cocos_pack.argtypes, found.cocos_pack.restype = [pointer, number, number, number, pointer], None
     found.cocos_exact.argtypes, found.cocos_exact.restype = [pointer, pointer, pointer, number, pointer], None
     found.cocos_pairs.argtypes, found.cocos_pairs.restype = [pointer], None
-    found.cocos_shares.argtypes, found.cocos_shares.restype = [pointer, pointer], None
+    found.cocos_shares.argtypes, found.cocos_shares.restype = [pointer, pointer, number], None
     return found
 
 

@@ -11,10 +11,12 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, compact, fused
+from cocos.engine import bounds, fused
+from cocos.engine.primitives.exponentials import ROOM, Exponentials
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.sweep import Part, Tile, zeros
 from cocos.engine.view import View
@@ -26,11 +28,12 @@ NARROW = (90.0, 60.0)
 LOG2E = math.log2(math.e)
 # float32 additions before float64 takes over: 64 rows of a tile, or 384 columns in vectors of eight (kernel/simd.h).
 SHORT = 64
-# Negatives that a part may note for a direction, which take 6 MiB, and all parts together, besides eight a query.
-ROOM, MOST = 2**19, 2**20
+# Numbers that describe a chunk of scores that are held (kernel/logsumexp.c).
+CHUNKED = 5
+# Scores of a view up to which they are held, 16 MiB, rather than those noted that may count.
+HELD = 2**22
 # Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
 CLAMPED = -26.0
-Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
 
 
 @dataclass(frozen=True)
@@ -71,81 +74,6 @@ class Counted:
     mass: Tensor
 
 
-@dataclass(eq=False)
-class Exponentials:
-    """State of `LogSumExp`; of each direction, arrays of its queries, `PAD` longer than there are.
-
-    Args:
-        total: (4, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z, and the number of negatives above the floor, if there is one.
-        top: (n,) largest score, above the floor.
-        reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
-        limit: (n,) scores above which a negative may count.
-        noted: rows, columns and scores of such negatives, in pieces, -inf where one is none; None: they were too many.
-        wide: references differ.
-        known: (2, n) the exponents `base` and `offset` of `LogSumExp`; none where nothing is noted.
-        scale: of the exponents.
-        off: score by which limits are lowered, and, for distances, the square that does so divided by the distance.
-    """
-
-    total: list[Tensor]
-    top: list[Tensor]
-    reference: list[Tensor]
-    limit: list[Tensor]
-    noted: list[list[Piece] | None]
-    wide: bool
-    known: list[Tensor]
-    scale: float
-    off: tuple[float, float]
-
-    def merge(self, other: "Exponentials", part: Part) -> None:
-        """Add the sums of a part, and append its list."""
-        for k, where in enumerate((part.rows, part.columns)[: len(self.total)]):
-            if self.wide:
-                both = torch.maximum(self.reference[k][where], other.reference[k][where])
-                for each in (self, other):
-                    each.raised(k, where, both)
-            self.total[k][:, where] += other.total[k][:, where]
-            for mine, its in ((self.top, other.top), (self.limit, other.limit)):
-                torch.maximum(mine[k][where], its[k][where], out=mine[k][where])
-            self.note(k, other.noted[k])
-
-    def raised(self, k: int, where: slice, reference: Tensor) -> None:
-        """Express the sums of some queries by references that are at least the old ones."""
-        part = (self.reference[k][where] - reference).double().exp2()
-        self.total[k][:3, where] *= torch.stack([part, part, part.square()])
-        self.reference[k][where] = reference
-
-    def note(self, k: int, more: list[Piece] | None, most: int = MOST, tile: Tile | None = None) -> None:
-        """Append to the list of a direction; if it is long, keep what is above the limits of now, or give up."""
-        if more is None or self.noted[k] is None:
-            return self.give_up(k)
-        self.noted[k] += more
-        spare, fixed = 8 * len(self.top[k]), tile is not None and tile.fixed
-        if sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
-            self.renew(k, slice(0, self.known[k].shape[1]))
-            found, room = tuple(map(torch.cat, zip(*self.noted[k], strict=True))), most // 2 + spare
-            *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
-            self.noted[k] = [tuple(kept)]
-            if fixed:
-                tile.short.append(short)
-            elif len(kept[0]) > room:
-                self.give_up(k)
-
-    def renew(self, k: int, where: slice) -> Tensor:
-        """Raise the limits of some queries to what follows from the sums; give them."""
-        (base, offset), (room, square) = self.known[k][:, where], self.off
-        exponent = self.total[k][0, where].log2() + self.reference[k][where]
-        score = (torch.logaddexp2(exponent, base) + offset) / self.scale
-        score = score - room - ((square / score.abs()).clamp(max=square**0.5) if square else 0.0)
-        torch.maximum(self.limit[k][where], score.to(self.limit[k].dtype), out=self.limit[k][where])
-        return self.limit[k][where]
-
-    def give_up(self, k: int) -> None:
-        """Note nothing any more."""
-        self.noted[k] = None
-        self.limit[k].fill_(torch.inf)
-
-
 class LogSumExp:
     """Sums of exponentials of the negatives of every query, and the negatives that may have a share above eps.
 
@@ -172,14 +100,19 @@ class LogSumExp:
         floor: Sequence[Tensor] | None = None,
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
-        self.size, self.notes = self.scale * view.most, offset is not None
+        self.size = self.scale * view.most
         self.wide = self.size > NARROW[moments]
         self.floor = self._floor(floor) if self.wide or floor else None
         # A score of a tile is off by `off` and, a distance, by square / |score| besides, at most its root.
-        self.square = view.rounding if view.metric == "euclidean" else 0.0
-        self.off = bounds.distance(0.0, view.most).item() if self.square else float(view.bound())
-        self.known = [torch.stack(each) for each in zip(base, offset, strict=True)] if self.notes else []
-        self.room = self._room() if self.notes else 0.0
+        self.deep = fused.deep(view, self)
+        self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
+        self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
+        self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
+        few = int(np.diff(view.rows) @ np.diff(view.columns)) <= HELD and not view.together
+        self.holds = few and self.deep is not None and offset is not None
+        notes = offset is not None and not self.holds
+        self.known = [torch.stack(each) for each in zip(base, offset, strict=True)] if notes else []
+        self.room = self._room() if self.known else 0.0
 
     def _floor(self, floor: Sequence[Tensor] | None) -> list[Tensor]:
         found = floor or [torch.full_like(side.norm, -torch.inf) for side in self.view.sides]
@@ -189,12 +122,11 @@ class LogSumExp:
         """Logarithmic errors, in nats, of sums over scores of the tiles of which none is above `top`, (n,)."""
         view, number = self.view, max(len(side) for side in self.view.sides)
         if view.dtype == torch.float64:
-            nearest = float(torch.as_tensor(view.bound()).max())
-            return torch.full_like(top, bounds.equal(nearest, self.nats, number), dtype=torch.float64)
-        clamped = bounds.clamped(number, CLAMPED if self.floor else -self.size)
-        bound = self.off + (view.bound(top.double()) if self.square else 0.0)
-        added = bounds.log_sum(bound, self.nats, self.size, SHORT, number)
-        return torch.full_like(top, clamped, dtype=torch.float64) + added
+            return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
+        masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED)
+        bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
+        error = bounds.log_sum(bound, self.nats, self.size, SHORT, number)
+        return torch.full_like(top, masked, dtype=torch.float64) + error
 
     def _room(self) -> float:
         """How far limits are lowered, in units of score, near 0; for distances by more, see `square`."""
@@ -204,14 +136,16 @@ class LogSumExp:
 
     def start(self, view: View) -> Exponentials:
         """No negative yet."""
-        sizes, least = [len(view.sides[k]) + fused.PAD for k in view.directions], -math.ceil(self.size) * self.wide
-        tops = [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes]
+        sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
+        least = -math.ceil(self.size) if self.wide else 0.0
+        lowest = [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes]
         return Exponentials(
             [zeros(4, n, dtype=torch.float64, device=view.device) for n in sizes],
-            tops,
-            [torch.full_like(top, least) for top in tops],
-            [self.floor[k].clone() if self.floor else top.clone() for k, top in enumerate(tops)],
+            lowest,
+            [torch.full((n,), least, dtype=view.dtype, device=view.device) for n in sizes],
+            [each.clone() for each in self.floor or lowest],
             [[] for _ in sizes],
+            [],
             self.wide,
             self.known,
             self.scale,
@@ -224,7 +158,7 @@ class LogSumExp:
         for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
             lines, own = (tile.scores, powers) if k == 0 else (tile.scores.T, None if powers is None else powers.T)
             self._add(state, k, where, lines, own)
-            if self.notes and state.noted[k] is not None:
+            if self.known and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 found = tile.above(*((limit, None) if k == 0 else (None, limit)))
                 state.note(k, [(found.row.int(), found.column.int(), found.score)], ROOM, tile)
@@ -254,11 +188,10 @@ class Sums:
     """What a pass has found, of each direction."""
 
     def __init__(self, of: LogSumExp, state: Exponentials):
-        self.of, self.state, self.noted = of, state, state.noted
-        self._total = [t[:, : len(of.view.sides[k])] for k, t in enumerate(state.total)]
-        least = -torch.inf if of.floor else -NARROW[False] / of.scale  # the kernel's top where there is no negative
-        tops = (top[: total.shape[1]] for top, total in zip(state.top, self._total, strict=True))
-        self.top = [top.masked_fill(top < least, -torch.inf) for top in tops]  # (n,) largest score
+        self.of, self.state, self.noted, self.held = of, state, state.noted, state.held
+        self._sizes = [len(of.view.sides[k]) for k in of.view.directions]
+        self._total = [total[:, :n] for total, n in zip(state.total, self._sizes, strict=True)]
+        self.top = [top[:n] for top, n in zip(state.top, self._sizes, strict=True)]  # (n,) largest score
         self.error = [of.error(top) for top in self.top]  # (n,) logarithmic error of the sum, in nats
         self.log2 = [  # (n,) log2 Σ exp(λ · score), float64; -inf without a negative
             torch.where(top > -torch.inf, total[0].log2() + state.reference[k][: len(top)], -torch.inf)
@@ -280,29 +213,47 @@ class Sums:
         """Negatives above the floor, (n,) int64, where there is one."""
         return self._total[k][3].long()
 
-    def count(self, k: int, asked: Question) -> Counted | None:
-        """Count the negatives of a direction that have a share above eps; None where they were too many to note."""
-        of, pieces = self.of, self.noted[k]
-        number = torch.zeros_like(asked.share, dtype=torch.int64)
-        found = Counted(number, number.clone(), torch.zeros_like(asked.share) if asked.weighed else asked.share)
-        if asked.eps == 0:
-            return Counted(torch.where(asked.share > 0, of.view.negatives(k), 0), number, asked.share)
-        if pieces is None:
-            return None
-        (self._inside if fused.serves(of.view, of) else self._outside)(k, asked, found)
+    def count(self, asked: Sequence[Sequence[Question]]) -> list[list[Counted | None]]:
+        """Negatives that have a share above eps, for each question and direction; None: they were too many to note."""
+        found, inside = [[None] * len(questions) for questions in asked], []
+        for j, questions in enumerate(asked):
+            for k, question in enumerate(questions):
+                number = torch.zeros_like(question.share, dtype=torch.int64)
+                mass = torch.zeros_like(question.share) if question.weighed else question.share
+                each = Counted(number, number.clone(), mass)
+                if question.eps == 0:
+                    every = torch.where(question.share > 0, self.of.view.negatives(k), 0)
+                    each = Counted(every, number, question.share)
+                elif self.noted[k] is None:
+                    continue
+                elif self.of.deep is None:
+                    self._outside(k, question, each)
+                else:
+                    inside.append(self._inside(k, question, each))
+                found[j][k] = each
+        for chunks, scores in self.held if inside else ():
+            for made in inside:
+                made.set(chunks=chunks, held=scores, number=len(chunks))
+            fused.shares(self.of.view, inside)
+            for made in inside:
+                made.fresh = 0
         return found
 
-    def _inside(self, k: int, asked: Question, found: Counted) -> None:
-        """Count by the kernel."""
-        of, made = self.of, fused.struct("shares", side=k, fresh=1, queries=len(asked.share), eps=asked.eps)
-        low, high = torch.empty(2, len(asked.share))
-        made.set(base=asked.base(), known=asked.error * LOG2E, low=low, high=high, scale=of.scale)
+    def _inside(self, k: int, asked: Question, found: Counted) -> fused.struct:
+        """Count what was noted, by the kernel; give its arguments for what is held."""
+        of, size = self.of, len(asked.share)
+        low, high = torch.empty(2, size + fused.PAD)
+        made = fused.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
+        made.set(base=asked.base(), known=asked.error * LOG2E, scale=of.scale)
         made.set(off=of.off, square=of.square, root=of.square**0.5)
-        made.set(number=found.number, uncertain=found.uncertain, mass=found.mass if asked.weighed else None)
+        made.set(above=found.number, uncertain=found.uncertain, mass=found.mass if asked.weighed else None)
         for row, column, score in self.noted[k]:
-            made.set(row=row, column=column, score=score, entries=len(row))
-            fused.call("shares", of.view, made)
+            made.set(row=row, column=column, score=score, number=len(row))
+            fused.shares(of.view, [made])
             made.fresh = 0
+        if self.held:
+            made.set(count=torch.zeros(len(high), dtype=torch.int32), floor=of.floor[k] if of.floor else None, fresh=1)
+        return made
 
     def _outside(self, k: int, asked: Question, found: Counted) -> None:
         """Count by PyTorch."""
@@ -310,7 +261,7 @@ class Sums:
         for row, column, score in self.noted[k]:
             query = (row, column)[k].long()
             excess = base[query] + score.double() * of.scale
-            off = of.off + (of.view.bound(score.double()) if of.square else 0.0)
+            off = of.off + (of.view.bound(score.double(), deep=of.deep) if of.square else 0.0)
             open_ = (excess.abs() <= known[query] + off * of.scale).nonzero().flatten()
             excess[open_] = base[query[open_]] + of.view.exact(row[open_], column[open_]) * of.scale
             found.number.index_add_(0, query, (excess > 0).long())
@@ -321,7 +272,7 @@ class Sums:
 
 
 def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, tuple, list[list[Counted]]]:
-    """Count for every question of every direction, with one more pass where the negatives were too many to note.
+    """Count for every question, with one more pass where the negatives were too many to note.
 
     In that pass limits are final: exact counts above them, and sums of the exponentials that are certainly above.
 
@@ -335,31 +286,25 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
     Yields:
         What is wanted of a pass.
     """
-    of, view = sums.of, sums.of.view
-    found = [[sums.count(k, question) for k, question in enumerate(questions)] for questions in asked]
-    left = [j for j, each in enumerate(found) if None in each]
+    of, view, found = sums.of, sums.of.view, sums.count(asked)
+    left = [(j, k) for j, each in enumerate(found) for k, done in enumerate(each) if done is None]
     wanted = []
-    for j in left:
-        levels, floors = [], []
-        for question, done in zip(asked[j], found[j], strict=True):
-            level = -question.base() / of.scale
-            if done is not None:
-                level = torch.full_like(level, torch.inf)
-            width = question.error / of.nats
-            levels.append(torch.stack([level - width, level, level + width], dim=1).nan_to_num(torch.inf, torch.inf))
-            _, high = bounds.outward(level, view.bound(level) + view.tie, view.dtype)
-            floors.append(high)
+    for j, k in left:
+        question, sides = asked[j][k], view.sides[: len(view.directions)]
+        levels = [side.norm.new_full((len(side), 3), torch.inf) for side in sides]
+        floors = [level[:, 0].to(view.dtype) for level in levels]
+        level, width = -question.base() / of.scale, question.error / of.nats
+        levels[k] = torch.stack([level - width, level, level + width], dim=1).nan_to_num(torch.inf, torch.inf)
+        floors[k] = bounds.outward(level, view.bound(level) + view.tie, view.dtype)[1]
         wanted += [Threshold(view, levels), LogSumExp(view, of.nats, moments=False, floor=floors)]
     seen = (yield tuple(wanted)) if wanted else ()
-    for j, above, masses in zip(left, seen[::2], seen[1::2], strict=True):
-        for k, question in enumerate(asked[j]):
-            if found[j][k] is not None:
-                continue
-            low, number, high = above.above[k].unbind(dim=1)
-            # A share that is above, though a tile does not tell for certain, is eps, as near as the tile tells.
-            rest = (number - masses.number(k)) * question.eps
-            mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
-            found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
+    for (j, k), above, masses in zip(left, seen[::2], seen[1::2], strict=True):
+        question = asked[j][k]
+        low, number, high = above.above[k].unbind(dim=1)
+        # A share that is above, though a tile does not tell for certain, is eps, as near as the tile tells.
+        rest = (number - masses.number(k)) * question.eps
+        mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
+        found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
     return found  # noqa: B901 - the value of `yield from`
 
 
@@ -376,10 +321,11 @@ class _Kernel(fused.Arguments):
             asker.set(number=len(view.sides[k]) + fused.PAD)
             if reader.floor:
                 asker.set(floor=reader.floor[k])
-            if reader.notes:
+            if reader.known:
                 asker.set(base=reader.known[k][0], offset=reader.known[k][1])
                 self.lists.append(fused.Lists(asker.list, level=False, side=False, room=ROOM + fused.ROOM // 2))
             self.struct.keep(asker)
+        self.chunk = chunk
 
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
@@ -387,14 +333,25 @@ class _Kernel(fused.Arguments):
             asker = self.struct.asking[k]
             asker.set(total=state.total[k], top=state.top[k], step=state.total[k].shape[1], kept=0, full=0)
             asker.set(reference=state.reference[k] if self.reader.floor else None)
-            asker.set(limit=state.limit[k] if self.reader.notes else None)
+            asker.set(limit=state.limit[k] if self.reader.known else None)
             self.struct.keep(asker)
+        if self.reader.holds:
+            first, last = np.searchsorted(self.view.rows, (part.rows.start, part.rows.stop))
+            columns = np.diff(self.view.columns)[first:last]
+            rows = np.diff(self.view.rows)[first:last]
+            if self.view.blocks == 1:
+                rows, columns = (np.array([each.stop - each.start]) for each in (part.rows, part.columns))
+            self.chunks = torch.empty(int(np.sum(columns // self.chunk + 1)), CHUNKED, dtype=torch.int64)
+            self.held = torch.empty(int(rows @ ((columns + fused.PAD - 1) // fused.PAD * fused.PAD)))
+            self.struct.set(held=self.held, chunks=self.chunks, opened=0, used=0)
 
     def end(self) -> None:
         for k, found in enumerate(self.lists):
             taken = found.taken()
             noted = [(taken["row"], taken["column"], taken["score"])]
             self.state.note(k, None if self.struct.asking[k].full else noted)
+        if self.reader.holds:
+            self.state.held.append((self.chunks[: self.struct.opened], self.held))
 
 
 LogSumExp.kernel = _Kernel

@@ -7,7 +7,7 @@ each has its part of the sum.
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -62,11 +62,10 @@ class Softmax:
         base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
         sums, kept = yield from self.summed(view, base, offset)
         wholes = [self._whole(view, k, sums.log2[k]) for k in view.directions]
-        kinds = [[whole.share for whole in wholes], [(whole.share > 0).double() for whole in wholes]]
-        asked = [
-            [Question(share, sums.log2[k], sums.error[k], self.eps, weighed=not j) for k, share in enumerate(shares)]
-            for j, shares in enumerate(kinds[: 1 + self.relative])
-        ]
+        shares = [whole.share for whole in wholes]
+        asked = [[Question(share, sums.log2[k], sums.error[k], self.eps) for k, share in enumerate(shares)]]
+        if self.relative:
+            asked.append([replace(each, share=(each.share > 0).double(), weighed=False) for each in asked[0]])
         found = yield from counts(sums, asked)
         if kept:
             found = [limited(sums, kept, *both) for both in zip(asked, found, strict=True)]

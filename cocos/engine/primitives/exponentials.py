@@ -1,0 +1,94 @@
+"""State of a sum of exponentials: the sums so far, and the negatives that may have a share above eps in the end."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos.engine import compact
+from cocos.engine.sweep import Part, Tile
+
+__all__ = ["MOST", "ROOM", "Exponentials"]
+
+# Negatives that a part may note for a direction, which take 6 MiB, and all parts together, besides eight a query.
+ROOM, MOST = 2**19, 2**20
+
+Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
+
+
+@dataclass(eq=False)
+class Exponentials:
+    """State of `LogSumExp`; of each direction, arrays of its queries, `PAD` longer than there are.
+
+    Args:
+        total: (4, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z, and the number of negatives above the floor, if there is one.
+        top: (n,) largest score, above the floor.
+        reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
+        limit: (n,) scores above which a negative may count.
+        noted: rows, columns and scores of such negatives, in pieces, -inf where one is none; None: they were too many.
+        held: all scores in pieces, instead: chunks of the matrix as the kernel describes them, and their scores.
+        wide: references differ.
+        known: (2, n) the exponents `base` and `offset` of `LogSumExp`; none where nothing is noted.
+        scale: of the exponents.
+        off: score by which limits are lowered, and, for distances, the square that does so divided by the distance.
+    """
+
+    total: list[Tensor]
+    top: list[Tensor]
+    reference: list[Tensor]
+    limit: list[Tensor]
+    noted: list[list[Piece] | None]
+    held: list[tuple[Tensor, Tensor]]
+    wide: bool
+    known: list[Tensor]
+    scale: float
+    off: tuple[float, float]
+
+    def merge(self, other: "Exponentials", part: Part) -> None:
+        """Add the sums of a part, and append its list."""
+        for k, where in enumerate((part.rows, part.columns)[: len(self.total)]):
+            if self.wide:
+                both = torch.maximum(self.reference[k][where], other.reference[k][where])
+                for each in (self, other):
+                    each.raised(k, where, both)
+            self.total[k][:, where] += other.total[k][:, where]
+            for mine, its in ((self.top, other.top), (self.limit, other.limit)):
+                torch.maximum(mine[k][where], its[k][where], out=mine[k][where])
+            self.note(k, other.noted[k])
+        self.held += other.held
+
+    def raised(self, k: int, where: slice, reference: Tensor) -> None:
+        """Express the sums of some queries by references that are at least the old ones."""
+        part = (self.reference[k][where] - reference).double().exp2()
+        self.total[k][:3, where] *= torch.stack([part, part, part.square()])
+        self.reference[k][where] = reference
+
+    def note(self, k: int, more: list[Piece] | None, most: int | None = None, tile: Tile | None = None) -> None:
+        """Append to the list of a direction; if it is long, keep what is above the limits of now, or give up."""
+        if more is None or self.noted[k] is None:
+            return self.give_up(k)
+        self.noted[k] += more
+        most, spare, fixed = MOST if most is None else most, 8 * len(self.top[k]), tile is not None and tile.fixed
+        if self.known and sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
+            self.renew(k, slice(0, self.known[k].shape[1]))
+            found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
+            *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
+            self.noted[k] = [tuple(kept)]
+            if fixed:
+                tile.short.append(short)
+            elif len(kept[0]) > room:
+                self.give_up(k)
+
+    def renew(self, k: int, where: slice) -> Tensor:
+        """Raise the limits of some queries to what follows from the sums; give them."""
+        (base, offset), (room, square) = self.known[k][:, where], self.off
+        exponent = self.total[k][0, where].log2() + self.reference[k][where]
+        score = (torch.logaddexp2(exponent, base) + offset) / self.scale
+        score = score - room - ((square / score.abs()).clamp(max=square**0.5) if square else 0.0)
+        torch.maximum(self.limit[k][where], score.to(self.limit[k].dtype), out=self.limit[k][where])
+        return self.limit[k][where]
+
+    def give_up(self, k: int) -> None:
+        """Note nothing any more."""
+        self.noted[k] = None
+        self.limit[k].fill_(torch.inf)

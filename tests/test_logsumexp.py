@@ -1,0 +1,316 @@
+"""Sums of exponentials, their moments and what has a share above eps, against dense float64."""
+
+import math
+
+import pytest
+import torch
+
+from cocos import engine, losses, statistics
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+from cocos.engine import fused, sweep
+from cocos.engine.primitives import exponentials, logsumexp
+from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
+from cocos.engine.readers import softmax
+from cocos.engine.sweep import Part
+
+METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
+EPS = 0.01
+KERNEL = fused.kernel_name() == "compiled C"
+
+
+@pytest.fixture(params=["compiled C", "plain torch"])
+def code(request, monkeypatch):
+    """Which code sees the scores."""
+    if request.param == "plain torch":
+        monkeypatch.setattr(fused, "serves", lambda view, reader: False)
+    elif not KERNEL:
+        pytest.skip("no compiled kernel")
+    return request.param
+
+
+@pytest.fixture(params=["held", "noted"])
+def kept(request, monkeypatch):
+    """Whether a small view holds its scores or notes the negatives that may count, as a large one does."""
+    if request.param == "noted":
+        monkeypatch.setattr(logsumexp, "HELD", 0)
+    return request.param
+
+
+def made(kind, n=300, m=None, width=24, seed=0):
+    """Embeddings whose scores are of one kind."""
+    noise = torch.Generator().manual_seed(seed)
+    m = m or n
+    query, candidate = (torch.randn(k, width, generator=noise) for k in (n, m))
+    if kind == "clusters":
+        centre = torch.randn(7, width, generator=noise)
+        query, candidate = (0.05 * rows + centre[torch.arange(len(rows)) % 7] for rows in (query, candidate))
+    if kind == "collapsed":
+        query, candidate = (torch.ones(1, width) + 1e-4 * rows for rows in (query, candidate))
+    if kind == "duplicates":
+        query, candidate = (rows[torch.arange(len(rows)) % 11] for rows in (query, candidate))
+    if kind == "ascending":  # each candidate scores higher than those before it, with every query
+        candidate = torch.linspace(0.1, 1, m)[:, None] * query.mean(dim=0) + 1e-3 * candidate
+        query = query.mean(dim=0) + 1e-3 * query
+    group = torch.arange(max(n, m))
+    return Embeddings(query, candidate, group[:n], group[:m] % n)
+
+
+def dense(view, direction):
+    """Scores in float64, (queries, others), -inf where a pair is no negative."""
+    found = torch.full((len(view.sides[0]), len(view.sides[1])), -torch.inf, dtype=torch.float64)
+    for mine, columns, score in view.exact_rows(0, torch.arange(len(view.sides[0]))):
+        found[mine, columns] = score
+    return found if direction == 0 else found.T
+
+
+def asked(view, eps):
+    """Base and offset of shares of the sum of the negatives alone."""
+    base = [torch.full((len(view.sides[k]),), -torch.inf, dtype=torch.float64) for k in view.directions]
+    return {"base": base, "offset": [torch.full_like(each, math.log2(eps)) for each in base]}
+
+
+def check(view, scale, eps=EPS, *, tile=None, floor=None, moments=True):
+    """Compare a pass, and a second one where it is needed, with dense float64; gives the sums and the counts."""
+    pass_ = LogSumExp(view, scale, moments=moments, floor=floor, **asked(view, eps))
+
+    class Counts:
+        def passes(self, view):
+            sums = yield pass_
+            there = [top > -torch.inf for top in sums.top]
+            questions = [Question(there[k].double(), sums.log2[k], sums.error[k], eps) for k in view.directions]
+            return sums, (yield from counts(sums, [questions]))[0]  # noqa: B901
+
+    (found,) = engine.run(view, [Counts()], tile=tile)
+    sums, counted = found
+    for k in view.directions:
+        score = dense(view, k)
+        if floor:
+            score = score.masked_fill(score <= floor[k][:, None].double(), -torch.inf)
+        there, z = (score > -torch.inf).any(dim=1), score * scale
+        log = z.logsumexp(dim=1)
+        assert torch.equal(there, sums.top[k] > -torch.inf)
+        assert ((sums.log2[k] * math.log(2) - log).abs()[there] <= sums.error[k][there]).all(), "error bound"
+        assert (sums.log2[k][~there] == -torch.inf).all()
+        off = torch.as_tensor(view.bound(sums.top[k].double()), dtype=torch.float64).expand(len(there))
+        assert ((sums.top[k].double() - score.amax(dim=1)).abs()[there] <= off[there]).all()
+        share = torch.where(there[:, None], (z - log[:, None]).exp(), 0)
+        wide = 1e-6 + 4 * float(sums.error[k].max())
+        if moments:
+            torch.testing.assert_close(
+                sums.effective(k)[there], torch.special.entr(share).sum(1).exp()[there], rtol=20 * wide, atol=0
+            )  # noqa: E501
+            torch.testing.assert_close(
+                sums.participation(k)[there], (1 / share.square().sum(1))[there], rtol=3 * wide, atol=0
+            )  # noqa: E501
+        above = share > eps
+        open_ = ((share / eps).log().abs() <= 1e-11).sum(dim=1)
+        wrong = (counted[k].number - above.sum(dim=1)).abs() > counted[k].uncertain
+        assert not wrong.any(), f"{int(wrong.sum())} counts of direction {k}"
+        assert (counted[k].uncertain >= open_).all(), "a share that equals eps is uncertain"
+        mass = torch.where(above, share, 0).sum(dim=1)
+        rough = counted[k].uncertain * eps * 1.1 + wide * mass + 1e-12
+        assert ((counted[k].mass - mass).abs() <= rough).all(), "mass"
+    return sums, counted
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scale", [0.5, 10.0, 200.0])
+def test_sums_moments_tops_and_counts_are_those_of_dense_float64(metric, scale, code, kept):
+    check(engine.view(made("random"), metric=metric), scale)
+
+
+@pytest.mark.parametrize("kind", ["clusters", "collapsed", "duplicates", "ascending"])
+def test_no_counted_negative_is_lost_in_any_regime(kind, code, kept):
+    for metric, scale, eps in (("cosine", 20.0, 0.1), ("dot", 3.0, 1 / 149), ("cosine", 5.0, 1e-4)):
+        check(engine.view(made(kind, 150), metric=metric), scale, eps)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1), (3, 500), (500, 3), (257, 385), (300, 300)])
+@pytest.mark.parametrize("tile", [(61, 47), (256, 384)])
+def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code, kept):
+    check(engine.view(made("random", *shape)), 10.0, tile=tile)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_parts_of_any_number_give_the_same(size, code, kept, monkeypatch):
+    monkeypatch.setattr(sweep, "PARTS", size)
+    monkeypatch.setattr(sweep, "STRIP", 32)
+    check(engine.view(made("clusters")), 20.0)
+    check(engine.view(made("clusters", 100, 400)), 100.0)
+
+
+def stack(n=260, sizes=(64, 64, 64, 64), seed=1, paired=True):
+    """Batches of random rows."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return [Batch(rows, rows, paired=paired) for rows in order[: sum(sizes)].split(list(sizes))]
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (2, 100, 17, 130, 5)])
+@pytest.mark.parametrize("scale", [10.0, 300.0])
+def test_stacks_are_seen_block_by_block(sizes, scale, code, kept):
+    check(engine.view(made("random"), stack(sizes=sizes)), scale)
+
+
+@pytest.mark.parametrize("scale", [3.0, 300.0])
+def test_negatives_at_or_below_a_floor_are_left_out(scale, code, kept):
+    view = engine.view(made("random"))
+    floor = [dense(view, k).float().sort(dim=1).values[:, -20] - 1e-4 for k in view.directions]
+    floor[0][5] = 2.0  # nothing is above it
+    sums, _ = check(view, scale, floor=floor, moments=False)
+    expected = (dense(view, 0) > floor[0][:, None]).sum(dim=1)
+    assert torch.equal(sums.number(0), expected) and expected[5] == 0
+
+
+def test_a_product_in_float64_is_as_exact_as_float64(kept):
+    sums, counted = check(engine.view(made("clusters"), product="float64"), 50.0)
+    assert float(sums.error[0].max()) <= 1e-9 and int(counted[0].uncertain.sum()) == 0
+
+
+@pytest.mark.parametrize("eps", [1e-4, EPS])
+def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
+    monkeypatch.setattr(logsumexp, "HELD", 0)
+    view = engine.view(made("random"))
+    first, expected = check(view, 5.0, eps)
+    monkeypatch.setattr(exponentials, "MOST", 0)
+    monkeypatch.setattr(logsumexp, "ROOM", -fused.ROOM // 2 + 300 * 384)  # of the kernel: a tile and no more
+    sums, counted = check(view, 5.0, eps)
+    for k in view.directions:
+        assert torch.equal(counted[k].number, expected[k].number)
+    if eps < EPS:
+        assert first.noted[0] is not None and sums.noted[0] is None
+
+
+def test_a_list_is_cut_down_when_it_is_full(code, monkeypatch):
+    """In ascending order nearly all negatives are noted when they are seen, and few remain."""
+    monkeypatch.setattr(logsumexp, "HELD", 0)
+    monkeypatch.setattr(sweep, "PARTS", 1)
+    view = engine.view(made("ascending", 256, 2000))
+    _, expected = check(view, 60.0, 0.02)
+    monkeypatch.setattr(logsumexp, "ROOM", -fused.ROOM // 2 + 256 * 384 + 40_000)
+    sums, counted = check(view, 60.0, 0.02)
+    assert sums.noted[0] is not None
+    for k in view.directions:
+        assert torch.equal(counted[k].number, expected[k].number)
+
+
+def test_merged_lists_are_cut_down_by_the_merged_sums():
+    """A negative that may count in its part no longer may once other parts are added."""
+    one = torch.ones(1, dtype=torch.float64)
+    known = torch.stack([torch.full((1,), -torch.inf, dtype=torch.float64), one.log2() - 1])
+    states = []
+    for total, score in ((1.0, 0.0), (100.0, 3.0)):
+        sums = torch.zeros(4, 1, dtype=torch.float64)
+        sums[0] = total
+        place = torch.zeros(5, dtype=torch.int32)
+        piece = (place, place, torch.full((5,), score))
+        lowest = torch.full((1,), -torch.inf)
+        states.append(
+            exponentials.Exponentials(
+                [sums], [lowest.clone()], [torch.zeros(1)], [lowest], [[piece]], [], False, [known], 1.0, (0.0, 0.0)
+            )
+        )
+    whole, more = states
+    whole.merge(more, Part(slice(0, 1), slice(0, 1)))
+    assert len(whole.noted[0]) == 2
+    whole.note(0, [], most=-1)  # the limit is log2(101) - 1 by now
+    assert whole.noted[0] is None or sum(len(piece[0]) for piece in whole.noted[0]) == 0
+
+
+def test_equal_shares_are_uncertain_where_they_equal_eps(code, kept):
+    embeddings = Embeddings(torch.ones(101, 8), torch.ones(101, 8), torch.arange(101), torch.arange(101))
+    view = engine.view(embeddings)
+    _, counted = check(view, 10.0, 0.01)  # 100 negatives have a share of 1/100 each
+    assert (counted[0].uncertain == 100).all()
+
+
+@pytest.mark.skipif(not KERNEL, reason="no compiled kernel")
+@pytest.mark.parametrize("metric", METRICS)
+def test_plain_torch_counts_what_the_kernel_counts(metric, monkeypatch):
+    view = engine.view(made("clusters"), stack(sizes=(100, 60, 100)), metric=metric)
+    inside = check(view, 7.0)
+    monkeypatch.setattr(fused, "serves", lambda view, reader: False)
+    outside = check(view, 7.0)
+    for k in view.directions:
+        assert ((inside[0].log2[k] - outside[0].log2[k]).abs() <= inside[0].error[k] + outside[0].error[k]).all()
+        certain = (inside[1][k].uncertain == 0) & (outside[1][k].uncertain == 0)
+        assert torch.equal(inside[1][k].number[certain], outside[1][k].number[certain])
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_no_bit_depends_on_the_number_of_threads(relative, code, kept, monkeypatch):
+    view, found = engine.view(made("clusters", 400)), []
+    monkeypatch.setattr(sweep, "STRIP", 64)
+    for threads in (1, 2):
+        monkeypatch.setattr(sweep, "workers", lambda threads=threads: threads)
+        reader = softmax.reads(losses.load("ntxent", {"temperature": 0.3}), EPS, spread=True, relative=relative)
+        found.append(engine.run(view, [reader])[0])
+    for left, right in zip(*found, strict=True):
+        assert left.keys() == right.keys()
+        for name in left:
+            assert torch.equal(left[name], right[name]), name
+
+
+def exactly(view, loss, eps, direction):
+    """The statistics of a direction, in the order of the batches, with all scores in float64."""
+    parts, edges = [], (view.rows, view.columns)[direction].tolist()
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        pairs = view.dense(direction, torch.arange(a, b))
+        parts.append(statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=1e-11))
+    return {name: view.sides[direction].unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]}
+
+
+SOFTMAX = [name for name in losses.names() if hasattr(losses.load(name), "softmax_scale")]
+SETS = {
+    "pairs": lambda: (made("random", 200), None, {}),
+    "groups": lambda: (grouped(200, 40), stack(200, (64, 64, 70)), {}),
+    "same group": lambda: (grouped(200, 40), stack(200, (64, 64, 70)), {"same_group": "negative"}),
+    "several positives": lambda: (grouped(200, 40), None, {}),
+    "labelled": lambda: (labelled(), [Batch(r, r, paired=False) for r in torch.arange(150).split(50)], {}),
+    "half precision": lambda: (made("clusters", 200).to(dtype=torch.float16), None, {}),
+}
+
+
+def grouped(n, groups):
+    """Pairs whose rows share groups."""
+    group = torch.arange(n) % groups
+    return Embeddings(made("random", n).query, made("random", n).candidate, group, group)
+
+
+def labelled():
+    """A labelled set."""
+    return Embeddings.labelled(made("clusters", 150).query, torch.arange(150) % 9)
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("loss", SOFTMAX)
+def test_every_softmax_loss_is_counted_as_in_dense_float64(name, loss):
+    embeddings, batches, options = SETS[name]()
+    loss = losses.load(loss)
+    if not engine.fits(embeddings, loss.metric) or softmax.reads(loss, EPS, spread=True, relative=True) is None:
+        pytest.skip("no one product gives its scores in both directions")
+    view = engine.view(embeddings, batches, metric=loss.metric, **options)
+    (found,) = engine.run(view, [softmax.reads(loss, EPS, spread=True, relative=True)])
+    for k in view.directions:
+        expected = exactly(view, loss, EPS, k)
+        for count, open_ in (("contributing", "uncertain"), ("relative", "relative_uncertain")):
+            assert ((found[k][count] - expected[count]).abs() <= found[k][open_]).all(), count
+        for each in ("weight_positive", "push", "pull", "effective", "participation", "hardest_share"):
+            torch.testing.assert_close(
+                found[k][each], expected[each], rtol=3e-4, atol=1e-6, msg=lambda m, n=each: f"{n}: {m}"
+            )
+        sure = found[k]["uncertain"] == 0
+        for each in ("weight_above", "weight_below"):
+            torch.testing.assert_close(found[k][each][sure], expected[each][sure], rtol=3e-4, atol=5e-5)
+
+
+def test_a_count_that_float32_leaves_open_is_made_in_float64():
+    embeddings, loss = made("clusters", 200), losses.load("ntxent", {"temperature": 0.05})
+    view = engine.view(embeddings)
+    share = exactly(view, loss, EPS, 0)
+    pairs = view.dense(0, torch.arange(200))
+    own = (loss.weight(pairs) / loss.unit(pairs)).masked_fill(~pairs.negative, 0)[0].sort(descending=True).values[3]
+    eps = float(own) * (1 - 1e-8)  # nearer to a share than float32 can tell
+    (found,) = engine.run(view, [softmax.reads(loss, eps, spread=False, relative=False)])
+    assert int(found[0]["contributing"][0]) == 4 and int(found[0]["uncertain"][0]) == 0
+    assert share["contributing"].shape == found[0]["contributing"].shape
