@@ -35,7 +35,6 @@ WINDOW = 4  # neighbours along a random line that a row is compared with
 BLOCK = 2**22  # entries that are held in float64 at once
 TINY = 1e-15  # norms between this and 1/TINY are right in float32: their squares are in its range
 COLUMNS = 32  # leading columns that a first line runs through
-FEW = 8  # leading columns in which rows are compared before they are compared in all
 
 
 def _unit(rows: Tensor, unit: bool) -> Tensor:
@@ -74,35 +73,29 @@ def _duplicates(rows: Tensor, unit: bool, norm: Tensor) -> tuple[int, int]:
 
 
 def _repeated(rows: Tensor, norm: Tensor, width: int) -> tuple[int, int] | None:
-    """Repeated rows, exactly and up to rounding, by a line through some columns; None where these are too few."""
+    """Repeated rows, exactly and up to rounding, by lines through some columns; None where these are too few."""
     generator, whole = torch.Generator().manual_seed(0), width == rows.shape[1]
     single, step = torch.promote_types(rows.dtype, torch.float32), max(1, BLOCK // rows.shape[1])
-    line = torch.randn(width, generator=generator, dtype=torch.float64)
-    line = (line / line.norm()).to(rows.device, single)
-    place = torch.cat([part[:, :width].to(single) @ line for part in rows.split(step)]).double()
-    place = place / norm
-    order = torch.from_numpy(np.argsort(place.cpu().numpy())).to(rows.device)  # a quarter of the time of torch's sort
+    lines = torch.randn(2, width, generator=generator, dtype=torch.float64)  # of which one gives the order
+    lines = (lines / lines.norm(dim=1, keepdim=True)).T.to(rows.device, single)
+    place = torch.cat([part[:, :width].to(single) @ lines for part in rows.split(step)]).double() / norm[:, None]
+    order = torch.from_numpy(np.argsort(place[:, 0].cpu().numpy())).to(rows.device)  # four times as fast as torch's
     place = place[order]
     equal, near = (torch.zeros(len(rows), dtype=torch.bool, device=rows.device) for _ in range(2))
-
-    def apart(first: Tensor, second: Tensor, columns: int) -> tuple[Tensor, Tensor, Tensor]:
-        one, other = rows[first, :columns], rows[second, :columns]
-        return one, other, one.double() / norm[first, None] - other.double() / norm[second, None]
-
     for ahead in range(1, min(WINDOW, len(rows) - 1) + 1):
-        open_ = ((place[ahead:] - place[:-ahead] <= 2 * ROUNDING) & ~near[ahead:]).nonzero().flatten()
+        beside = ((place[ahead:] - place[:-ahead]).abs() <= 2 * ROUNDING).all(dim=1)
+        open_ = (beside & ~near[ahead:]).nonzero().flatten()
         if ahead > 1 and len(open_) > len(rows) // 4:  # rows are so dense here that neighbours on a line say little
             if not whole:
                 return None
             break
         for some in open_.split(step):
-            _, _, distance = apart(order[some], order[some + ahead], FEW)
-            left = some[distance.abs().amax(dim=1) <= ROUNDING]
-            one, other, distance = apart(order[left], order[left + ahead], rows.shape[1])
-            close = distance.norm(dim=1) <= ROUNDING
+            one, other = (rows[order[each]] for each in (some, some + ahead))
+            first, second = (norm[order[each], None] for each in (some, some + ahead))
+            close = (one.double() / first - other.double() / second).norm(dim=1) <= ROUNDING
             if not whole and not close.all():
                 return None
-            equal[left + ahead], near[left + ahead] = (one == other).all(dim=1), close
+            equal[some + ahead], near[some + ahead] = (one == other).all(dim=1), close
     return int(equal.sum()), int(near.sum())
 
 

@@ -129,10 +129,10 @@ def test_duplicates_are_counted_exactly_and_up_to_rounding():
 def test_a_side_is_looked_at_once(monkeypatch):
     set_ = Embeddings(noise(60, 8), noise(60, 8) + 1)
     first = health.of(set_, "cosine")
-    monkeypatch.setattr(health, "side", None)
-    assert health.of(set_, "cosine") == first == {name: health.of(set_.flip(), "cosine")[other] for name, other in (
-        ("query", "candidate"), ("candidate", "query"))}  # fmt: skip
-    with pytest.raises(TypeError):
+    monkeypatch.setattr(health, "side", lambda rows, **options: pytest.fail("looked at again"))
+    assert health.of(set_, "cosine") == first
+    assert health.of(set_.flip(), "cosine") == {"query": first["candidate"], "candidate": first["query"]}
+    with pytest.raises(pytest.fail.Exception):
         health.of(set_, "euclidean")
 
 

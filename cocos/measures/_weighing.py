@@ -1,6 +1,7 @@
 """What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import batches, health, losses, readers, scores, sweep, weights
+from cocos import batches, engine, health, losses, scores, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
-from cocos.engine import devices
+from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
@@ -25,7 +26,9 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
-LARGE = 2**22  # scores of a batch from which on they are visited rather than held, where they can be
+STACK = 2**17  # queries, or candidates, of the batches that are visited at once
+OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
+LONGEST = 1e15  # norm of a row up to which products of rows, and of their squares, stay in float32
 ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
 
 Progress = Callable[[str], Callable[[int, int], None]]  # what is being done -> function of (done, in all)
@@ -69,9 +72,14 @@ class Run:
                 some = self._some(side, batch.flip() if second else batch)
                 wide = side if side.query.element_size() > 2 else side.to(dtype=torch.float32)
                 with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                    pairs = next(self.pairs(wide, some, whole=True))
+                    pairs = self._first(wide, some)
                     directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
         return health.report(self.spread, directions)
+
+    def _first(self, embeddings: Embeddings, batch: Batch) -> Pairs:
+        """The pairs of the first queries of a batch; of all where the loss couples them."""
+        rows = slice(health.QUERIES) if self.loss.couples == "query" else slice(None)
+        return self._scored(embeddings, self._seen(batch), rows)
 
     def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
         """Some rows of a batch, which keep the positives of its first queries: few enough to be weighed in passing."""
@@ -112,38 +120,51 @@ class Run:
         if whole or self.loss.couples != "query":
             rows = number
         for start in range(0, number, rows):
-            yield scores.pairs(
-                embeddings,
-                batch,
-                metric=self.loss.metric,
-                same_group="negative" if self.same_group == "negative" else "ignore",
-                block=slice(start, start + rows),
-            )
+            yield self._scored(embeddings, batch, slice(start, start + rows))
+
+    def _scored(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
+        apart = "negative" if self.same_group == "negative" else "ignore"
+        return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
 
     def _seen(self, batch: Batch) -> Batch:
         """The batch as a loss that is told labels sees it: every row of a group is a positive."""
         return replace(batch, paired=False) if self.same_group == "positive" else batch
 
-    def views(self, batch: Batch, *, together: bool = False) -> Iterator[tuple[sweep.View, tuple[Tensor, ...]]]:
-        """The scores of a batch, to be visited, by all processes together if so asked; and the rows that ask.
+    def stacks(self) -> Iterator[list[Batch]]:
+        """The batches in their order, as many together as are visited at once; all of one kind, as a view needs."""
+        stack, rows = [], 0
+        for batch in self.plan.batches:
+            size = max(len(batch.query_index), len(batch.candidate_index))
+            if stack and (rows + size > STACK or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
+                yield stack
+                stack, rows = [], 0
+            stack.append(self._seen(batch))
+            rows += size
+        yield stack
 
-        One view serves both directions, unless each has hard negatives of its own.
+    def views(self, stack: list[Batch]) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:
+        """Views of the scores of some batches: one for both directions, unless each has its own hard negatives.
+
+        Yields:
+            A function (together=...) that makes the view; its directions, and the rows that ask in each of the batches.
         """
-        if batch.square:
-            yield self._view(self.embeddings, batch, together), (batch.query_index, batch.candidate_index)
+        if stack[0].square:
+            indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
+            names = list(self.embeddings.directions)
+            yield self._view(self.embeddings, stack), names, indices[: len(names)]
             return
         for name, side, second in self.sides:
-            own = batch.flip() if second else batch
-            yield self._view(side.single(name), own, together), (own.query_index,)
+            own = [batch.flip() if second else batch for batch in stack]
+            yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
 
-    def _view(self, embeddings: Embeddings, batch: Batch, together: bool) -> sweep.View:
-        return sweep.view(
+    def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
+        return functools.partial(
+            engine.view,
             embeddings,
-            self._seen(batch),
+            stack,
             metric=self.loss.metric,
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
-            together=together,
         )
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
@@ -160,10 +181,7 @@ class Run:
         found = weights.of(self.loss, pairs)
         unit = self.loss.unit_of(found, pairs) if hasattr(self.loss, "unit_of") else self.loss.unit(pairs)
         if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
-            raise InputError(
-                f"{self.loss!r}: its weights leave the range of {str(found.dtype).removeprefix('torch.')}; "
-                "take parameters nearer to 1"
-            )
+            raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
 
     def bound(self) -> "Run":
@@ -210,9 +228,9 @@ def prepare(
 ) -> Run:
     """Check everything that can be checked, then encode, then draw the batches.
 
-    Where `visits` says that the measure can do without, batches too large to be held are visited tile by tile if the
-    loss has a reader; where `whole` says so, every batch is held at once. A dtype of None is then float32, whose counts
-    float64 decides, and float64 elsewhere.
+    Where `visits` says that the measure can do without weights, the scores of a loss that has a reader are visited and
+    never held; where `whole` says so, every batch is held at once. A dtype of None is float32 for scores that are
+    visited, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -256,11 +274,12 @@ def prepare(
             batches.matches(embeddings, batch)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
     largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
-    visited = visits and largest > LARGE and sweep.fits(embeddings, loss.metric) and readers.has(loss)
+    visited = visits and engine.fits(embeddings, loss.metric) and readers.has(loss)
     if not visited:
         _fits(loss, largest, embeddings.query.device, whole=whole)
         embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])
-    dtype = dtype or ("float32" if visited else "float64")
+    single = visited and (loss.metric == "cosine" or all(float(each.max()) < LONGEST for each in embeddings.norms))
+    dtype = dtype or ("float32" if single else "float64")
     return Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited).bound()
 
 

@@ -2,29 +2,47 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
 
 import torch
 import xarray as xr
 
-from cocos import conventions, losses, readers, results, retrieval, shards, statistics, sweep, tiles
+from cocos import conventions, engine, losses, results, retrieval, shards, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import devices
+from cocos.engine import devices, fused, readers
+from cocos.engine.readers.precision_recall import PrecisionRecall
+from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
-from cocos.measures._weighing import Progress, Run, prepare
+from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
 
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-VISITED = "scores are visited once and never held: products and sums of shares in {}, counts decided in float64"
-SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the tiles, several times as slowly"
+SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the scores, several times as slowly"
 NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 # What one pass may leave open.
 UNKNOWN = ("effective", "participation", "hardest_share", "relative", "relative_uncertain")
+STEPS = 1000  # of the progress of one stack, where there are several
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What was found of every query, in the order of the batches.
+
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
+        sizes: direction -> queries of every batch.
+        others: what further readers found, where all scores were seen in one pass.
+    """
+
+    records: dict[str, list[dict]]
+    sizes: dict[str, list[int]]
+    others: list = field(default_factory=list)
 
 
 def _of_batch(
@@ -50,26 +68,50 @@ def _of_batch(
     return result | {"query_index": batch.query_index}
 
 
-def _visited(
-    run: Run,
-    batch: Batch,
-    eps: float,
-    report: Callable[[int, int], None] | None,
-    *,
-    together: bool,
-    more: Sequence[sweep.Reader] = (),
-) -> tuple[list[dict], list]:
-    """Statistics of every query of one batch, (queries,) each, for each direction; and what more readers found.
+def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | None) -> _Counted:
+    """Count batch by batch, the weights of each in memory; each process takes some of the batches."""
+    share = shards.mine(run.plan.batches)
+    records = {name: [] for name, _, _ in run.sides}
+    for done, batch in enumerate(share):
+        for name, side, second in run.sides:
+            seen = batch.flip() if second else batch
+            records[name].append(_of_batch(run, side, seen, eps, convention, second, n90))
+        if report:
+            report(done + 1, len(share))
+    records = {name: shards.collect(parts) for name, parts in records.items()}
+    return _Counted(records, {name: [len(each["push"]) for each in parts] for name, parts in records.items()})
+
+
+def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _Counted:
+    """Count stack by stack, every score seen and none held; all processes share the parts of each stack.
 
     NaN stands for what one pass does not know.
+
+    Raises:
+        InputError: the weights of a query leave the range of float64.
     """
-    result, others = [], []
-    for view, asking in run.views(batch, together=together):
-        found, *others = sweep.run(view, [readers.of(run.loss, eps, relative=True), *more], progress=report)
-        for part, index in zip(found, asking, strict=False):
-            missing = {name: torch.full_like(part["push"], torch.nan) for name in UNKNOWN if name not in part}
-            result.append(part | missing | {"query_index": index})
-    return result, others
+    names, done, others = [name for name, _, _ in run.sides], 0, []
+    found = _Counted({name: [] for name in names}, {name: [] for name in names})
+    views = [view for stack in run.stacks() for view in run.views(stack)]
+    for make, directions, asking in views:
+        reader = readers.of(run.loss, eps, relative=True)
+        shown = report and _part(report, done, len(views))
+        sides, *others = engine.run(make(together=shards.world().size > 1), [reader, *more], progress=shown)
+        for name, part, index in zip(directions, sides, asking, strict=True):
+            if not part["push"].isfinite().all():
+                raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
+            missing = {each: torch.full_like(part["push"], torch.nan) for each in UNKNOWN if each not in part}
+            found.records[name].append(part | missing | {"query_index": torch.cat(index)})
+            found.sizes[name].extend(map(len, index))
+        done += 1
+    return replace(found, others=others)
+
+
+def _part(report: Callable[[int, int], None], done: int, number: int) -> Callable[[int, int], None]:
+    """Progress within one of several equal parts of the work, of which some are done."""
+    if number == 1:
+        return report
+    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)
 
 
 def _everything(run: Run) -> bool:
@@ -87,8 +129,8 @@ def _everything(run: Run) -> bool:
 def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | None) -> xr.Dataset:
     """Counts with the retrieval metrics of the whole set, from what the pass found or from one of their own."""
     if not found:
-        view = sweep.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
-        found = sweep.run(view, [readers.Ranks(), readers.PrecisionRecall()], progress=progress and progress("ranking"))
+        view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
+        found = engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
     ranked, curve = found
     names = run.embeddings.directions
     metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
@@ -104,8 +146,8 @@ def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
         return [UNCERTAIN] if run.dtype == "float32" else []
     parts = [part for of_direction in records.values() for part in of_direction]
     open_ = [name for name in UNKNOWN[:-1] if any(bool(part[name].isnan().all()) for part in parts)]
-    slow = [SLOW] if not devices.ahead(run.embeddings.query.device) and tiles.kernel_name() == "plain torch" else []
-    return [VISITED.format(run.dtype), *slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
+    slow = [SLOW] if not devices.ahead(run.embeddings.query.device) and fused.kernel_name() == "plain torch" else []
+    return [*slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
 
 
 def count(
@@ -146,10 +188,9 @@ def count(
         same_group: `ignore` or `negative`: other rows of a query's group in a batch of pairs. None: as the convention.
         seed: of the batches.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
-        dtype: of the scores: `float64` decides every threshold as exactly as the embeddings allow; in `float32` a
-            candidate within about 1e-6 of its threshold may fall on either side. None: float64 where the scores of a
-            batch are held. Those of a larger batch are visited once, tile by tile, in float32, and what float32 cannot
-            tell is decided in float64, or counted as `uncertain`.
+        dtype: of the scores. None: float32 for losses that have a reader (`cocos.engine.readers`), whose counts are
+            decided in float64 or counted as `uncertain`, and float64 for the others; asked for, in `float32` a
+            candidate of theirs within about 1e-6 of its threshold may fall on either side.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
         n90: the number of negatives that hold 90 % of the push as well, which sorts the scores of every query: they are
@@ -186,25 +227,14 @@ def count(
     )
     report = progress("counting") if progress else None
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
-    records = {name: [] for name, _, _ in run.sides}
     shards.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
-    together = run.visited and len(run.plan.batches) < shards.world().size
-    share = run.plan.batches if together else shards.mine(run.plan.batches)
-    more = [readers.Ranks(), readers.PrecisionRecall()] if metrics and _everything(run) else []
-    found = []
-    for done, batch in enumerate(share):
-        if run.visited:
-            alone = report if len(share) == 1 else None
-            parts, found = _visited(run, batch, eps, alone, together=together, more=more)
-            for name, part in zip(records, parts, strict=True):
-                records[name].append(part)
-        for name, side, second in () if run.visited else run.sides:
-            seen = batch.flip() if second else batch
-            records[name].append(_of_batch(run, side, seen, eps, convention, second, n90))
-        if report:
-            report(done + 1, len(share))
-    if not together:
-        records = {name: shards.collect(parts) for name, parts in records.items()}
+    run.embeddings.unchanged()
+    if run.visited:
+        more = [Ranks(), PrecisionRecall()] if metrics and _everything(run) else []
+        counted = _visited(run, eps, report, more)
+    else:
+        counted = _held(run, eps, convention, n90, report)
+    run.embeddings.unchanged()
     attrs = results.provenance(
         run.loss,
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
@@ -216,11 +246,15 @@ def count(
         seed=seed,
         dtype=run.dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run, records)]),
+        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run, counted.records)]),
         undrawn="\n".join(run.plan.undrawn),
-        footnotes="\n".join([*run.plan.undrawn, *conventions.footnotes(run.loss, convention, directions=len(records))]),
+        footnotes="\n".join([
+            *run.plan.undrawn,
+            *conventions.footnotes(run.loss, convention, directions=len(counted.records)),
+        ]),
         health=json.dumps(run.health()),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    data = results.count(records, run.same_group_pairs(), attrs, zero_when_idle=convention == "ecir2022")
-    return _with_metrics(data, run, found, progress) if metrics else data
+    same, as_published = run.same_group_pairs(), convention == "ecir2022"
+    data = results.count(counted.records, same, attrs, zero_when_idle=as_published, sizes=counted.sizes)
+    return _with_metrics(data, run, counted.others, progress) if metrics else data
