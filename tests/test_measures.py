@@ -16,7 +16,7 @@ import xarray as xr
 
 import cocos
 import oracles
-from cocos import Embeddings, InputError, findings, losses, measures, plots, results, scores, summaries, sweep, tables
+from cocos import Embeddings, InputError, findings, losses, measures, plots, results, scores, summaries, tables
 from cocos.batches import Batch, plan
 from cocos.measures import _weighing
 
@@ -90,11 +90,11 @@ VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm",
 @pytest.mark.parametrize("name", VISITED)
 @pytest.mark.parametrize("options", [{"sample": "groups"}, {"sample": "pairs"}, {"same_group": "negative"}])
 def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings, monkeypatch, name, options):
-    held = measures.count(embeddings, name, batch_size=30, **options)
-    monkeypatch.setattr(_weighing, "LARGE", 0)
-    monkeypatch.setattr(sweep, "tile_of", lambda view: (16, 32))
+    held = measures.count(embeddings, name, batch_size=30, n90=True, **options).drop_vars(["n90", "n90_per_query"])
     visited = measures.count(embeddings, name, batch_size=30, **options)
-    assert visited.attrs["dtype"] == "float32" and "visited once" in visited.attrs["notes"]
+    assert (held.attrs["dtype"], visited.attrs["dtype"]) == ("float64", "float32")
+    monkeypatch.setattr(_weighing, "STACK", 100)
+    xr.testing.assert_identical(measures.count(embeddings, name, batch_size=30, **options), visited)
     assert (visited["uncertain"].fillna(0) == 0).all()
     np.testing.assert_array_equal(visited["contributing"], held["contributing"])
     if name != "smoothap":
@@ -112,7 +112,6 @@ def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embe
     every = measures.count(embeddings, "ntxent", batch_size="all")
     assert every.sizes["batch"] == 1 and "above" not in every.attrs["notes"]
     xr.testing.assert_identical(every, measures.count(embeddings, "ntxent", batch_size=len(embeddings.candidate)))
-    monkeypatch.setattr(_weighing, "LARGE", 0)
     held = measures.count(embeddings, "multi_similarity", batch_size="all")
     assert held.attrs["dtype"] == "float64" and not held["effective"].isnull().any()
     monkeypatch.setattr(_weighing, "ARRAYS", 10**9)
@@ -121,31 +120,28 @@ def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embe
 
 
 @pytest.mark.parametrize("convention", ["standard", "ecir2022"])
-def test_n90_is_a_request(embeddings, monkeypatch, convention):
-    """Nothing is sorted without it, and it changes no other number, in batches that would be visited either."""
+def test_n90_is_a_request(embeddings, convention):
+    """Nothing is sorted without it, and it changes no count."""
     options = {"batch_size": 30, "convention": convention}
     plain = measures.count(embeddings, "ntxent", **options)
     assert "n90" not in plain and "n90_per_query" not in plain
     assert {entry["n90"] for entry in results.summary(plain)["directions"].values()} == {None}
     assert "hold 90 %" not in tables.plain(tables.count(plain)) and "NaN" not in tables.latex(plain, "file")
     asked = measures.count(embeddings, "ntxent", n90=True, **options)
-    xr.testing.assert_identical(asked.drop_vars(["n90", "n90_per_query"]), plain)
+    np.testing.assert_array_equal(asked["contributing"], plain["contributing"])
+    xr.testing.assert_allclose(asked.drop_vars(["n90", "n90_per_query"]), plain, rtol=1e-5)
     entry = results.summary(asked)["directions"]["c2q"]["n90"]
     pairs = scores.pairs(embeddings.flip(), plan(embeddings, batch_size=30).batches[0].flip())
     pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
     right = oracles.n90(losses.load("ntxent").weight(pairs), pairs)
     assert asked["n90_per_query"].sel(direction="c2q", batch=0).values.tolist() == right
     assert entry["mean"] > 1 and "hold 90 %" in tables.plain(tables.count(asked))
-    monkeypatch.setattr(_weighing, "LARGE", 0)
-    large = measures.count(embeddings, "ntxent", n90=True, **options)
-    xr.testing.assert_identical(large["n90"], asked["n90"])
 
 
-@pytest.mark.parametrize("large", [0, 10**9])
+@pytest.mark.parametrize("n90", [False, True])
 @pytest.mark.parametrize("options", [{"sample": "groups", "batch_size": "all"}, {"batch_size": 16}])
-def test_metrics_beside_counts_are_those_of_evaluate(embeddings, monkeypatch, large, options):
-    monkeypatch.setattr(_weighing, "LARGE", large)
-    data = measures.count(embeddings, "ntxent", metrics=True, **options)
+def test_metrics_beside_counts_are_those_of_evaluate(embeddings, n90, options):
+    data = measures.count(embeddings, "ntxent", metrics=True, n90=n90, **options)
     right = measures.evaluate(embeddings).sel(distractors="without").isel(fold=0)
     for name in ("R@1", "R@5", "mAP", "mAP@R", "median_rank", "MRR"):
         np.testing.assert_allclose(data[name], right[name], rtol=1e-12)
@@ -242,14 +238,26 @@ def test_a_curve_wants_ascending_thresholds(embeddings):
 
 
 def test_float32_counts_are_said_to_be_uncertain(embeddings):
-    assert "may fall on either side" in measures.count(embeddings, batch_size=50, dtype="float32").attrs["notes"]
-    assert measures.count(embeddings, batch_size=50).attrs["notes"] == ""
+    single = measures.count(embeddings, "multi_similarity", batch_size=50, dtype="float32")
+    assert "may fall on either side" in single.attrs["notes"]
+    for loss in ("ntxent", "multi_similarity"):
+        assert measures.count(embeddings, loss, batch_size=50).attrs["notes"] == ""
 
 
-def test_progress_is_told(embeddings):
+def test_progress_is_told(embeddings, monkeypatch):
     seen = []
-    measures.count(embeddings, batch_size=50, progress=lambda what: lambda *numbers: seen.append((what, *numbers)))
+
+    def progress(what):
+        return lambda *numbers: seen.append((what, *numbers))
+
+    measures.count(embeddings, "multi_similarity", batch_size=50, progress=progress)
     assert seen == [("counting", 1, 3), ("counting", 2, 3), ("counting", 3, 3)]
+    for rows in (2**17, 50):  # in one stack, in three
+        monkeypatch.setattr(_weighing, "STACK", rows)
+        seen.clear()
+        measures.count(embeddings, batch_size=50, progress=progress)
+        parts = [done / every for _, done, every in seen]
+        assert parts == sorted(parts) and parts[-1] == 1 and len(parts) >= 3 and parts[0] < 0.5
 
 
 def test_a_dataset_is_saved_whole_and_opened_again(embeddings, tmp_path):
@@ -282,7 +290,7 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path):
         ({"convention": "ecir"}, "convention: 'ecir', expected one of standard, ecir2022"),
         ({"dtype": "float16"}, "dtype: 'float16', expected one of float32, float64"),
         ({"loss": losses.load("ntxent", {"temperature": 1e-320})}, "its weights leave the range of float64"),
-        ({"loss": losses.load("smoothap", {"temperature": 1e39}), "dtype": "float32"}, "the range of float32"),
+        ({"loss": losses.load("multi_similarity", {"alpha": 1e39}), "dtype": "float32"}, "the range of float32"),
         ({"batches": []}, "batches: none were given"),
         ({"eps": "0.01"}, "eps: 0.01, expected a share"),
         ({"loss": "tripplet"}, "did you mean 'triplet'"),

@@ -7,7 +7,6 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import cli, measures, results, shards, sweep
+from cocos import cli, measures, results, shards
 from cocos.errors import InputError
-from cocos.measures import _weighing
 from cocos.shards import World
 
 LIMIT = 60  # seconds: a run that fails must end by itself
@@ -58,22 +56,20 @@ def sides():
 def runs():
     """Datasets of runs that differ in their sides, coupling, dtype, and number and size of batches.
 
-    The last ones are of one batch whose scores are visited in 28 tiles, by all processes together.
+    The last ones are of one batch, whose parts the processes share.
     """
     two = cocos.Embeddings(*sides().values())
     labelled = cocos.Embeddings.labelled(two.candidate, two.candidate_group)
     proxies = cocos.Embeddings(two.candidate, two.query, two.candidate_group, two.query_group, directions=("s2p",))
     yield "many batches", measures.count(two, "ntxent", batch_size=32)
     yield "two batches", measures.count(two, "smoothap", batch_size=25)
+    yield "batches held", measures.count(two, "ntxent", batch_size=32, n90=True)
     yield "one batch", measures.count(two, "ce_softmax", batch_size=250)
     yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
     yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
-    with patch.object(_weighing, "LARGE", 0), patch.object(sweep, "tile_of", lambda view: (8, 64)):
-        for name in ("ntxent", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
-            yield (
-                f"visited, {name}",
-                measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet"),
-            )
+    for name in ("ntxent", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
+        whole = measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet")
+        yield f"one batch, {name}", whole
 
 
 def in_one_of_several(folder):

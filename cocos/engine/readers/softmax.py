@@ -28,7 +28,7 @@ PAIRS = 2**19  # scores that are held for that at once
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
     """The reader of a loss; None where its negatives do not enter through Σ exp(λ score) of each query alone."""
     scale = getattr(loss, "softmax_scale", None)
-    if loss.couples != "query" or scale is None or not hasattr(loss, "weight"):
+    if loss.couples != "query" or scale is None or not math.isfinite(scale) or not hasattr(loss, "weight"):
         return None
     return Softmax(loss, scale, eps, spread=spread, relative=relative)
 
