@@ -277,16 +277,22 @@ def _negatives_said(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched
 
 def _groups(embeddings: Embeddings, size: int, per_group: int | None, generator: torch.Generator) -> Iterator[Batch]:
     """One pass: every query once, each with `per_group` (or all) of its candidates."""
-    candidates = _members(embeddings.candidate_group.cpu())
-    query_group = embeddings.query_group.cpu()
-    order = torch.randperm(len(query_group), generator=generator)
-    order = order[torch.isin(query_group[order], embeddings.candidate_group.cpu())]
+    groups = embeddings.groups
+    members, ends = groups.candidate.argsort(stable=True), groups.candidates.cumsum(0)
+    order = torch.randperm(len(groups.query), generator=generator)
+    order = order[groups.candidates[groups.query[order]] > 0]
     for query_index in order.split(size):
+        asked = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
+        number, first = groups.candidates[asked], ends[asked] - groups.candidates[asked]
+        if per_group is None:
+            before = torch.repeat_interleave(first - (number.cumsum(0) - number), number)
+            yield Batch(query_index, members[before + torch.arange(len(before))], paired=False)
+            continue
         chosen = []
-        for g in dict.fromkeys(query_group[query_index].tolist()):
-            own = candidates[g]
-            if per_group is not None and len(own) > per_group:
-                own = own[torch.randperm(len(own), generator=generator)[:per_group]].sort().values
+        for start, many in zip(first.tolist(), number.tolist(), strict=True):
+            own = members[start : start + many]
+            if many > per_group:
+                own = own[torch.randperm(many, generator=generator)[:per_group]].sort().values
             chosen.append(own)
         yield Batch(query_index, torch.cat(chosen), paired=False)
 

@@ -27,8 +27,9 @@ OWN = (
 )
 PROXIES = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Entries of a matrix whose norms are taken at once: half precision is converted for them, a piece at a time.
-PIECE = 2**22
+# Entries of a matrix that are read at once, and stay in the cache until all is known of them.
+PIECE = 2**18
+COLUMNS = 32  # leading columns that the lines of `Embeddings.places` run through
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,20 @@ def _tensor(values) -> Tensor:
     return found.detach() if found.requires_grad else found
 
 
-def _lengths(values: Tensor) -> Tensor:
-    """Norms of the rows, (N,), in float32 at least; inf or 0 where the squares leave the range of the dtype."""
-    wide = torch.promote_types(values.dtype, torch.float32)
-    pieces = values.split(max(1, PIECE // values.shape[1]))
-    return torch.cat([torch.linalg.vector_norm(each.to(wide), dim=1) for each in pieces])
+def _read(values: Tensor) -> tuple[Tensor, Tensor]:
+    """What one pass over the rows tells: their norms, (N,), and their places on two lines, (N, 2); see `Embeddings`."""
+    wide, columns = torch.promote_types(values.dtype, torch.float32), min(COLUMNS, values.shape[1])
+    lines = torch.randn(columns, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    lines = (lines / lines.norm(dim=0)).to(values.device, wide)
+    norms, places = torch.empty(len(values), dtype=wide), torch.empty(len(values), 2, dtype=wide)
+    norms, places = norms.to(values.device), places.to(values.device)
+    step = max(1, PIECE // values.shape[1])
+    for start in range(0, len(values), step):
+        some = slice(start, start + step)
+        part = values[some].to(wide)
+        torch.linalg.vector_norm(part, dim=1, out=norms[some])
+        torch.mm(part[:, :columns], lines, out=places[some])
+    return norms, places
 
 
 def _matrix(name: str, values) -> Tensor:
@@ -241,7 +251,7 @@ class Embeddings:
             )
         if self.candidate_variance is not None:
             variance = _matrix("candidate_variance", self.candidate_variance)
-            _finite("candidate_variance", variance, _lengths(variance))
+            _finite("candidate_variance", variance, _read(variance)[0])
             if variance.shape != candidate.shape or not (variance > 0).all():
                 raise InputError(
                     f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
@@ -296,7 +306,15 @@ class Embeddings:
 
         They are inf or 0 where squares leave the range of the dtype; `cocos.scores.length` has the whole range.
         """
-        return tuple(self.kept("norms", (side,), _lengths) for side in (self.query, self.candidate))
+        return tuple(self.kept("rows", (side,), _read)[0] for side in (self.query, self.candidate))
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Where the rows of both sides stand on two random lines through their first columns, (Q, 2) and (C, 2).
+
+        Equal rows stand at equal places, up to the rounding of a product in float32 at least.
+        """
+        return tuple(self.kept("rows", (side,), _read)[1] for side in (self.query, self.candidate))
 
     @property
     def groups(self) -> Groups:

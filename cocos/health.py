@@ -34,7 +34,6 @@ TIE = 16 * torch.finfo(torch.float64).eps  # of the largest score: what float64 
 WINDOW = 4  # neighbours along a random line that a row is compared with
 BLOCK = 2**22  # entries that are held in float64 at once
 TINY = 1e-15  # norms between this and 1/TINY are right in float32: their squares are in its range
-COLUMNS = 32  # leading columns that a first line runs through
 
 
 def _unit(rows: Tensor, unit: bool) -> Tensor:
@@ -55,58 +54,67 @@ def _rank(centred: Tensor, size: float) -> float:
     return torch.special.entr(values / values.sum()).sum().exp().item() if len(values) else 0.0
 
 
-def _duplicates(rows: Tensor, unit: bool, norm: Tensor) -> tuple[int, int]:
+def _duplicates(rows: Tensor, unit: bool, norm: Tensor, places: Tensor) -> tuple[int, int]:
     """Rows that repeat another one: entry by entry, and up to rounding.
 
     Equal rows stand beside each other in the order of their projections on one random line, so each row is compared
     with its next neighbours there; a few of the rows that are equal up to rounding may be missed, never an equal one
-    that has no such row beside it. The line runs through the first columns, which cost little to read, and through all
-    where rows agree in these and nowhere else.
+    that has no such row beside it. The line runs through the first columns, where rows were projected when they were
+    read, and through all where rows agree in these and nowhere else.
     """
     if not TINY < float(norm.min()) <= float(norm.max()) < 1 / TINY:
         norm = torch.cat([length(part.double()) for part in rows.split(max(1, BLOCK // rows.shape[1]))])
     norm = norm.double() if unit else norm.double().mean().expand(len(norm))
     norm = torch.where(norm > 0, norm, 1)
-    narrow = min(COLUMNS, rows.shape[1])
-    found = _repeated(rows, norm, narrow) if narrow < rows.shape[1] else None
-    return found or _repeated(rows, norm, rows.shape[1])
+    found = _repeated(rows, norm, places, whole=False)
+    if found is None:
+        generator, step = torch.Generator().manual_seed(0), max(1, BLOCK // rows.shape[1])
+        lines = torch.randn(rows.shape[1], 2, generator=generator, dtype=torch.float64).to(rows.device, places.dtype)
+        lines /= lines.norm(dim=0)
+        places = torch.cat([part.to(places.dtype) @ lines for part in rows.split(step)])
+        found = _repeated(rows, norm, places, whole=True)
+    return found
 
 
-def _repeated(rows: Tensor, norm: Tensor, width: int) -> tuple[int, int] | None:
-    """Repeated rows, exactly and up to rounding, by lines through some columns; None where these are too few."""
-    generator, whole = torch.Generator().manual_seed(0), width == rows.shape[1]
-    single, step = torch.promote_types(rows.dtype, torch.float32), max(1, BLOCK // rows.shape[1])
-    lines = torch.randn(2, width, generator=generator, dtype=torch.float64)  # of which one gives the order
-    lines = (lines / lines.norm(dim=1, keepdim=True)).T.to(rows.device, single)
-    place = torch.cat([part[:, :width].to(single) @ lines for part in rows.split(step)]).double() / norm[:, None]
-    order = torch.from_numpy(np.argsort(place[:, 0].cpu().numpy())).to(rows.device)  # four times as fast as torch's
-    place = place[order]
+def _repeated(rows: Tensor, norm: Tensor, places: Tensor, *, whole: bool) -> tuple[int, int] | None:
+    """Repeated rows, exactly and up to rounding, by their places on two lines.
+
+    Args:
+        rows: (N, D).
+        norm: (N,) that rows are divided by.
+        places: (N, 2) on lines, of which the first gives the order.
+        whole: the lines run through all columns. Otherwise None is returned where they do not tell rows apart.
+    """
+    first, second = (places.double() / norm[:, None]).unbind(dim=1)
+    order = torch.from_numpy(np.argsort(first.cpu().numpy())).to(rows.device)  # four times as fast as torch's sort
+    first, second, step = first[order], second[order], max(1, BLOCK // rows.shape[1])
     equal, near = (torch.zeros(len(rows), dtype=torch.bool, device=rows.device) for _ in range(2))
     for ahead in range(1, min(WINDOW, len(rows) - 1) + 1):
-        beside = ((place[ahead:] - place[:-ahead]).abs() <= 2 * ROUNDING).all(dim=1)
-        open_ = (beside & ~near[ahead:]).nonzero().flatten()
+        open_ = (first[ahead:] - first[:-ahead] <= 2 * ROUNDING).nonzero().flatten()
+        open_ = open_[((second[open_ + ahead] - second[open_]).abs() <= 2 * ROUNDING) & ~near[open_ + ahead]]
         if ahead > 1 and len(open_) > len(rows) // 4:  # rows are so dense here that neighbours on a line say little
             if not whole:
                 return None
             break
         for some in open_.split(step):
             one, other = (rows[order[each]] for each in (some, some + ahead))
-            first, second = (norm[order[each], None] for each in (some, some + ahead))
-            close = (one.double() / first - other.double() / second).norm(dim=1) <= ROUNDING
+            left, right = (norm[order[each], None] for each in (some, some + ahead))
+            close = (one.double() / left - other.double() / right).norm(dim=1) <= ROUNDING
             if not whole and not close.all():
                 return None
             equal[some + ahead], near[some + ahead] = (one == other).all(dim=1), close
     return int(equal.sum()), int(near.sum())
 
 
-def side(rows: Tensor, metric: str, which: str, norms: Tensor | None = None) -> dict[str, float | int | bool]:
+def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -> dict[str, float | int | bool]:
     """How far the rows of one side are from being one point.
 
     Args:
         rows: (N, D).
         metric: of `cocos.scores.METRICS`.
         which: `query` or `candidate`.
-        norms: (N,) of the rows, as `Embeddings.norms` has them; None: they are taken.
+        norms: (N,) of the rows, as `Embeddings.norms` has them.
+        places: (N, 2) of the rows, as `Embeddings.places` has them.
 
     Returns:
         `rows`, `dimensions`, and `sampled`, the rows that all but duplicates are taken of; `spread`, their root mean
@@ -126,8 +134,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor | None = None) -> 
     away = (some - some[apart.argmin()]).norm(dim=1) / size
     there = (away <= CLOSE.get(metric, ANGLE)).double().mean().item()
     collapsed = len(rows) > 1 and there >= 1 - OUTLIERS
-    norms = torch.cat([length(part.double()) for part in rows.split(2**12)]) if norms is None else norms
-    equal, near = _duplicates(rows, unit, norms)
+    equal, near = _duplicates(rows, unit, norms, places)
     return {
         "rows": len(rows),
         "dimensions": rows.shape[1],
@@ -196,9 +203,10 @@ def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | 
 def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
     """What `side` gives for each side, by its name; a labelled set has one. Found once for each kind of metric."""
     found = {}
-    for name, norms in zip(("query",) if embeddings.shared else ("query", "candidate"), embeddings.norms, strict=False):
+    for k, name in enumerate(("query",) if embeddings.shared else ("query", "candidate")):
         kind = f"health, {name in UNIT.get(metric, ())}, {CLOSE.get(metric, ANGLE)}"
-        make = functools.partial(side, metric=metric, which=name, norms=norms)
+        known = {"norms": embeddings.norms[k], "places": embeddings.places[k]}
+        make = functools.partial(side, metric=metric, which=name, **known)
         found[name] = embeddings.kept(kind, (getattr(embeddings, name),), make)
     return found
 

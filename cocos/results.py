@@ -1,5 +1,6 @@
 """Tensors become Datasets here, and only here: dims, units, long names, provenance; summaries, saving, opening."""
 
+import hashlib
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import xarray as xr
 
 import cocos
 from cocos import health, losses, writing
+from cocos.embeddings import Mapped
 from cocos.errors import InputError, unreachable
 
 __all__ = [
@@ -507,13 +509,35 @@ def writable(path: Path) -> Path:
     return path
 
 
+def _hashed(data: xr.Dataset) -> xr.Dataset:
+    """The same with the sha256 of a file that was mapped, and so not read, when it was opened.
+
+    Raises:
+        InputError: the file is no longer what it was.
+    """
+    if "checkpoint_mapped" not in data.attrs:
+        return data
+    attrs = dict(data.attrs)
+    size, time = map(int, attrs.pop("checkpoint_mapped").split())
+    file = Mapped(Path(attrs["checkpoint_path"]), size, time)
+    file.unchanged()
+    with open(file.path, "rb") as stream:
+        attrs["checkpoint_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    file.unchanged()
+    made = data.copy(deep=False)
+    made.attrs = attrs
+    return made
+
+
 def save(data: xr.Dataset, path: Path) -> Path:
     """Write a Dataset as netCDF-4, whole or not at all: under a temporary name first, then moved into place.
+
+    Of a mapped file of embeddings the sha256 is taken here.
 
     Raises:
         InputError: the file cannot be written.
     """
-    path = writable(path)
+    path, data = writable(path), _hashed(data)
     encoding = {name: PACKED for name, v in data.data_vars.items() if v.ndim}
     return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
 

@@ -299,13 +299,6 @@ def test_contributors_say_of_what_they_are_above(file):
     assert "above eps" not in text and "p > 1 %" in text
 
 
-def test_what_a_pass_does_not_know_is_null_with_a_note():
-    data = measures.count(planted(3), "smoothap", batch_size="all")
-    entry = results.summary(data)["directions"]["s2s"]
-    assert entry["relative"]["mean"] is None and "relative" in data.attrs["notes"]
-    assert "have more than" not in tables_.plain(tables_.count(data))
-
-
 # Losses of others
 
 

@@ -83,7 +83,6 @@ def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)
 
 
-SPREAD = {"effective", "participation", "hardest_share"}
 VISITED = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax", "ce_nm", "snm", "supcon", "triplet_squared")
 
 
@@ -96,18 +95,13 @@ def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings,
     monkeypatch.setattr(_weighing, "STACK", 100)
     stacks = measures.count(embeddings, name, batch_size=30, **options)
     np.testing.assert_array_equal(stacks["contributing"], visited["contributing"])
-    xr.testing.assert_allclose(stacks, visited, rtol=1e-6, atol=1e-9)
+    xr.testing.assert_allclose(stacks, visited, rtol=1e-5, atol=1e-6)
     assert (visited["uncertain"].fillna(0) == 0).all()
     np.testing.assert_array_equal(visited["contributing"], held["contributing"])
-    if name != "smoothap":
-        np.testing.assert_array_equal(visited["relative_per_query"], held["relative_per_query"])
+    np.testing.assert_array_equal(visited["relative_per_query"], held["relative_per_query"])
     np.testing.assert_array_equal(visited["query_index"], held["query_index"])
     for key in set(held.data_vars) - {"contributing", "query_index"}:
-        if visited[key].isnull().all() and not held[key].isnull().all():
-            assert key.removesuffix("_per_query") in {*SPREAD, "relative", "relative_uncertain"}
-            assert key.removesuffix("_per_query").removesuffix("_uncertain") in visited.attrs["notes"]
-        else:
-            np.testing.assert_allclose(visited[key], held[key], rtol=2e-4, atol=1e-4, err_msg=key)
+        np.testing.assert_allclose(visited[key], held[key], rtol=2e-4, atol=1e-4, err_msg=key)
 
 
 def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embeddings, monkeypatch):
@@ -240,10 +234,10 @@ def test_a_curve_wants_ascending_thresholds(embeddings):
 
 
 def test_float32_counts_are_said_to_be_uncertain(embeddings):
-    single = measures.count(embeddings, "multi_similarity", batch_size=50, dtype="float32")
+    single = measures.count(embeddings, "multi_similarity", sample="pairs", batch_size=50, dtype="float32")
     assert "may fall on either side" in single.attrs["notes"]
     for loss in ("ntxent", "multi_similarity"):
-        assert measures.count(embeddings, loss, batch_size=50).attrs["notes"] == ""
+        assert measures.count(embeddings, loss, sample="pairs", batch_size=50).attrs["notes"] == ""
 
 
 def test_progress_is_told(embeddings, monkeypatch):
@@ -252,7 +246,7 @@ def test_progress_is_told(embeddings, monkeypatch):
     def progress(what):
         return lambda *numbers: seen.append((what, *numbers))
 
-    measures.count(embeddings, "multi_similarity", batch_size=50, progress=progress)
+    measures.count(embeddings, "multi_similarity", sample="pairs", batch_size=50, progress=progress)
     assert seen == [("counting", 1, 3), ("counting", 2, 3), ("counting", 3, 3)]
     for rows in (2**17, 50):  # in one stack, in three
         monkeypatch.setattr(_weighing, "STACK", rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 from cocos import losses
 from cocos.checkpoints._content import File, describe
 from cocos.checkpoints._plain import plain
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, Mapped
 from cocos.errors import InputError, nearest
 
 __all__ = ["Checkpoint", "inspect", "names", "open"]
@@ -54,6 +54,7 @@ class Checkpoint:
         recorded: loss name -> parameters that the file recorded of its training.
         trained_with: name of the loss that it was trained with, where the file says so.
         notes: what the user should know of how the file was read.
+        mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class Checkpoint:
     recorded: dict[str, dict] = field(default_factory=dict)
     trained_with: str | None = None
     notes: tuple[str, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
 
     def __repr__(self):
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
@@ -125,8 +127,9 @@ class Checkpoint:
         return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:
-        """Provenance: path, sha256 and format."""
-        return {
+        """Provenance: path, sha256 and format; size and time of a mapped file, of which there is no sha256 yet."""
+        state = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
+        return state | {
             "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,
             "checkpoint_format": self.format,

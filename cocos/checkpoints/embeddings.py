@@ -3,6 +3,7 @@
 import difflib
 import json
 import math
+import struct
 import zipfile
 from pathlib import Path, PureWindowsPath
 
@@ -20,6 +21,9 @@ from cocos.errors import InputError
 __all__ = ["read", "recognises"]
 
 PIECE = 2**20  # bytes that are unpacked at once
+LARGE = 2**24  # bytes of an uncompressed matrix of a file too large to be held, from which on it is mapped
+LOCAL = struct.Struct("<4s22xHH")  # header of a member of a zip archive: its mark, lengths of its name and extra field
+NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
 LONGEST = 1024  # characters of a path
 TWO_SIDED = ("query", "candidate")
 GROUPS = ("query_group", "candidate_group")
@@ -61,7 +65,7 @@ def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
         )
     try:
         with file.archive() as archive:
-            return {name: _array(archive, info) for name, info in inside.items()}
+            return {name: _array(file, archive, info) for name, info in inside.items()}
     except InputError as error:
         raise InputError(f"{file.path} {error}") from None
     except Exception as error:  # numpy, zipfile and zlib each have their own for a damaged or hostile archive
@@ -69,8 +73,8 @@ def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
         raise InputError(f"{file.path} is a damaged npz file ({reason}); write it again") from error
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """One array; nothing is made before its header agrees with the bytes that there are.
+def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """One array, mapped where it is large; nothing is made before its header agrees with the bytes that there are.
 
     Raises:
         InputError: it holds Python objects.
@@ -89,6 +93,9 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
             )
         if (size := math.prod(shape) * dtype.itemsize) > info.file_size:
             raise ValueError(f"an array of shape {shape} in {info.file_size} bytes")
+        stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+        if file.held is None and stored and size >= LARGE and dtype.kind == "f" and len(shape) == 2:
+            return _map(file, info, stream.tell(), np.dtype(dtype), shape, "F" if fortran else "C")
         raw, at = bytearray(size), 0
         while part := stream.read(PIECE):
             raw[at : at + len(part)] = part
@@ -96,6 +103,31 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
         if at != size:
             raise ValueError(f"an array of shape {shape} and {at} bytes")
     return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+
+
+def _map(
+    file: File, info: zipfile.ZipInfo, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: str
+) -> np.memmap:
+    """An array where it stands in the file, which nothing writes to.
+
+    Args:
+        file: the archive.
+        info: the member.
+        begin: bytes of the header of the array.
+        dtype: of the array.
+        shape: of the array.
+        order: `C` or `F`.
+
+    Raises:
+        ValueError: it does not stand there.
+    """
+    with file.stream() as stream:
+        stream.seek(info.header_offset)
+        mark, name, extra = LOCAL.unpack(stream.read(LOCAL.size))
+    offset = info.header_offset + LOCAL.size + name + extra + begin
+    if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
+        raise ValueError("a member that does not stand where the archive says")
+    return np.memmap(file.path, dtype, "r", offset, shape, order)
 
 
 def _sort_out(file: File, arrays: list[str]) -> list[str]:
@@ -235,9 +267,13 @@ def read(file: File, data=None) -> Checkpoint:
             raise InputError(f"split {split!r}: {file.path} holds embeddings and has no splits")
         return found.to(device_of(device))
 
+    if found.mapped:
+        file.refuse_change()  # what is mapped is what was opened
+        notes.append(NOT_HASHED.format(file.path))
     return Checkpoint(
         path=file.path,
-        sha256=file.sha256,
+        sha256="" if found.mapped else file.sha256,
+        mapped=found.mapped,
         format="embeddings",
         contents=contents,
         embedder=embedder,

@@ -70,9 +70,8 @@ class Run:
             for name, side, second in self.sides:
                 batch = self.plan.batches[0]
                 some = self._some(side, batch.flip() if second else batch)
-                wide = side if side.query.element_size() > 2 else side.to(dtype=torch.float32)
                 with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                    pairs = self._first(wide, some)
+                    pairs = self._first(*_alone(side, some))
                     directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
         return health.report(self.spread, directions)
 
@@ -207,6 +206,18 @@ class Run:
             key, sizes = np.unique(key, return_counts=True)
             np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
         return found.tolist()
+
+
+def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+    """The rows of a batch alone, in float64, and the batch that they make."""
+    query, candidate = batch.query_index, batch.candidate_index
+    if embeddings.shared:
+        rows = torch.cat([query, candidate]).unique()
+        part, query, candidate = embeddings.rows(rows, rows), *(torch.searchsorted(rows, i) for i in (query, candidate))
+    else:
+        part = embeddings.rows(query, candidate)
+        query, candidate = (torch.arange(len(index), device=index.device) for index in (query, candidate))
+    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate)
 
 
 def prepare(

@@ -23,10 +23,7 @@ __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the scores, several times as slowly"
-NOT_KNOWN = "not known from one pass over the scores: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
-# What one pass may leave open.
-UNKNOWN = ("effective", "participation", "hardest_share", "relative", "relative_uncertain")
 STEPS = 1000  # of the progress of one stack, where there are several
 
 
@@ -85,8 +82,6 @@ def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | N
 def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _Counted:
     """Count stack by stack, every score seen and none held; all processes share the parts of each stack.
 
-    NaN stands for what one pass does not know.
-
     Raises:
         InputError: the weights of a query leave the range of float64.
     """
@@ -100,8 +95,7 @@ def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _
         for name, part, index in zip(directions, sides, asking, strict=True):
             if not part["push"].isfinite().all():
                 raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
-            missing = {each: torch.full_like(part["push"], torch.nan) for each in UNKNOWN if each not in part}
-            found.records[name].append(part | missing | {"query_index": torch.cat(index)})
+            found.records[name].append(part | {"query_index": torch.cat(index)})
             found.sizes[name].extend(map(len, index))
         done += 1
     return replace(found, others=others)
@@ -140,14 +134,12 @@ def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | 
     return results.with_metrics(data, metrics, singles)
 
 
-def _notes(run: Run, records: dict[str, list[dict]]) -> list[str]:
-    """How exact the counts are, and what was left open."""
+def _notes(run: Run) -> list[str]:
+    """How exact the counts are, and how they were made."""
     if not run.visited:
         return [UNCERTAIN] if run.dtype == "float32" else []
-    parts = [part for of_direction in records.values() for part in of_direction]
-    open_ = [name for name in UNKNOWN[:-1] if any(bool(part[name].isnan().all()) for part in parts)]
-    slow = [SLOW] if not devices.ahead(run.embeddings.query.device) and fused.kernel_name() == "plain torch" else []
-    return [*slow, *([NOT_KNOWN.format(", ".join(open_))] if open_ else [])]
+    slow = not devices.ahead(run.embeddings.query.device) and fused.kernel_name() == "plain torch"
+    return [SLOW] if slow else []
 
 
 def count(
@@ -246,7 +238,7 @@ def count(
         seed=seed,
         dtype=run.dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run, counted.records)]),
+        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run)]),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([
             *run.plan.undrawn,
