@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError, checkpoints, losses, measures, results, scores, sweep, tables
+from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, results, scores, tables
 from cocos.batches import Batch, plan
 
 
@@ -340,7 +340,7 @@ def test_a_batch_of_pairs_whose_rows_are_no_pairs_is_refused():
     ):
         for call in (
             lambda b: scores.pairs(embeddings, b),
-            lambda b: sweep.view(embeddings, b),
+            lambda b: engine.view(embeddings, b),
             lambda b: measures.count(embeddings, "ntxent", batches=[b]),
         ):
             with pytest.raises(InputError, match=sentence):

@@ -33,7 +33,7 @@ def draw(parts, figure):
 # Runs each command in a process of its own that has everything imported, under a limit of the machine.
 STARVED = """
 import json, os, resource, sys, tempfile
-import cocos.cli, cocos.demo, cocos.figures, cocos.pictures, cocos.tiles
+import cocos.cli, cocos.demo, cocos.figures, cocos.pictures, cocos.engine
 found = []
 for limit, value, arguments in json.loads(sys.argv[1]):
     with tempfile.TemporaryFile() as said:

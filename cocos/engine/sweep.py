@@ -22,6 +22,7 @@ from torch import Tensor
 
 from cocos import shards
 from cocos.engine import compact, devices, fused
+from cocos.engine.stack import view as view  # beside `run`, which needs one
 from cocos.engine.view import View
 from cocos.errors import InputError
 
@@ -37,6 +38,7 @@ __all__ = [
     "parts_of",
     "run",
     "tiles_of",
+    "view",
     "workers",
 ]
 
