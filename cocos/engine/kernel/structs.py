@@ -27,6 +27,7 @@ DTYPES = {
     "double": torch.float64,
 }
 TYPEDEF = re.compile(r"typedef struct \{(?P<body>[^{}]*)\} (?P<name>\w+);")
+FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE)
 FIELD = re.compile(r"(?P<stars>[*\s]*(?:const\s*)?[*\s]*)(?P<name>\w+)(?:\[(?P<length>\d+)\])?")
 
 
@@ -73,12 +74,18 @@ class Struct(ctypes.Structure):
 
 
 @functools.cache
-def _structs() -> dict[str, type[Struct]]:
-    """All structs of the kernel by their names in C, in the order in which kernel.c includes its files."""
+def _text() -> str:
+    """The kernel in C, without comments, in the order in which kernel.c includes its files."""
     names = re.findall(r'#include "(.*)"', build.SOURCE.read_text("utf-8"))
     text = "".join(Path(build.FOLDER, name).read_text("utf-8") for name in names)
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+@functools.cache
+def _structs() -> dict[str, type[Struct]]:
+    """All structs of the kernel by their names in C, in the order in which kernel.c includes its files."""
     made: dict[str, type[Struct]] = {}
-    for found in TYPEDEF.finditer(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)):
+    for found in TYPEDEF.finditer(_text()):
         fields, pointed = [], {}
         for line in filter(None, map(str.strip, found["body"].split(";"))):
             if "(*" in line:  # a pointer to a function
@@ -123,12 +130,12 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
             size = constant(f"sizeof_{name}")
             if size != ctypes.sizeof(made):
                 raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    found.cocos_pass.argtypes, found.cocos_pass.restype = [pointer], number
-    found.cocos_pack.argtypes, found.cocos_pack.restype = [pointer, number, number, number, pointer], None
-    found.cocos_exact.argtypes, found.cocos_exact.restype = [pointer, pointer, pointer, number, pointer], None
-    found.cocos_pairs.argtypes, found.cocos_pairs.restype = [pointer], None
-    found.cocos_shares.argtypes, found.cocos_shares.restype = [pointer, pointer, number], None
+    for result, name, arguments in FUNCTION.findall(_text()):
+        function = getattr(found, name)
+        function.restype = NUMBERS.get(result)
+        function.argtypes = [
+            ctypes.c_void_p if "*" in each else NUMBERS[each.split()[0]] for each in arguments.split(",")
+        ]
     return found
 
 
