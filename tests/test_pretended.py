@@ -1,16 +1,22 @@
 """Counts and evaluations on a device that is not the host: equal to the host's, and nothing on two devices."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+import cocos
 import pretended
 from cocos import Embeddings, measures
 from cocos.engine import devices
 from cocos.losses._cut import seeded
 
 DEVICE = pretended.DEVICE
+HOUSE = Path(cocos.__file__).parent
 # A softmax, one of several positives, a hinge, sigmoids, a cut-off among the negatives, and a loss without a reader.
+COUNTS = ("contributing", "idle", "uncertain", "relative", "eq7", "negatives", "R@", "rank", "mAP", "PR-AUC")
 LOSSES = ("ntxent", "supcon", "triplet", "smoothap", "ce_softmax", "snm", "circle")
 
 
@@ -40,13 +46,13 @@ def proxies():
 
 
 def same(one, other):
-    """Two Datasets hold the same: whole numbers to the bit, and each other number up to the order of its sums."""
+    """Two Datasets hold the same: counts to the bit, and shares as near as float32 makes them."""
     assert set(one.data_vars) == set(other.data_vars)
     for name in one.data_vars:
-        if one[name].dtype.kind in "iub":
-            assert np.array_equal(one[name], other[name]), name
+        if one[name].dtype.kind in "iub" or name.startswith(COUNTS):
+            assert np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f"), name
         elif one[name].dtype.kind == "f":
-            assert np.allclose(one[name], other[name], rtol=1e-6, atol=1e-9, equal_nan=True), name
+            assert np.allclose(one[name], other[name], rtol=1e-3, atol=1e-5, equal_nan=True), name
 
 
 @pytest.mark.parametrize(
@@ -207,3 +213,10 @@ def test_capabilities_are_asked_of_the_device():
     assert devices.ahead(DEVICE) and not devices.ahead(torch.device("cpu"))
     assert devices.memory(DEVICE) == 2**31 and devices.memory(torch.device("cpu")) > 2**28
     assert devices.tile(DEVICE) == devices.LARGE and 4 * devices.LARGE[0] * devices.LARGE[1] == 2**25
+
+
+def test_no_device_is_known_by_its_name():
+    """What is meant is a capability, and `devices` names it; the option --device is the only name that is read."""
+    named = re.compile(r"device\.type\s*(==|!=|in|not in)\s|\.is_(cuda|cpu|mps)\b|pin_memory|torch\.cuda\.mem_get")
+    files = [path for folder in ("engine", "losses", "measures") for path in (HOUSE / folder).rglob("*.py")]
+    assert {path.name for path in files if named.search(path.read_text())} == {"devices.py"}

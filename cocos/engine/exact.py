@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from cocos import scores
+from cocos.engine import devices
 from cocos.engine.kernel import structs
 
 __all__ = ["cosines", "dots", "gaps", "lengths", "squares"]
@@ -18,7 +19,7 @@ def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) 
     Raises:
         IndexError: a place that is no row.
     """
-    fits = all(each.device.type == "cpu" and each.dtype in WIDE and each.is_contiguous() for each in (left, right))
+    fits = all(not devices.ahead(each.device) and each.dtype in WIDE and each.is_contiguous() for each in (left, right))
     if not fits or len(of) == 0 or structs.loaded() is None:
         return None
     of, with_ = of.long().contiguous(), with_.long().contiguous()

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cocos.engine import devices
 from cocos.engine.kernel import build
 
 __all__ = ["Struct", "constant", "loaded", "struct"]
@@ -62,7 +63,7 @@ class Struct(ctypes.Structure):
         if not isinstance(value, Tensor):
             return value
         wanted = DTYPES.get(self.POINTED.get(name), value.dtype)
-        if value.dtype != wanted or not value.is_contiguous() or value.device.type != "cpu":
+        if value.dtype != wanted or not value.is_contiguous() or devices.ahead(value.device):
             found = f"{value.dtype} on {value.device} with strides {value.stride()}"
             raise ValueError(f"kernel: {name} is {found}, expected contiguous {wanted} on the host")
         return value.data_ptr()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos import scores
-from cocos.engine import bounds
+from cocos.engine import bounds, devices
 from cocos.engine.view import View
 
 __all__ = ["Bracket", "ascending", "drawn", "guessed", "guessed_batches"]
@@ -134,7 +134,7 @@ def _drawn(block: slice, number: int, device: torch.device, seed: int = 0) -> Te
 
 def ascending(values: Tensor) -> Tensor:
     """Sorted along the last axis; on a host by NumPy, which is many times faster."""
-    if values.device.type == "cpu":
+    if not devices.ahead(values.device):
         return torch.from_numpy(np.sort(values.numpy(), axis=-1))
     return values.sort(dim=-1).values
 
