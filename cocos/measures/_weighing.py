@@ -199,7 +199,7 @@ class Run:
         batches, groups = self.plan.batches, self.embeddings.groups
         found = np.zeros(len(batches), dtype=np.int64)
         paired = [k for k, batch in enumerate(batches) if batch.paired]
-        if paired and int(groups.queries.max()) > 1:
+        if paired and not groups.single:
             index = [batches[k].query_index.cpu() for k in paired]
             block = np.repeat(paired, [len(each) for each in index])
             key = block * len(groups.queries) + groups.query[torch.cat(index)].numpy()
