@@ -20,12 +20,23 @@ typedef struct { /* which negatives have a share above eps, of those in a list, 
 
 #define BATCH 1024 /* entries that are looked at before some of them are looked at again */
 
+/* The next float32 number up, or down; infinity stays. */
+INLINE float stepped(float x, int up) {
+    int32_t place;
+    if (x == 0) return up ? 0x1p-149f : -0x1p-149f;
+    if (isinf(x)) return x;
+    memcpy(&place, &x, 4);
+    place += (x > 0) == up ? 1 : -1;
+    memcpy(&x, &place, 4);
+    return x;
+}
+
 static void shares_open(const shares *s) {
     for (int64_t k = 0; k < s->queries; k++) {
         double level = -s->base[k] / s->scale, off = s->square > 0 ? fmin(s->root, s->square / fmax(fabs(level), 1e-30)) : 0;
         double width = s->known[k] / s->scale + s->off + off;
-        s->low[k] = isfinite(level) ? nextafterf((float)(level - width), -INFINITY) : (float)level;
-        s->high[k] = isfinite(level) ? nextafterf((float)(level + width), INFINITY) : (float)level;
+        s->low[k] = isfinite(level) ? stepped((float)(level - width), 0) : (float)level;
+        s->high[k] = isfinite(level) ? stepped((float)(level + width), 1) : (float)level;
         if (s->floor) s->low[k] = more(s->low[k], s->floor[k]), s->high[k] = more(s->high[k], s->floor[k]);
     }
 }

@@ -102,6 +102,11 @@ class LogSumExp:
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
         self.size = self.scale * view.most
         self.wide = self.size > NARROW[moments]
+        sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
+        self.zero = [
+            torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes
+        ]  # not written to, nor are these
+        self.lowest = [zero - torch.inf for zero in self.zero]
         self.floor = self._floor(floor) if self.wide or floor else None
         # A score of a tile is off by `off` and, a distance, by square / |score| besides, at most its root.
         self.deep = fused.deep(view, self)
@@ -136,14 +141,12 @@ class LogSumExp:
 
     def start(self, view: View) -> Exponentials:
         """No negative yet."""
-        sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
-        least = -math.ceil(self.size) if self.wide else 0.0
-        lowest = [torch.full((n,), -torch.inf, dtype=view.dtype, device=view.device) for n in sizes]
+        sizes = [len(lowest) for lowest in self.lowest]
         return Exponentials(
             [zeros(4, n, dtype=torch.float64, device=view.device) for n in sizes],
-            lowest,
-            [torch.full((n,), least, dtype=view.dtype, device=view.device) for n in sizes],
-            [each.clone() for each in self.floor or lowest],
+            [lowest.clone() for lowest in self.lowest],
+            [torch.full_like(least, -math.ceil(self.size)) if self.wide else least for least in self.zero],
+            [limit.clone() if self.known else limit for limit in self.floor or self.lowest],
             [[] for _ in sizes],
             [],
             self.wide,

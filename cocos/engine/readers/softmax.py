@@ -9,6 +9,7 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +24,7 @@ __all__ = ["Softmax", "Whole", "reads"]
 
 RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
 PAIRS = 2**19  # scores that are held for that at once
+DEARER = 512  # scores that the pass makes in the time that one score of a stack takes in float64, and some
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
@@ -143,16 +145,20 @@ class Softmax:
 
     def _again(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
         """Weigh the queries with an uncertain count again in float64, unless they are many; and those that are lost."""
-        doubt = result["uncertain"] + result["relative_uncertain"] if self.relative else result["uncertain"]
-        places = doubt.nonzero().flatten()
-        own, other = (view.rows, view.columns)[:: 1 - 2 * k]
-        if len(places) > len(doubt) // RECHECKED + 256:
-            places = places[:0]
+        most = len(result["uncertain"]) // RECHECKED + 256
+        width = int(np.diff((view.rows, view.columns)[1 - k]).max())
+        if view.blocks > 1:  # whose rows are far apart in memory
+            most = min(most, (int(np.diff(view.rows) @ np.diff(view.columns)) // DEARER + 2**13) // width)
+        doubts = [result["uncertain"]]
+        if self.relative:
+            doubts.insert(0, result["uncertain"] + result["relative_uncertain"])
+        found = [doubt.nonzero().flatten() for doubt in doubts]
+        places = next((each for each in found if len(each) <= most), found[0][:0])
         if lost is not None:
             places = torch.cat([places, lost.nonzero().flatten()]).unique()
         if not len(places):
             return
-        for some in places.split(max(1, PAIRS // int((other[1:] - other[:-1]).max()))):
+        for some in places.split(max(1, PAIRS // width)):
             pairs = _held(view, k, some)
             weights, equal = self.loss.weight(pairs), bounds.equal(view.exactness, self.scale, pairs.scores.shape[1])
             found = statistics.per_query(weights, self.loss.unit(pairs), pairs, self.eps, equal=equal)
@@ -189,14 +195,18 @@ def _held(view: View, k: int, places: Tensor) -> Pairs:
     column = torch.arange(int(number.max()), device=places.device)
     inside = column < number[:, None]
     place = edges[block, None] + column
-    query, at = inside.nonzero(as_tuple=True)
-    pair = (places[query], place[query, at])
-    scores = torch.zeros(inside.shape, dtype=torch.float64, device=places.device)
-    scores[query, at] = view.exact(*(pair if k == 0 else pair[::-1]))
     own = (place >= side.first[places, None]) & (place < side.last[places, None]) & inside
-    positive = own if side.partner is None else place == side.partner[places, None]
+    positive = own if side.partner is None else (place == side.partner[places, None]) & inside
     if view.shared and side.partner is None:
-        positive = positive & (
-            view.sides[1 - k].order[place.clamp(max=len(view.sides[1 - k]) - 1)] != side.order[places, None]
-        )
-    return Pairs(scores, positive & inside, inside & ~own, query_norm=side.norm[places])
+        order = view.sides[1 - k].order
+        positive = positive & (order[place.clamp(max=len(order) - 1)] != side.order[places, None])
+    scores, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
+    if view.blocks == 1:  # one product, which leaves out what is no negative
+        wanted = positive
+        for mine, where, some in view.exact_rows(k, places):
+            scores[mine, where] = some
+        scores.masked_fill_(own, 0)
+    query, at = wanted.nonzero(as_tuple=True)
+    pair = (places[query], place[query, at])
+    scores[query, at] = view.exact(*(pair if k == 0 else pair[::-1]))
+    return Pairs(scores, positive, inside & ~own, query_norm=side.norm[places])
