@@ -216,13 +216,20 @@ INLINE void weighed(const queries *of, vf x, float scale, float eps) {
 #undef COUNT
 }
 
-/* What a vector for each line, or each column of a tile, has come to is added to the sums of one query. */
+/* What some lanes have come to is added to the sums of one query. */
 INLINE void gathered(const asking *a, int64_t place, const float *sums, const int32_t *count, int64_t line, int lanes) {
-    for (int k = 0; k < 4; k++)
-        for (int lane = 0; lane < lanes; lane++) a->sums[k * a->line + place] += sums[k * line + lane];
-    for (int lane = 0; lane < lanes; lane++) a->most[place] = fmax(a->most[place], sums[4 * line + lane]);
-    for (int k = 0; k < 6; k++)
-        for (int lane = 0; lane < lanes; lane++) a->counts[k * a->line + place] += count[k * line + lane];
+    for (int k = 0; k < 4; k++) {
+        double sum = 0;
+        for (int lane = 0; lane < lanes; lane++) sum += sums[k * line + lane];
+        a->sums[k * a->line + place] += sum;
+    }
+    for (int lane = 0; lane < lanes; lane++)
+        if (sums[4 * line + lane] > a->most[place]) a->most[place] = sums[4 * line + lane];
+    for (int k = 0; k < 6; k++) {
+        int32_t number = 0;
+        for (int lane = 0; lane < lanes; lane++) number += count[k * line + lane];
+        a->counts[k * a->line + place] += number;
+    }
 }
 
 /* The numbers of one query, each filling a vector. */
