@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from cocos import Embeddings, measures
 from cocos.engine.kernel import build as _build
 
 pytestmark = pytest.mark.skipif(_build.loaded() is None, reason="there is no C compiler")
@@ -235,3 +237,12 @@ def test_what_a_killed_build_left_is_swept_up(build):
     build()
     assert sorted(path.name for path in build.folder.iterdir())[0] == "build-now"
     assert not (build.folder / "build-old").exists()
+
+
+def test_a_count_says_why_it_is_slow(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    embeddings = Embeddings(*torch.randn(2, 40, 8, generator=generator))
+    assert "slowly" not in str(measures.count(embeddings, "triplet", batch_size=20).attrs)
+    monkeypatch.setattr(_build, "_opened", lambda: (None, "cc failed with exit code 3: no space left"))
+    data = measures.count(embeddings, "triplet", batch_size=20)
+    assert "several times as slowly: cc failed with exit code 3: no space left" in str(data.attrs)

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from cocos.engine import devices
-from cocos.engine.kernel import structs
+from cocos.engine.kernel import build, structs
 from cocos.engine.kernel.structs import struct
 from cocos.engine.view import View
 
-__all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "serves", "shares", "struct"]
+__all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "kernel_reason", "serves", "shares", "struct"]
 
 PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
 PACKED = 12 * 2**20  # bytes of candidates that are packed at once
@@ -33,6 +33,11 @@ AGAIN = -1
 def kernel_name() -> str:
     """`compiled C` or `plain torch`: which code sees float32 scores on a CPU."""
     return "plain torch" if structs.loaded() is None else "compiled C"
+
+
+def kernel_reason() -> str:
+    """Why there is no compiled kernel, with the compiler's last line; empty where there is one."""
+    return build.reason()
 
 
 def serves(view: View, reader) -> bool:

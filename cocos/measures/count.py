@@ -22,7 +22,7 @@ from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-SLOW = "no compiled kernel (no C compiler, or COCOS_KERNEL is plain): PyTorch reads the scores, several times as slowly"
+SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
 STEPS = 1000  # of the progress of one stack, where there are several
 
@@ -138,8 +138,8 @@ def _notes(run: Run) -> list[str]:
     """How exact the counts are, and how they were made."""
     if not run.visited:
         return [UNCERTAIN] if run.dtype == "float32" else []
-    slow = not devices.ahead(run.embeddings.query.device) and fused.kernel_name() == "plain torch"
-    return [SLOW] if slow else []
+    reason = "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason()
+    return [SLOW.format(reason)] if reason else []
 
 
 def count(
