@@ -11,6 +11,8 @@ from cocos.engine import readers
 from cocos.engine.kernel import structs
 from cocos.engine.primitives import brackets, kth
 from cocos.engine.primitives.exponentials import Exponentials
+from cocos.engine.primitives.kept import number_kept
+from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.readers import cross_example, mining
 from cocos.engine.readers.mining import Mining
 from cocos.engine.readers.softmax import Softmax
@@ -238,6 +240,45 @@ def lost(monkeypatch):
     for module in (mining, cross_example):
         monkeypatch.setattr(module, "settled", watched)
     return found
+
+
+class Last:
+    """The scores of the last negatives that are kept, of every query or of every batch."""
+
+    def __init__(self, fraction, *, batch):
+        self.fraction, self.batch = fraction, batch
+
+    def passes(self, view):
+        number = [view.negatives(k) for k in view.directions]
+        if self.batch:
+            number = [torch.stack([part.sum() for part in number[0].tensor_split(torch.from_numpy(view.rows[1:-1]))])]
+        keeps = [number_kept(self.fraction, each) for each in number]
+        found = yield from kth.bracketed(view, keeps, batch=self.batch)
+        seen = yield Threshold(view, listed=[tuple(map(each.of_queries, each.ends(view))) for each in found])
+        kept = [kth.settled(view, k, each, seen)[0] for k, each in enumerate(found)]
+        return keeps, number, kept  # noqa: B901 - the value that `run` gives
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["query", "batch"])
+@pytest.mark.parametrize("tight", [False, True])
+@pytest.mark.parametrize("name", ["random", "labelled", "duplicates", "near duplicates", "stack"])
+def test_the_last_one_kept_is_the_one_of_float64(name, tight, batch, monkeypatch):
+    """Where brackets are so tight that rounding may have moved it outside, nothing is said."""
+    if tight:
+        monkeypatch.setattr(kth.Bracket, "ends", lambda self, view: (self.low - 1e-9, self.high))
+    for fraction in FRACTIONS:
+        view = engine.view(*SETS[name])
+        keeps, number, found = engine.run(view, [Last(fraction, batch=batch)])[0]
+        for k, kept in enumerate(found):
+            known = ~kept.lost & (keeps[k] < number[k]) & (keeps[k] > 0)
+            assert known.any() or tight
+            score = torch.full([len(side) for side in view.sides[:: 1 - 2 * k]], -torch.inf, dtype=torch.float64)
+            for mine, where, part in view.exact_rows(k, torch.arange(len(score))):
+                score[mine, where] = part
+            lines = score.tensor_split(torch.from_numpy(view.rows[1:-1])) if batch else score
+            for place in known.nonzero().flatten():
+                falling = lines[place].flatten().sort(descending=True).values
+                assert abs(falling[keeps[k][place] - 1] - kept.last[place]) <= 1e-12
 
 
 @pytest.mark.parametrize("name", ["collapsed", "duplicates", "near duplicates", "random"])

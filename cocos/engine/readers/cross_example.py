@@ -107,13 +107,16 @@ class CrossExample(Softmax):
         return sums, kept  # noqa: B901 - the value of `yield from`
 
     def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
-        """Take the sums of batches with uncertain counts again in float64, if these are not too large."""
+        """Take the sums of batches with uncertain counts again in float64, if these are not too large.
+
+        Those of the queries are enough for Z.
+        """
         view, again = batches.view, torch.zeros_like(batches.keep)
         for k, of in enumerate(batches.of):
             again.index_add_(0, of, sum(each[k].uncertain for each in found))
         if not 0 < int(batches.number[again > 0].sum()) <= HELD:
             return False
-        for k, of in enumerate(batches.of):
+        for k, of in enumerate(batches.of if self.relative else batches.of[:1]):
             places = (again > 0)[of].nonzero().flatten()
             sums.log2[k][places] = batches.exactly(k, places, self.scale, kept[k] if kept else None)
             sums.error[k][places] = bounds.equal(view.exactness, self.scale, int(batches.number.max()))
