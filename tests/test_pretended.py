@@ -209,6 +209,22 @@ def test_products_are_rounded_as_the_bounds_say(precision):
     assert error < 1e-3
 
 
+@pytest.mark.parametrize("loss", ["ntxent", "circle"])
+def test_counts_in_float32_do_not_depend_on_the_precision_of_the_process(loss):
+    """A CPU with AMX multiplies float32 in bfloat16 where a process that trains says `medium`."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(300, 256, generator=generator)
+    embeddings = Embeddings(query, query + 2 * torch.randn(300, 256, generator=generator))
+    expected = measures.count(embeddings, loss, batch_size=300, dtype="float32")
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        found = measures.count(embeddings, loss, batch_size=300, dtype="float32")
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert expected.equals(found)
+
+
 def test_capabilities_are_asked_of_the_device():
     assert devices.ahead(DEVICE) and not devices.ahead(torch.device("cpu"))
     assert devices.memory(DEVICE) == 2**31 and devices.memory(torch.device("cpu")) > 2**28

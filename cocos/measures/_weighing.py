@@ -123,7 +123,8 @@ class Run:
 
     def _scored(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         apart = "negative" if self.same_group == "negative" else "ignore"
-        return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
+        with devices.rounding():
+            return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
 
     def _seen(self, batch: Batch) -> Batch:
         """The batch as a loss that is told labels sees it: every row of a group is a positive."""
