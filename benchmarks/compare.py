@@ -330,14 +330,14 @@ class Pass:
         self._found: list | None = None
 
     def _readers(self) -> list:
-        made = [adapter.statistics(each.loss, each.eps) for each in self.every]
+        made = [adapter.reader(each.loss, each.eps) for each in self.every]
         return made + ([adapter.plain(name) for name in adapter.PLAIN] if self.beside else [])
 
     def found(self) -> list:
         """One list of results for each view."""
         if self._found is None:
             batches, found = list(self.one.batches), []
-            views = [batches] if adapter.is_new() and len(batches) > 1 else batches
+            views = [batches] if len(batches) > 1 else batches
             for batch in views:
                 options = {"metric": self.one.metric, "same_group": self.one.same_group}
                 seen = self.one.embeddings

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -24,15 +24,18 @@ TILE = 1024
 NEAREST = 10
 
 
-def products(query: Tensor, candidate: Tensor) -> None:
-    """The products of all tiles by torch.mm, into one buffer."""
-    buffer = query.new_empty(TILE, TILE)
-    for rows in query.split(TILE):
-        for columns in candidate.split(TILE):
-            if len(rows) == len(columns) == TILE:
-                torch.mm(rows, columns.T, out=buffer)
-            else:
-                torch.mm(rows, columns.T)
+def products(parts: Sequence[Embeddings]) -> Callable[[], list]:
+    """The products of all tiles of some batches by torch.mm, into one buffer that is kept between calls."""
+    buffer = parts[0].query.new_empty(TILE * TILE)
+
+    def run() -> list:
+        for part in parts:
+            for rows in part.query.split(TILE):
+                for columns in part.candidate.split(TILE):
+                    torch.mm(rows, columns.T, out=buffer[: len(rows) * len(columns)].view(len(rows), len(columns)))
+        return []
+
+    return run
 
 
 def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
@@ -154,7 +157,7 @@ def mapped(embeddings: Embeddings) -> Callable[[], Embeddings]:
 
 def map_product(opened: Embeddings) -> Callable[[], list]:
     """The floor: the products of the queries with a map."""
-    return lambda: [products(opened.query, opened.candidate)]
+    return products([opened])
 
 
 def map_pass(opened: Embeddings, reader: Callable) -> Callable[[], list]:

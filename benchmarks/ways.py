@@ -30,7 +30,7 @@ def reader(reading: Reading):
     """
     if reading.name in adapter.PLAIN:
         return adapter.plain(reading.name)
-    found = adapter.readers().of(loss_of(reading), eps=reading.eps, spread=reading.spread)
+    found = adapter.reader(loss_of(reading), reading.eps, spread=reading.spread, relative=False)
     if found is None:
         raise LookupError(f"the pass has no reader for {reading.name}")
     return found
@@ -135,7 +135,7 @@ def prepare(
         return lambda: [measures.count(embeddings, loss, reading.eps, batch_size=size)]
     parts = _parts(embeddings, batches)
     if row.way == "bare":
-        return lambda: [peers.products(part.query, part.candidate) for part in parts]
+        return peers.products(parts)
     (reading,) = row.readings
     if row.way == "naive":
         count = peers.naive(loss_of(reading), reading.eps)
