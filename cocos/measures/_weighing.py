@@ -27,6 +27,7 @@ DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 STACK = 2**17  # queries, or candidates, of the batches that are visited at once
+SCORES = 2**22  # of them together, which a reader may hold in 16 MiB; a larger batch is visited alone
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
 LONGEST = 1e15  # norm of a row up to which products of rows, and of their squares, stay in float32
 ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
@@ -132,14 +133,16 @@ class Run:
 
     def stacks(self) -> Iterator[list[Batch]]:
         """The batches in their order, as many together as are visited at once; all of one kind, as a view needs."""
-        stack, rows = [], 0
+        stack, rows, held = [], 0, 0
         for batch in self.plan.batches:
-            size = max(len(batch.query_index), len(batch.candidate_index))
-            if stack and (rows + size > STACK or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
+            sizes = len(batch.query_index), len(batch.candidate_index)
+            size, some = max(sizes), sizes[0] * sizes[1]
+            full = rows + size > STACK or held + some > SCORES
+            if stack and (full or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
                 yield stack
-                stack, rows = [], 0
+                stack, rows, held = [], 0, 0
             stack.append(self._seen(batch))
-            rows += size
+            rows, held = rows + size, held + some
         yield stack
 
     def views(self, stack: list[Batch]) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:

@@ -290,24 +290,25 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
         What is wanted of a pass.
     """
     of, view, found = sums.of, sums.of.view, sums.count(asked)
-    left = [(j, k) for j, each in enumerate(found) for k, done in enumerate(each) if done is None]
-    wanted = []
-    for j, k in left:
-        question, sides = asked[j][k], view.sides[: len(view.directions)]
-        levels = [side.norm.new_full((len(side), 3), torch.inf) for side in sides]
-        floors = [level[:, 0].to(view.dtype) for level in levels]
-        level, width = -question.base() / of.scale, question.error / of.nats
-        levels[k] = torch.stack([level - width, level, level + width], dim=1).nan_to_num(torch.inf, torch.inf)
-        floors[k] = bounds.outward(level, view.bound(level) + view.tie, view.dtype)[1]
+    left, wanted = [j for j, each in enumerate(found) if None in each], []
+    for j in left:
+        levels, floors = [], []
+        for question, done in zip(asked[j], found[j], strict=True):
+            level = torch.full_like(question.share, torch.inf) if done else -question.base() / of.scale
+            width = question.error / of.nats
+            levels.append(torch.stack([level - width, level, level + width], dim=1).nan_to_num(torch.inf, torch.inf))
+            floors.append(bounds.outward(level, view.bound(level) + view.tie, view.dtype)[1])
         wanted += [Threshold(view, levels), LogSumExp(view, of.nats, moments=False, floor=floors)]
     seen = (yield tuple(wanted)) if wanted else ()
-    for (j, k), above, masses in zip(left, seen[::2], seen[1::2], strict=True):
-        question = asked[j][k]
-        low, number, high = above.above[k].unbind(dim=1)
-        # A share that is above, though a tile does not tell for certain, is eps, as near as the tile tells.
-        rest = (number - masses.number(k)) * question.eps
-        mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
-        found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
+    for j, above, masses in zip(left, seen[::2], seen[1::2], strict=True):
+        for k, question in enumerate(asked[j]):
+            if found[j][k] is not None:
+                continue
+            low, number, high = above.above[k].unbind(dim=1)
+            # A share that is above, though a tile does not tell for certain, is eps, as near as the tile tells.
+            rest = (number - masses.number(k)) * question.eps
+            mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
+            found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
     return found  # noqa: B901 - the value of `yield from`
 
 
