@@ -16,12 +16,10 @@ from rational import reached
 
 def polynomial():
     """The coefficients of the kernel's 2^f, highest power first."""
-    sources = [path.read_text() for path in sorted(Path(cocos.__file__).parent.rglob("*.[ch]"))]
-    for text in sources:
-        found = re.findall(r"^\s*(?:vf )?p = (?:all\(|p \* f \+ )([-\d.e+]+)f\)?;", text, flags=re.MULTILINE)
-        if len(found) >= 6:
-            return np.array(found[:6], dtype=np.float32)
-    pytest.skip("there is no kernel")
+    text = (Path(cocos.__file__).parent / "engine" / "kernel" / "simd.h").read_text()
+    found = re.findall(r"^ *(?:vf )?p = (?:p \* f \+ )?all\(([-\d.e+]+)f\);", text, flags=re.MULTILINE)
+    assert len(found) == 6
+    return np.array(found, dtype=np.float32)
 
 
 @pytest.mark.parametrize("fused", [False, True])
