@@ -12,11 +12,6 @@ typedef struct {
     int32_t levels[2], listed;
 } threshold;
 
-typedef struct { /* scores in float64 of some columns of a row */
-    double score[WIDE];
-    unsigned known;
-} decided;
-
 #define STRETCH (4 * WIDE)
 
 /* Where a score of a row may be above `first` or, if there are any, above the level of its column: the starts of stretches of
@@ -48,48 +43,60 @@ static int threshold_ready(const void *arguments, const tile *t) {
     return !of->listed || roomy(&of->list, (int64_t)t->m * t->n * ((of->levels[0] > 0) + (of->levels[1] > 0)));
 }
 
-/* Scores that float32 leaves open about a level of their row (side 0) or of their column (1). */
-static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i, int j, unsigned open,
-                                                       int k, int side, decided *known) {
-    for (; open; open &= open - 1) {
-        int lane = __builtin_ctz(open);
-        int64_t row = t->row + i, column = t->column + j + lane, place = (side ? column : row) * of->levels[side] + k;
-        if (of->listed) {
-            note(&of->list, row, column, t->score[(int64_t)i * WIDTH + j + lane], k, side);
-            continue;
+/* Some columns of a row whose scores float32 leaves open about a level of the row (side 0) or of the column (1). */
+static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i,
+                                                       const int64_t *column, int number) {
+    double score[WIDTH];
+    if (!of->listed) exact_row(v, t->row + i, column, number, score);
+    for (int f = 0; f < number; f++) {
+        const float x = t->score[(int64_t)i * WIDTH + column[f] - t->column];
+        for (int side = 0; side < 2; side++) {
+            const int64_t owner = side ? column[f] : t->row + i, own = owner * of->levels[side];
+            for (int k = 0; k < of->levels[side] && x > of->low[side][k * of->step[side] + owner]; k++) {
+                if (x > of->high[side][k * of->step[side] + owner]) continue;
+                if (of->listed) {
+                    note(&of->list, t->row + i, column[f], x, k, side);
+                    continue;
+                }
+                double excess = score[f] - of->level[side][own + k];
+                of->above[side][own + k] += excess > v->tie;
+                of->ties[side][own + k] += fabs(excess) <= v->tie;
+            }
         }
-        if (!(known->known >> lane & 1)) known->score[lane] = exact(v, row, column), known->known |= 1u << lane;
-        double excess = known->score[lane] - of->level[side][place];
-        of->above[side][place] += excess > v->tie;
-        of->ties[side][place] += fabs(excess) <= v->tie;
     }
+}
+
+/* Counts of a vector of scores above the upper ends; the lanes that lie between the ends of a level. */
+INLINE unsigned threshold_count(threshold *of, const tile *t, int i, int j, vf x) {
+    const int rows = of->levels[0], columns = of->levels[1];
+    const int64_t row = t->row + i, column = t->column + j;
+    unsigned reach, open = 0;
+    for (int k = 0; k < rows && (reach = over(x, all(of->low[0][k * of->step[0] + row]))); k++) {
+        unsigned above = over(x, all(of->high[0][k * of->step[0] + row]));
+        of->above[0][row * rows + k] += __builtin_popcount(above);
+        open |= reach & ~above;
+    }
+    for (int k = 0; k < columns && (reach = over(x, load(of->low[1] + k * of->step[1] + column))); k++) {
+        vi above = x > load(of->high[1] + k * of->step[1] + column);
+        *(vi *)(of->count + k * of->line + column - of->at) -= above;
+        open |= reach & ~bits(above);
+    }
+    return open;
 }
 
 static void threshold_see(void *arguments, const view *v, const tile *t) {
     threshold *of = arguments;
-    const int rows = of->levels[0], columns = of->levels[1];
-    const int64_t at = t->column, chunk = of->at;
     int where[WIDTH / STRETCH + 1];
+    int64_t column[WIDTH];
     for (int i = 0; i < t->m; i++) {
-        const float *row = t->score + (int64_t)i * WIDTH, *low = of->low[0] + t->row + i, *high = of->high[0] + t->row + i;
-        int number = reached(row, columns ? of->low[1] + at : 0, rows ? low[0] : INFINITY, t->n, where);
+        const float *row = t->score + (int64_t)i * WIDTH;
+        float first = of->levels[0] ? of->low[0][t->row + i] : INFINITY;
+        int number = reached(row, of->levels[1] ? of->low[1] + t->column : 0, first, t->n, where), waiting = 0;
         for (int f = 0; f < number; f++)
-            for (int j = where[f]; j < where[f] + STRETCH && j < t->n; j += WIDE) {
-                vf x = load(row + j);
-                decided known = {.known = 0};
-                unsigned reach;
-                for (int k = 0; k < rows && (reach = over(x, all(low[k * of->step[0]]))); k++) {
-                    unsigned above = over(x, all(high[k * of->step[0]]));
-                    of->above[0][(t->row + i) * rows + k] += __builtin_popcount(above);
-                    if (reach & ~above) threshold_decide(of, v, t, i, j, reach & ~above, k, 0, &known);
-                }
-                for (int k = 0; k < columns; k++) {
-                    if (!(reach = over(x, load(of->low[1] + k * of->step[1] + at + j)))) break;
-                    vi above = x > load(of->high[1] + k * of->step[1] + at + j);
-                    *(vi *)(of->count + k * of->line + at - chunk + j) -= above;
-                    if (reach & ~bits(above)) threshold_decide(of, v, t, i, j, reach & ~bits(above), k, 1, &known);
-                }
-            }
+            for (int j = where[f]; j < where[f] + STRETCH && j < t->n; j += WIDE)
+                for (unsigned open = threshold_count(of, t, i, j, load(row + j)); open; open &= open - 1)
+                    column[waiting++] = t->column + j + __builtin_ctz(open);
+        if (waiting) threshold_decide(of, v, t, i, column, waiting);
     }
 }
 
