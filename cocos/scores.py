@@ -140,6 +140,20 @@ class Pairs:
         candidate = candidate if self.candidate_norm is None else self.candidate_norm
         return query[:, None], candidate[None, :]
 
+    def flip(self) -> "Pairs":
+        """The same pairs, asked by the candidates; not checked again.
+
+        Raises:
+            TypeError: the pairs hold no embeddings, which know the groups of the queries.
+        """
+        if self.embeddings is None:
+            raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
+        other, turned = object.__new__(Pairs), self.embeddings.flip()
+        masks = {name: getattr(self, name).T.contiguous() for name in ("scores", "positive", "negative")}
+        norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
+        other.__dict__.update(self.__dict__ | masks | norms, embeddings=turned, candidate_group=turned.candidate_group)
+        return other
+
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
         other = object.__new__(Pairs)

@@ -25,6 +25,7 @@ __all__ = ["DTYPES", "Progress", "Run", "prepare"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
+SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")  # metrics of which q and c may change places
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 STACK = 2**17  # queries, or candidates, of the batches that are visited at once
 SCORES = 2**22  # of them together, which a reader may hold in 16 MiB; a larger batch is visited alone
@@ -169,6 +170,20 @@ class Run:
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
         )
+
+    def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
+        """For each direction of a batch, whether it is the second one, and what `blocks` gives.
+
+        Where all scores of the batch are held, those of the second direction are the same ones, turned.
+        """
+        small = len(batch.query_index) * len(batch.candidate_index) <= BLOCK
+        if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
+            (pairs,) = self.pairs(self.embeddings, batch, whole=True)
+            for second, each in ((False, pairs), (True, pairs.flip())):
+                yield second, iter([(each, *self._weights(each))])
+            return
+        for _, side, second in self.sides:
+            yield second, self.blocks(side, batch.flip() if second else batch, whole=whole)
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
         """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""

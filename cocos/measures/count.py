@@ -1,7 +1,7 @@
 """How many negatives contribute to the gradient of each query?"""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 
@@ -42,13 +42,11 @@ class _Counted:
     others: list = field(default_factory=list)
 
 
-def _of_batch(
-    run: Run, embeddings: Embeddings, batch: Batch, eps: float, convention: str, second: bool, n90: bool
-) -> dict:
-    """Statistics of every query of one batch, (queries,) each."""
+def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: bool, n90: bool) -> dict:
+    """Statistics of every query of one batch, (queries,) each, from the blocks of its pairs."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     parts, whole = [], hasattr(run.loss, "hinge")  # whole numbers are above eps or not
-    for pairs, weights, standard in run.blocks(embeddings, batch, whole=published):
+    for pairs, weights, standard in blocks:
         unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
         part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
@@ -61,18 +59,19 @@ def _of_batch(
         if published:
             part = conventions.as_published(run.loss, pairs, weights.abs() / unit, part, second=second, eps=eps)
         parts.append(part)
-    result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return result | {"query_index": batch.query_index}
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | None) -> _Counted:
     """Count batch by batch, the weights of each in memory; each process takes some of the batches."""
     share = shards.mine(run.plan.batches)
     records = {name: [] for name, _, _ in run.sides}
+    published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     for done, batch in enumerate(share):
-        for name, side, second in run.sides:
-            seen = batch.flip() if second else batch
-            records[name].append(_of_batch(run, side, seen, eps, convention, second, n90))
+        for name, (second, blocks) in zip(records, run.sided(batch, whole=published), strict=True):
+            found = _of_batch(run, blocks, eps, convention, second, n90)
+            index = (batch.flip() if second else batch).query_index
+            records[name].append(found | {"query_index": index})
         if report:
             report(done + 1, len(share))
     records = {name: shards.collect(parts) for name, parts in records.items()}
