@@ -1,5 +1,6 @@
 """Embeddings, scores and pairs: what goes in is checked, and what comes out is the definition."""
 
+import hashlib
 import math
 import os
 import re
@@ -10,9 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError, Pairs, scores
+import cocos
+from cocos import Embeddings, InputError, Pairs, measures, results, scores
 from cocos import embeddings as embeddings_
 from cocos.batches import Batch
+from cocos.checkpoints import _content
+from cocos.checkpoints import embeddings as files
 
 
 def sides(queries=4, captions=2, width=3, dtype=torch.float64):
@@ -221,6 +225,34 @@ def test_a_memory_map_is_read_where_it_is_and_must_stay_as_it_is(tmp_path):
     (tmp_path / "rows.npy").unlink()
     with pytest.raises(InputError, match=r"rows.npy changed while it was read"):
         found.unchanged()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_read(tmp_path, monkeypatch, order):
+    """The sha256 of a file that is mapped is taken where a result is saved, if the file is still the same."""
+    generator = np.random.default_rng(0)
+    sides = {name: generator.normal(size=(60, 8)).astype(np.float32, order=order) for name in ("query", "candidate")}
+    path = tmp_path / "two.npz"
+    np.savez(path, **sides)
+    read = cocos.open(path)
+    right = measures.count(read, "ntxent", batch_size=20)
+    monkeypatch.setattr(_content, "HELD", 0)
+    monkeypatch.setattr(files, "LARGE", 0)
+    mapped = cocos.open(path)
+    assert isinstance(mapped.embed(device="cpu").mapped[0], embeddings_.Mapped) and not mapped.sha256
+    assert "its sha256 is not taken, save where a result is saved" in mapped.notes[-1]
+    found = measures.count(mapped, "ntxent", batch_size=20)
+    for name in right.data_vars:
+        np.testing.assert_array_equal(found[name], right[name])
+    saved = results.open_dataset(results.save(found, tmp_path / "a.nc"))
+    assert saved.attrs["checkpoint_sha256"] == read.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert "checkpoint_mapped" not in saved.attrs and found.attrs["checkpoint_sha256"] == ""
+    np.savez_compressed(tmp_path / "packed.npz", **sides)
+    assert not cocos.open(tmp_path / "packed.npz").mapped
+    os.utime(path, ns=(0, mapped.mapped[0].time + 1))
+    for call in (lambda: measures.count(mapped, "ntxent"), lambda: results.save(found, tmp_path / "b.nc")):
+        with pytest.raises(InputError, match=r"two.npz changed while it was read"):
+            call()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -176,7 +176,7 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 
 def _tensor(file: File, name: str, value):
-    """An array as a tensor, and text as it is where ids, names and paths stand.
+    """An array as a tensor; text as it is where ids, names and paths stand, and what is mapped.
 
     Raises:
         InputError: neither numbers nor text.
@@ -186,6 +186,8 @@ def _tensor(file: File, name: str, value):
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
             raise InputError(f"{file.path}, {name}: dtype {value.dtype}, expected numbers of up to 64 bits")
+        if isinstance(value, np.memmap) and value.dtype.isnative:
+            return value
         value = value.astype(value.dtype.newbyteorder("=")) if not value.dtype.isnative else value
     try:
         return torch.as_tensor(value)
@@ -220,7 +222,7 @@ def _pair(tensors: dict, names: tuple[str, str]) -> tuple | None:
 
 def _shown(value) -> str:
     """Shape and dtype of an array, or how many texts there are."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | np.memmap):
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     return f"({len(value)},) text"
 

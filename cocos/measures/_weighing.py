@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import batches, engine, health, losses, scores, weights
+from cocos import batches, engine, health, losses, scores, shards, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
+from cocos.engine.primitives.logsumexp import HELD
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
@@ -150,7 +151,7 @@ class Run:
         """Views of the scores of some batches: one for both directions, unless each has its own hard negatives.
 
         Yields:
-            A function (together=...) that makes the view; its directions, and the rows that ask in each of the batches.
+            A function that makes the view; its directions, and the rows that ask in each of the batches.
         """
         if stack[0].square:
             indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
@@ -162,6 +163,7 @@ class Run:
             yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
 
     def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
+        number = sum(len(batch.query_index) * len(batch.candidate_index) for batch in stack)
         return functools.partial(
             engine.view,
             embeddings,
@@ -169,6 +171,8 @@ class Run:
             metric=self.loss.metric,
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
+            # Each process counts a small stack for itself: that takes less time than to share it.
+            together=number > HELD and shards.world().size > 1,
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:

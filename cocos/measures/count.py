@@ -90,7 +90,7 @@ def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _
     for make, directions, asking in views:
         reader = readers.of(run.loss, eps, relative=True)
         shown = report and _part(report, done, len(views))
-        sides, *others = engine.run(make(together=shards.world().size > 1), [reader, *more], progress=shown)
+        sides, *others = engine.run(make(), [reader, *more], progress=shown)
         for name, part, index in zip(directions, sides, asking, strict=True):
             if not part["push"].isfinite().all():
                 raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
