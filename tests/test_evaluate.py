@@ -383,6 +383,8 @@ def test_an_empty_cluster_stays_and_equal_rows_are_no_fault():
     vectors = torch.tensor([[0.0, 1.0], [0.0, 2.0], [5.0, 0.0]])
     labels, _ = retrieval.kmeans(vectors, torch.tensor([[0.0, 1.0], [5.0, 0.0], [99.0, 99.0]]))
     assert labels.tolist() == [0, 0, 1]
+    labels, _ = retrieval.kmeans(vectors, torch.tensor([[99.0, 99.0], [0.0, 1.0], [5.0, 0.0]]))
+    assert labels.tolist() == [1, 1, 2]
     assert retrieval.kmeans_plus_plus(torch.ones(5, 3), 3).tolist() == [[1.0] * 3] * 3
 
 

@@ -228,3 +228,10 @@ def test_neighbours_are_those_of_sorted_scores(kind):
         assert found.candidate[query, len(there) :].tolist() == [-1] * max(0, 4 - len(there))
         for mask, number in ((pairs.negative, found.negatives), (pairs.positive, found.positives)):
             assert number[query].tolist() == [int((row[mask[query]] >= one - view.tie).sum()) for one in level]
+
+
+def test_a_negative_that_ties_with_a_positive_is_nearer():
+    same = torch.tensor([[1.0, 0.0]])
+    rows = Embeddings(same, same.repeat(3, 1), torch.zeros(1).long(), torch.tensor([0, 1, 0]), ("q2c",))
+    (found,) = engine.run(engine.view(rows, product="float64"), [Neighbours(3)])
+    assert found.positive.tolist() == [[False, True, True]] and found.candidate.tolist() == [[1, 0, 2]]
