@@ -10,8 +10,8 @@ from cocos import Embeddings, engine, scores
 from cocos.batches import Batch
 from cocos.engine import exact, fused
 from cocos.engine.kernel import build, structs
+from cocos.engine.parts import parts_of
 from cocos.engine.primitives.threshold import Threshold, about_positives
-from cocos.engine.sweep import parts_of
 
 compiled = pytest.mark.skipif(structs.loaded() is None, reason="there is no compiled kernel")
 

@@ -9,10 +9,10 @@ from cocos import engine, losses, statistics
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.engine import fused, sweep
+from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
 from cocos.engine.readers import softmax
-from cocos.engine.sweep import Part
 
 METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
 EPS = 0.01

@@ -10,7 +10,8 @@ import cocos
 from cocos import batches, engine, scores
 from cocos.batches import Batch
 from cocos.engine import exact, sweep
-from cocos.engine.sweep import Next, Tally, zeros
+from cocos.engine.parts import Tally, zeros
+from cocos.engine.sweep import Next
 from cocos.errors import InputError
 
 METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")

@@ -3,8 +3,9 @@
 found = engine.run(engine.view(embeddings, batches, metric="cosine"), [reader, ...])
 """
 
+from cocos.engine.parts import Part, Tally, Tile
 from cocos.engine.stack import METRICS, fits, view
-from cocos.engine.sweep import Next, Part, Reader, Tally, Tile, run
+from cocos.engine.sweep import Next, Reader, run
 from cocos.engine.view import PRODUCTS, TIES, View
 
 __all__ = ["METRICS", "PRODUCTS", "TIES", "Next", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import compact
-from cocos.engine.sweep import Part, Tile
+from cocos.engine.parts import Part, Tile
 
 __all__ = ["MOST", "ROOM", "Exponentials"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
-from cocos.engine.sweep import Part, Tally, Tile, tiles_of, zeros
+from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
 __all__ = ["Bins", "Ladder"]

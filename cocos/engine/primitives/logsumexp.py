@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
+from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.exponentials import ROOM, Exponentials
 from cocos.engine.primitives.threshold import Threshold
-from cocos.engine.sweep import Part, Tile, zeros
 from cocos.engine.view import View
 
 __all__ = ["Counted", "LogSumExp", "Question", "Sums", "counts"]

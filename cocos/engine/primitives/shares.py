@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine.kernel import structs
+from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.sigmoids import (
     Arguments,
     Factors,
@@ -19,7 +20,6 @@ from cocos.engine.primitives.sigmoids import (
     slope,
     widest,
 )
-from cocos.engine.sweep import Part, Tile, zeros
 from cocos.engine.view import View
 
 __all__ = ["Shares", "Weighed", "again", "listed"]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cocos.engine import bounds, fused
 from cocos.engine.kernel import structs
-from cocos.engine.sweep import Part, Tile, zeros
+from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.view import View
 
 __all__ = ["Arguments", "Factors", "Found", "Positives", "Sigmoids", "Sums", "beside", "slope", "widest"]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cocos.engine import bounds, fused
 from cocos.engine.compact import Found
-from cocos.engine.sweep import Part, Tally, Tile, tiles_of, zeros
+from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
 __all__ = ["MOST", "Counts", "Threshold", "about_positives", "few"]

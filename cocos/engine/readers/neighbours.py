@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.engine.sweep import Part, Tile
+from cocos.engine.parts import Part, Tile
 from cocos.engine.view import View
 
 __all__ = ["Nearest", "Neighbours"]

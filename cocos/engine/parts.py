@@ -1,0 +1,142 @@
+"""Pieces of the score matrix: the parts that threads see, their tiles in PyTorch, and a ready state of a part."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.engine import compact, devices
+from cocos.engine.view import View
+
+__all__ = ["Part", "Tally", "Tile", "parts_of", "tiles_of", "zeros"]
+
+PARTS = 12  # stretches that the longer side of a matrix is cut into at most
+STRIP = 256  # rows, or columns, that a stretch is a multiple of
+
+Ends = tuple[Tensor, Tensor] | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the score matrix: the unit of work of a thread and of a process."""
+
+    rows: slice
+    columns: slice
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them.
+
+    A device that runs ahead of the host fills lists of a fixed length, some entries of which are none. If one of them
+    was too short, the whole part is shown once more, to new states and with `patient` tiles.
+    """
+
+    view: View
+    scores: Tensor
+    rows: slice
+    columns: slice
+    patient: bool = False
+    short: list[Tensor] = field(default_factory=list)
+
+    @property
+    def fixed(self) -> bool:
+        """Whether lists are of a fixed length, so that nothing waits for a device."""
+        return devices.ahead(self.scores.device) and not self.patient
+
+    def above(self, row_limit: Tensor | None, column_limit: Tensor | None = None) -> compact.Found:
+        """List the scores above the limits of their row, (m,), and of their column, (n,): see `compact.above`."""
+        return self._noted(compact.above(self.scores, row_limit, column_limit, patient=self.patient))
+
+    def between(self, row_ends: Ends, column_ends: Ends = None) -> compact.Found:
+        """List the scores between two ends of their row, (m,), and of their column, (n,): see `compact.between`."""
+        return self._noted(compact.between(self.scores, row_ends, column_ends, patient=self.patient))
+
+    def _noted(self, found: compact.Found) -> compact.Found:
+        if self.fixed:
+            self.short.append(found.short)
+        return found.moved(self.rows.start, self.columns.start)
+
+
+@dataclass(eq=False)
+class Tally:
+    """A ready `State`: tensors by name, whose first axis is the rows, or the columns, of the view.
+
+    Args:
+        rows: (queries, ...) sums.
+        columns: (candidates, ...) sums.
+        largest: (queries, ...) maxima.
+        lists: tensors that are put one after the other.
+    """
+
+    rows: dict[str, Tensor] = field(default_factory=dict)
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    largest: dict[str, Tensor] = field(default_factory=dict)
+    lists: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def merge(self, other: "Tally", part: Part) -> None:
+        """Take in the sums and maxima of a part, and append its lists."""
+        for mine, its, where in ((self.rows, other.rows, part.rows), (self.columns, other.columns, part.columns)):
+            for name, values in mine.items():
+                values[where] += its[name][where]
+        for name, values in self.largest.items():
+            torch.maximum(values[part.rows], other.largest[name][part.rows], out=values[part.rows])
+        for name in self.lists:
+            self.lists[name] += other.lists[name]
+
+
+def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros whose memory on a host is taken when they are first written, so that a part pays for what it sees."""
+    if devices.ahead(device):
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
+
+
+def parts_of(view: View) -> list[Part]:
+    """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block."""
+    rows, columns = view.rows.tolist(), view.columns.tolist()
+    if view.blocks > 1:
+        edges = sorted({view.blocks * k // PARTS for k in range(PARTS + 1)})
+        ends = list(zip(edges[:-1], edges[1:], strict=True))
+        return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
+    turned = columns[-1] > rows[-1]
+    longer = max(rows[-1], columns[-1])
+    size = -(-longer // (PARTS * STRIP)) * STRIP
+    cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]
+    whole = slice(0, min(rows[-1], columns[-1]))
+    return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
+
+
+def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = False) -> Iterator[Tile]:
+    """Every tile of a part: whole blocks where they are small, row after row of tiles where they are not."""
+    buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
+    first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
+    for k in range(first, view.blocks):
+        if view.rows[k] >= part.rows.stop:
+            return
+        rows = slice(max(int(view.rows[k]), part.rows.start), min(int(view.rows[k + 1]), part.rows.stop))
+        columns = slice(max(int(view.columns[k]), part.columns.start), min(int(view.columns[k + 1]), part.columns.stop))
+        for a in range(rows.start, rows.stop, tile[0]):
+            left = view.operand(0, a, min(a + tile[0], rows.stop))
+            for c in range(columns.start, columns.stop, tile[1]):
+                right = view.operand(1, c, min(c + tile[1], columns.stop))
+                scored = buffer.view(-1)[: len(left) * len(right)].view(len(left), len(right))
+                torch.mm(left, right.T, out=scored)
+                if view.metric == "euclidean":
+                    scored.clamp_(max=0).neg_().sqrt_().neg_()
+                seen = Tile(view, scored, slice(a, a + len(left)), slice(c, c + len(right)), patient)
+                _mask(seen)
+                yield seen
+
+
+def _mask(tile: Tile) -> None:
+    """-inf where a pair is no negative; which tiles hold such pairs is known on the host."""
+    first, last = (own[tile.rows] for own in tile.view.sides[0].own)
+    first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
+    if not (last > first).any():
+        return
+    side, columns = tile.view.sides[0], torch.arange(tile.columns.start, tile.columns.stop, device=tile.scores.device)
+    own = (columns >= side.first[tile.rows, None]) & (columns < side.last[tile.rows, None])
+    tile.scores.masked_fill_(own, -torch.inf)
