@@ -113,7 +113,7 @@ class LogSumExp:
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
-        few = int(np.diff(view.rows) @ np.diff(view.columns)) <= HELD and not view.together
+        few = int(np.diff(view.rows) @ np.diff(view.columns)) <= HELD
         self.holds = few and self.deep is not None and offset is not None
         notes = offset is not None and not self.holds
         self.known = [torch.stack(each) for each in zip(base, offset, strict=True)] if notes else []
