@@ -314,3 +314,7 @@ def test_a_count_that_float32_leaves_open_is_made_in_float64():
     (found,) = engine.run(view, [softmax.reads(loss, eps, spread=False, relative=False)])
     assert int(found[0]["contributing"][0]) == 4 and int(found[0]["uncertain"][0]) == 0
     assert share["contributing"].shape == found[0]["contributing"].shape
+
+
+def test_references_that_rise_from_tile_to_tile_keep_all_moments(code, kept):
+    check(engine.view(made("random", 900)), 60.0, tile=(256, 384))
