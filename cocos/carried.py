@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from cocos.errors import InputError, rows
@@ -215,6 +214,8 @@ def shown(pictures: Pictures, row: int, folder: Path | None = None) -> np.ndarra
 
 def _read(path: Path) -> np.ndarray | None:
     """A picture, made small; None if it is too large to be unpacked."""
+    from PIL import Image  # only where a picture is shown
+
     with Image.open(path, formats=FORMATS) as image:
         if image.width * image.height > HEAVIEST:
             return None

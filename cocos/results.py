@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 
-import h5py
 import numpy as np
 import torch
 import xarray as xr
@@ -548,6 +547,8 @@ def open_dataset(path: Path) -> xr.Dataset:
     Raises:
         InputError: there is no such file, or it is damaged.
     """
+    import h5py  # only where a file is read
+
     try:
         with h5py.File(path):  # h5netcdf prints a traceback at the end of the run over a file that is none
             pass

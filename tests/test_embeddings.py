@@ -294,3 +294,16 @@ def test_groups_are_numbered_in_the_order_of_their_ids(ids):
     assert (found.query.tolist(), found.candidate.tolist()) == ([1, 0, 0, 3], [0, 3, 2, 1, 1])
     assert (found.queries.tolist(), found.candidates.tolist()) == ([2, 1, 0, 1], [1, 2, 1, 1])
     assert not found.single and Embeddings(torch.ones(4, 2), torch.eye(4)[:, :2]).groups.single
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "squared_euclidean"])
+@pytest.mark.parametrize(("paired", "same_group"), [(True, "ignore"), (True, "negative"), (False, "ignore")])
+def test_pairs_that_are_turned_are_those_of_the_other_direction(metric, paired, same_group):
+    query, candidate, _, groups = sides(8, 1)
+    set_ = Embeddings(query, candidate, groups // 2, groups // 2)
+    batch = Batch(torch.arange(8), torch.arange(8), paired=paired)
+    found = scores.pairs(set_, batch, metric=metric, same_group=same_group).flip()
+    right = scores.pairs(set_.flip(), batch.flip(), metric=metric, same_group=same_group)
+    for name in ("scores", "positive", "negative", "candidate_group", "query_norm", "candidate_norm"):
+        torch.testing.assert_close(getattr(found, name), getattr(right, name))
+    assert torch.equal(found.embeddings.query, right.embeddings.query)
