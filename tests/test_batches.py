@@ -189,7 +189,7 @@ def same_both_ways(embeddings, loss, direction, **options):
     for name in ("contributing", "query_index", "positives", "negatives", "push", "pull"):
         if name in held and name in seen:
             both = (each[name].sel(direction=direction) for each in (seen, held))
-            np.testing.assert_allclose(*both, rtol=1e-5 if name in {"push", "pull"} else 0)
+            np.testing.assert_allclose(*both, rtol=2e-4 if name in {"push", "pull"} else 0)
     made = losses.load(loss)
     side = embeddings.to(dtype=torch.float64)
     for k, batch in enumerate(plan(side, sample=made.sample, **options).batches):

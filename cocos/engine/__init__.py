@@ -1,4 +1,4 @@
-"""The engine: every score of a batch, or of a stack of batches, seen once per pass and never held.
+"""The engine: every score of a batch, or of a stack of batches, seen once per pass.
 
 found = engine.run(engine.view(embeddings, batches, metric="cosine"), [reader, ...])
 """
