@@ -30,12 +30,7 @@ __all__ = [
 
 def logsumexp(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
     """Log of the summed exponentials of the values in the mask, dims kept; -inf where it is empty."""
-    # Not `torch.logsumexp` of values filled up with -inf, whose exponentials take eight times as long on a CPU.
-    top = torch.where(mask, values, -torch.inf).amax(dim=dim, keepdim=True).detach()
-    top = torch.where(top > -torch.inf, top, 0)
-    total = torch.where(mask, (torch.where(mask, values, top) - top).exp(), 0).sum(dim=dim, keepdim=True)
-    there = total > 0
-    return torch.where(there, torch.where(there, total, 1).log() + top, -torch.inf)
+    return values.masked_fill(~mask, -torch.inf).logsumexp(dim=dim, keepdim=True)
 
 
 def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:

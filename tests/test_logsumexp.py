@@ -8,7 +8,7 @@ import torch
 from cocos import engine, losses, statistics
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
-from cocos.engine import fused, sweep
+from cocos.engine import fused, parts, sweep
 from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
@@ -134,8 +134,8 @@ def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code, kept):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_parts_of_any_number_give_the_same(size, code, kept, monkeypatch):
-    monkeypatch.setattr(sweep, "PARTS", size)
-    monkeypatch.setattr(sweep, "STRIP", 32)
+    monkeypatch.setattr(parts, "PARTS", size)
+    monkeypatch.setattr(parts, "STRIP", 32)
     check(engine.view(made("clusters")), 20.0)
     check(engine.view(made("clusters", 100, 400)), 100.0)
 
@@ -184,7 +184,7 @@ def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
 def test_a_list_is_cut_down_when_it_is_full(code, monkeypatch):
     """In ascending order nearly all negatives are noted when they are seen, and few remain."""
     monkeypatch.setattr(logsumexp, "HELD", 0)
-    monkeypatch.setattr(sweep, "PARTS", 1)
+    monkeypatch.setattr(parts, "PARTS", 1)
     view = engine.view(made("ascending", 256, 2000))
     _, expected = check(view, 60.0, 0.02)
     monkeypatch.setattr(logsumexp, "ROOM", -fused.ROOM // 2 + 256 * 384 + 40_000)
@@ -240,7 +240,7 @@ def test_plain_torch_counts_what_the_kernel_counts(metric, monkeypatch):
 @pytest.mark.parametrize("relative", [False, True])
 def test_no_bit_depends_on_the_number_of_threads(relative, code, kept, monkeypatch):
     view, found = engine.view(made("clusters", 400)), []
-    monkeypatch.setattr(sweep, "STRIP", 64)
+    monkeypatch.setattr(parts, "STRIP", 64)
     for threads in (1, 2):
         monkeypatch.setattr(sweep, "workers", lambda threads=threads: threads)
         reader = softmax.reads(losses.load("ntxent", {"temperature": 0.3}), EPS, spread=True, relative=relative)
