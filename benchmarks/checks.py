@@ -124,8 +124,9 @@ def _again(one: Draw, every: list[Loss], seen: Pass, threads: int) -> Result:
 def _evaluated(one: Draw, every: list[list[Side]]) -> Result:
     """The public metrics of the first direction, and PR-AUC, where no score is too near another."""
     result = Result(queries=len(every[0][0].score))
-    if len(torch.unique(one.embeddings.query_group)) < 2:
-        return result  # it is refused
+    groups = one.embeddings.query_group
+    if len(torch.unique(groups[torch.isin(groups, one.embeddings.candidate_group)])) < 2:
+        return result  # no query that has a positive has a negative: it is refused
     data = measures.evaluate(one.embeddings, metric=one.metric)
     data = data.sel(direction=one.embeddings.directions[0]).isel(distractors=0).squeeze()
     side = every[0][0]

@@ -244,6 +244,7 @@ def draw(number: int, seed: int = 0, *, large: bool = True) -> Draw:
             _pick(random, "pairs", "captions", "groups", "labelled", "rectangle", "stack"),
             min(width, 128),
         )
+        structure = "rectangle" if metric == "cosine_dot" else structure
         size = size // 3 if structure == "captions" else size
     dtype = DTYPES[int(random.integers(len(DTYPES)))]
     groups, others = _labels(structure, size, random)
