@@ -188,7 +188,7 @@ class Embeddings:
             are read when a picture is drawn; either may be None.
         candidate_negatives: (C, K), the same of the candidates where they ask: what `flip` makes of `negatives`.
         notes: what the reader of the numbers should know of these embeddings.
-        mapped: files that the rows are mapped from; those of a `numpy.memmap` are found by themselves. `unchanged`
+        mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
             compares them.
 
     Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
@@ -291,7 +291,7 @@ class Embeddings:
         """What `make(*tensors)` gives, made once for the same tensors; shared with what `flip` and `single` give.
 
         Args:
-            name: of what is made, with all options that it depends on.
+            name: key of the result, with all options that it depends on.
             tensors: of these embeddings.
             make: makes it.
         """
@@ -464,7 +464,7 @@ class Embeddings:
         """The same rows, of which the queries alone ask.
 
         Args:
-            direction: what they are called then.
+            direction: name of the only direction.
         """
         return self._alike({"directions": (direction,)})
 

@@ -176,7 +176,7 @@ def _names(file: File, value) -> tuple[str, ...]:
 
 
 def _tensor(file: File, name: str, value):
-    """An array as a tensor; text as it is where ids, names and paths stand, and what is mapped.
+    """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged.
 
     Raises:
         InputError: neither numbers nor text.
@@ -270,7 +270,7 @@ def read(file: File, data=None) -> Checkpoint:
         return found.to(device_of(device))
 
     if found.mapped:
-        file.refuse_change()  # what is mapped is what was opened
+        file.refuse_change()  # the file that was mapped must be the one that was opened
         notes.append(NOT_HASHED.format(file.path))
     return Checkpoint(
         path=file.path,
