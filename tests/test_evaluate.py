@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -601,3 +602,23 @@ def test_bad_arguments_get_one_sentence(files, monkeypatch, arguments, sentence)
 def test_an_unknown_split_of_a_checkpoint_is_named():
     done = call("evaluate", cocos.demo.checkpoint().path, "--split", "tst")
     assert done.exit_code == 2 and "'tst': did you mean 'test'?" in done.stderr
+
+
+@pytest.mark.parametrize("which", ["rows", "more"])
+def test_files_that_are_mapped_must_stay_as_they_are_while_they_are_ranked(tmp_path, which):
+    """Both the set and its distractors, before the pass and after it."""
+    generator = np.random.default_rng(0)
+    opened = {}
+    for name in ("rows", "more"):
+        np.save(tmp_path / f"{name}.npy", generator.normal(size=(40, 6)).astype(np.float32))
+        rows = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        opened[name] = Embeddings(rows[:20], rows[20:])
+    file = tmp_path / f"{which}.npy"
+
+    def written(what):
+        return lambda done, total: os.utime(file, ns=(0, 1))
+
+    with pytest.raises(InputError, match=rf"{which}.npy changed while it was read"):
+        measures.evaluate(opened["rows"], distractors=opened["more"], progress=written)
+    with pytest.raises(InputError, match=rf"{which}.npy changed while it was read"):
+        measures.evaluate(opened["rows"], distractors=opened["more"])

@@ -254,8 +254,12 @@ def evaluate(
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
     spread, called = health.of(embeddings, metric), health.called(embeddings)
+    opened = [embeddings]
     if distractors is not None:
-        embeddings = _joined(embeddings, _opened(distractors, None, str(embeddings.query.device), progress), metric)
+        opened.append(_opened(distractors, None, str(embeddings.query.device), progress))
+        embeddings = _joined(*opened, metric)
+    for each in opened:
+        each.unchanged()
     sides = _Sides.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds))
     records, singles = _found(visits, metric, ks, progress)
@@ -263,6 +267,8 @@ def evaluate(
     if embeddings.shared or embeddings.proxies:
         clusters, clustering = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
         singles = {condition: values | {"NMI": clusters} for condition, values in singles.items()}
+    for each in opened:
+        each.unchanged()
     sizes = {"left_out": [], "unmatched": []}
     for asks, name in enumerate(names):
         rows = len(sides.matched[asks]) + len(sides.alone[asks])
