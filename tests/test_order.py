@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cocos
@@ -50,7 +51,7 @@ ORDER = (
     "cli",
     "__main__",
 )
-HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich")
+HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich", "seaborn", "sympy", "h5py", "PIL")
 FILES = sorted(HOUSE.rglob("*.py"))
 
 
@@ -108,6 +109,21 @@ def loaded_by(*arguments):
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("count", "--help"), ("--version",)])
 def test_start_up_is_light(arguments):
     assert loaded_by(*arguments) == "[]"
+
+
+def test_a_count_imports_what_it_needs(tmp_path):
+    np.savez(tmp_path / "some.npz", query=np.eye(8), candidate=np.eye(8)[::-1])
+    assert loaded_by("count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
+
+
+def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends():
+    code = "import atexit, gc, sys, cocos.cli, cocos.measures\n"
+    code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
+    code += "cocos.cli._opened = lambda *_: (print(gc.isenabled()), None, None)\n"
+    code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
+    code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\ncocos.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
 
 
 def test_the_public_names_are_there():
