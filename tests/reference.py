@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 UNIT = 2.0**-53  # rounding of one operation
 TIE = 1e-12  # scores of unit vectors that differ by less are equal, by definition of the ranks
@@ -32,6 +33,15 @@ def scores(query, candidate, metric):
     if metric == "cosine":
         candidate = candidate / _long(candidate)[:, None]
     return query @ candidate.T
+
+
+def alike(embeddings, metric):
+    """`scores` of all rows of some embeddings, a (Q, C) float64 tensor: pairs of equal rows score equally.
+
+    A matrix product need not do so: libraries add up the products of the last rows and columns in another order.
+    """
+    wide = (side.double().numpy().astype(np.longdouble) for side in (embeddings.query, embeddings.candidate))
+    return torch.from_numpy(scores(*wide, metric).astype(np.float64))
 
 
 def rounding(query, candidate, metric, unit=UNIT):

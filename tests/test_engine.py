@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+import reference
 from cocos import engine, losses, scores, statistics, weights
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
@@ -65,10 +66,11 @@ def dense(given, metric):
     sides = [(given.seen(metric), given.batch)]
     if len(given.seen(metric).directions) == 2:
         sides.append((given.embeddings.flip(), given.batch and given.batch.flip()))
-    return [
+    found = [
         scores.pairs(rows.to(dtype=torch.float64), batch, metric=metric, same_group=given.same_group)
         for rows, batch in sides
     ]
+    return [replace(pairs, scores=reference.alike(pairs.embeddings, metric)) for pairs in found]
 
 
 def drawn(number, width, seed=0):

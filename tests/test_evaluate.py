@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
+import reference
 from cocos import Embeddings, InputError, measures, results, retrieval, scores, tables
 from cocos.cli import app
 
@@ -69,7 +70,7 @@ def slow_precision_recall(score, positive, negative):
 
 
 def cosines(query, candidate):
-    return scores.cosine(query.double(), candidate.double())
+    return reference.alike(SimpleNamespace(query=query, candidate=candidate), "cosine")
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,10 @@ def test_scores_that_are_visited_give_what_scores_that_are_held_give(embeddings,
     np.testing.assert_array_equal(visited["relative_per_query"], held["relative_per_query"])
     np.testing.assert_array_equal(visited["query_index"], held["query_index"])
     for key in set(held.data_vars) - {"contributing", "query_index"}:
-        np.testing.assert_allclose(visited[key], held[key], rtol=2e-4, atol=1e-4, err_msg=key)
+        mine, its = visited[key].values, held[key].values
+        if name == "ce_nm" and "query" in held[key].dims:  # one image asks twice: either of two equal pairs may be kept
+            mine, its = np.sort(mine), np.sort(its)
+        np.testing.assert_allclose(mine, its, rtol=2e-4, atol=1e-4, err_msg=key)
 
 
 def test_all_is_the_whole_set_and_what_cannot_be_visited_is_held_or_refused(embeddings, monkeypatch):

@@ -1,9 +1,12 @@
 """Losses that keep the hardest negatives, of a query or of a batch, against dense float64 scores."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+import reference
 from cocos import engine, losses, scores, statistics, weights
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
@@ -76,9 +79,14 @@ def dense(given):
     """Of each direction, scores in float64 of each batch."""
     embeddings, batches = given
     batches = batches if isinstance(batches, list) else [batches]
-    yield [scores.pairs(embeddings.to(dtype=torch.float64), each) for each in batches]
+    yield [alike(embeddings, each) for each in batches]
     if len(embeddings.directions) == 2:
-        yield [scores.pairs(embeddings.flip().to(dtype=torch.float64), each and each.flip()) for each in batches]
+        yield [alike(embeddings.flip(), each and each.flip()) for each in batches]
+
+
+def alike(embeddings, batch):
+    pairs = scores.pairs(embeddings.to(dtype=torch.float64), batch)
+    return replace(pairs, scores=reference.alike(pairs.embeddings, "cosine"))
 
 
 def check(found, given, loss, eps, *, rounding=ROUNDING):
