@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,8 +11,9 @@ from cocos.engine import bounds
 from cocos.engine.sweep import all_threads
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
+from cocos.scores import Pairs
 
-__all__ = ["Held", "held", "pieces", "weighed"]
+__all__ = ["Held", "again", "held", "pieces", "weighed"]
 
 HELD = 2**19  # scores that are held at once
 
@@ -65,6 +67,55 @@ def _weighed(view: View, direction: int, places: Tensor, loss, eps: float) -> di
     if isinstance(loss, SmoothAP):
         part["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
     return part
+
+
+def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: float, nats: float) -> None:
+    """Weigh some queries of any blocks with all of their scores in float64, and put their statistics in place.
+
+    Args:
+        view: the scores.
+        direction: of the queries.
+        result: statistics of all of them, (n,) each.
+        places: which are weighed.
+        loss: with a closed form of its weights.
+        eps: smallest share that contributes.
+        nats: as in `bounds.equal`.
+    """
+    width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
+    for some in places.split(max(1, HELD // width)) if len(places) else ():
+        pairs = _rows(view, direction, some)
+        equal = bounds.equal(view.exactness, nats, pairs.scores.shape[1])
+        found = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=equal)
+        if isinstance(loss, SmoothAP):
+            found["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
+        for name in result.keys() & found.keys():
+            result[name][some] = found[name].to(result[name].dtype)
+
+
+def _rows(view: View, k: int, places: Tensor) -> Pairs:
+    """Some queries against all candidates of their own block in float64, one after the other."""
+    side, other = view.sides[k], (view.rows, view.columns)[1 - k]
+    edges = torch.from_numpy(other).to(places.device)
+    block = view.block_of(k, places)
+    number = (edges[1:] - edges[:-1])[block]
+    column = torch.arange(int(number.max()), device=places.device)
+    inside = column < number[:, None]
+    place = edges[block, None] + column
+    own = (place >= side.first[places, None]) & (place < side.last[places, None]) & inside
+    positive = own if side.partner is None else (place == side.partner[places, None]) & inside
+    if view.shared and side.partner is None:
+        order = view.sides[1 - k].order
+        positive = positive & (order[place.clamp(max=len(order) - 1)] != side.order[places, None])
+    scores, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
+    if view.blocks == 1:  # one product, which leaves out what is no negative
+        wanted = positive
+        for mine, where, some in view.exact_rows(k, places):
+            scores[mine, where] = some
+        scores.masked_fill_(own, 0)
+    query, at = wanted.nonzero(as_tuple=True)
+    pair = (places[query], place[query, at])
+    scores[query, at] = view.exact(*(pair if k == 0 else pair[::-1]))
+    return Pairs(scores, positive, inside & ~own, query_norm=side.norm[places])
 
 
 def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:

@@ -17,13 +17,13 @@ from cocos import statistics
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
+from cocos.engine.readers.held import again
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
 __all__ = ["Softmax", "Whole", "reads"]
 
 RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
-PAIRS = 2**19  # scores that are held for that at once
 DEARER = 512  # scores that the pass makes in the time that one score of a stack takes in float64, and some
 
 
@@ -156,14 +156,7 @@ class Softmax:
         places = next((each for each in found if len(each) <= most), found[0][:0])
         if lost is not None:
             places = torch.cat([places, lost.nonzero().flatten()]).unique()
-        if not len(places):
-            return
-        for some in places.split(max(1, PAIRS // width)):
-            pairs = _held(view, k, some)
-            weights, equal = self.loss.weight(pairs), bounds.equal(view.exactness, self.scale, pairs.scores.shape[1])
-            found = statistics.per_query(weights, self.loss.unit(pairs), pairs, self.eps, equal=equal)
-            for name in result.keys() & found.keys():
-                result[name][some] = found[name].to(result[name].dtype)
+        again(view, k, result, places, self.loss, self.eps, self.scale)
 
 
 def _pairs(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
@@ -184,29 +177,3 @@ def _pairs(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
         torch.cat([torch.zeros_like(filled), there]).T,
         query_norm=view.sides[k].norm[a:b],
     )
-
-
-def _held(view: View, k: int, places: Tensor) -> Pairs:
-    """Some queries against all candidates of their own block in float64, one after the other."""
-    side, other = view.sides[k], (view.rows, view.columns)[1 - k]
-    edges = torch.from_numpy(other).to(places.device)
-    block = view.block_of(k, places)
-    number = (edges[1:] - edges[:-1])[block]
-    column = torch.arange(int(number.max()), device=places.device)
-    inside = column < number[:, None]
-    place = edges[block, None] + column
-    own = (place >= side.first[places, None]) & (place < side.last[places, None]) & inside
-    positive = own if side.partner is None else (place == side.partner[places, None]) & inside
-    if view.shared and side.partner is None:
-        order = view.sides[1 - k].order
-        positive = positive & (order[place.clamp(max=len(order) - 1)] != side.order[places, None])
-    scores, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
-    if view.blocks == 1:  # one product, which leaves out what is no negative
-        wanted = positive
-        for mine, where, some in view.exact_rows(k, places):
-            scores[mine, where] = some
-        scores.masked_fill_(own, 0)
-    query, at = wanted.nonzero(as_tuple=True)
-    pair = (places[query], place[query, at])
-    scores[query, at] = view.exact(*(pair if k == 0 else pair[::-1]))
-    return Pairs(scores, positive, inside & ~own, query_norm=side.norm[places])
