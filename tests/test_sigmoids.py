@@ -10,7 +10,6 @@ from cocos import Embeddings, engine, losses, scores, statistics
 from cocos.batches import Batch
 from cocos.engine import fused, readers, sweep
 from cocos.engine.kernel import structs
-from cocos.engine.primitives import sigmoids
 from cocos.engine.readers import smooth_ap
 
 TIE = 1e-9  # relative difference of a share and eps below which float64 sums, in any order, need not agree
@@ -234,20 +233,15 @@ def test_no_bit_depends_on_the_number_of_threads(kernel, shape, monkeypatch):
             assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_too_many_to_note_are_counted_in_a_second_pass(monkeypatch):
-    """The counts are the same, and dense float64 agrees."""
-    embeddings, passes = captions(400, 2, 3.0), []
-    visit = sweep._visit
+@pytest.mark.parametrize("whole", [True, False], ids=["spread", "counts"])
+def test_a_second_pass_is_made_where_a_negative_may_count(kernel, whole, monkeypatch):
+    passes, visit = [], sweep._visit
     monkeypatch.setattr(sweep, "_visit", lambda *given: passes.append(1) or visit(*given))
-    one = read(embeddings, smooth(0.05), 1e-3, whole=False)
-    noted = len(passes)
-    monkeypatch.setattr(sigmoids, "NOTED", 0)
-    monkeypatch.setattr(fused, "ROOM", 2 * 256 * 384)
-    two = read(embeddings, smooth(0.05), 1e-3, whole=False)
-    assert len(passes) - noted == 2 and noted == (1 if structs.loaded() else 2)
-    for mine, other in zip(one, two, strict=True):
-        assert torch.equal(mine["contributing"], other["contributing"]) and torch.equal(mine["eq7"], other["eq7"])
-    check(two, smooth(0.05), 1e-3, embeddings, "second pass")
+    for kind, number in (("far", 1), ("captions", 2)):
+        passes.clear()
+        found = read(inputs()[kind], smooth(), 0.01, whole=whole)
+        assert len(passes) == number, kind
+        assert (check(found, smooth(), 0.01, inputs()[kind], kind) > 0) == (number > 1)
 
 
 def test_what_is_not_looked_at_again_is_uncertain(kernel, monkeypatch):
