@@ -39,6 +39,11 @@ class Batch:
     beside: Tensor | None = None
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """Queries and candidates."""
+        return self.query_index.shape[0], self.candidate_index.shape[0]
+
+    @property
     def square(self) -> bool:
         """Both directions have the same rows, so that one visit of the scores serves both."""
         return self.extra == 0 and self.beside is None

@@ -29,14 +29,6 @@ def code(request, monkeypatch):
     return request.param
 
 
-@pytest.fixture(params=["held", "noted"])
-def kept(request, monkeypatch):
-    """Whether a small view holds its scores or notes the negatives that may count, as a large one does."""
-    if request.param == "noted":
-        monkeypatch.setattr(logsumexp, "HELD", 0)
-    return request.param
-
-
 def made(kind, n=300, m=None, width=24, seed=0):
     """Embeddings whose scores are of one kind."""
     noise = torch.Generator().manual_seed(seed)
@@ -116,24 +108,24 @@ def check(view, scale, eps=EPS, *, tile=None, floor=None, moments=True):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("scale", [0.5, 10.0, 200.0])
-def test_sums_moments_tops_and_counts_are_those_of_dense_float64(metric, scale, code, kept):
+def test_sums_moments_tops_and_counts_are_those_of_dense_float64(metric, scale, code):
     check(engine.view(made("random"), metric=metric), scale)
 
 
 @pytest.mark.parametrize("kind", ["clusters", "collapsed", "duplicates", "ascending"])
-def test_no_counted_negative_is_lost_in_any_regime(kind, code, kept):
+def test_no_counted_negative_is_lost_in_any_regime(kind, code):
     for metric, scale, eps in (("cosine", 20.0, 0.1), ("dot", 3.0, 1 / 149), ("cosine", 5.0, 1e-4)):
         check(engine.view(made(kind, 150), metric=metric), scale, eps)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1), (3, 500), (500, 3), (257, 385), (300, 300)])
 @pytest.mark.parametrize("tile", [(61, 47), (256, 384)])
-def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code, kept):
+def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code):
     check(engine.view(made("random", *shape)), 10.0, tile=tile)
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_parts_of_any_number_give_the_same(size, code, kept, monkeypatch):
+def test_parts_of_any_number_give_the_same(size, code, monkeypatch):
     monkeypatch.setattr(parts, "PARTS", size)
     monkeypatch.setattr(parts, "STRIP", 32)
     check(engine.view(made("clusters")), 20.0)
@@ -148,12 +140,12 @@ def stack(n=260, sizes=(64, 64, 64, 64), seed=1, paired=True):
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64, 64), (2, 100, 17, 130, 5)])
 @pytest.mark.parametrize("scale", [10.0, 300.0])
-def test_stacks_are_seen_block_by_block(sizes, scale, code, kept):
+def test_stacks_are_seen_block_by_block(sizes, scale, code):
     check(engine.view(made("random"), stack(sizes=sizes)), scale)
 
 
 @pytest.mark.parametrize("scale", [3.0, 300.0])
-def test_negatives_at_or_below_a_floor_are_left_out(scale, code, kept):
+def test_negatives_at_or_below_a_floor_are_left_out(scale, code):
     view = engine.view(made("random"))
     floor = [dense(view, k).float().sort(dim=1).values[:, -20] - 1e-4 for k in view.directions]
     floor[0][5] = 2.0  # nothing is above it
@@ -162,14 +154,13 @@ def test_negatives_at_or_below_a_floor_are_left_out(scale, code, kept):
     assert torch.equal(sums.number(0), expected) and expected[5] == 0
 
 
-def test_a_product_in_float64_is_as_exact_as_float64(kept):
+def test_a_product_in_float64_is_as_exact_as_float64():
     sums, counted = check(engine.view(made("clusters"), product="float64"), 50.0)
     assert float(sums.error[0].max()) <= 1e-9 and int(counted[0].uncertain.sum()) == 0
 
 
 @pytest.mark.parametrize("eps", [1e-4, EPS])
 def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
-    monkeypatch.setattr(logsumexp, "HELD", 0)
     view = engine.view(made("random"))
     first, expected = check(view, 5.0, eps)
     monkeypatch.setattr(exponentials, "MOST", 0)
@@ -183,7 +174,6 @@ def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
 
 def test_a_list_is_cut_down_when_it_is_full(code, monkeypatch):
     """In ascending order nearly all negatives are noted when they are seen, and few remain."""
-    monkeypatch.setattr(logsumexp, "HELD", 0)
     monkeypatch.setattr(parts, "PARTS", 1)
     view = engine.view(made("ascending", 256, 2000))
     _, expected = check(view, 60.0, 0.02)
@@ -207,7 +197,7 @@ def test_merged_lists_are_cut_down_by_the_merged_sums():
         lowest = torch.full((1,), -torch.inf)
         states.append(
             exponentials.Exponentials(
-                [sums], [lowest.clone()], [torch.zeros(1)], [lowest], [[piece]], [], False, [known], 1.0, (0.0, 0.0)
+                [sums], [lowest.clone()], [torch.zeros(1)], [lowest], [[piece]], False, [known], 1.0, (0.0, 0.0)
             )
         )
     whole, more = states
@@ -217,7 +207,7 @@ def test_merged_lists_are_cut_down_by_the_merged_sums():
     assert whole.noted[0] is None or sum(len(piece[0]) for piece in whole.noted[0]) == 0
 
 
-def test_equal_shares_are_uncertain_where_they_equal_eps(code, kept):
+def test_equal_shares_are_uncertain_where_they_equal_eps(code):
     embeddings = Embeddings(torch.ones(101, 8), torch.ones(101, 8), torch.arange(101), torch.arange(101))
     view = engine.view(embeddings)
     _, counted = check(view, 10.0, 0.01)  # 100 negatives have a share of 1/100 each
@@ -238,7 +228,7 @@ def test_plain_torch_counts_what_the_kernel_counts(metric, monkeypatch):
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_no_bit_depends_on_the_number_of_threads(relative, code, kept, monkeypatch):
+def test_no_bit_depends_on_the_number_of_threads(relative, code, monkeypatch):
     view, found = engine.view(made("clusters", 400)), []
     monkeypatch.setattr(parts, "STRIP", 64)
     for threads in (1, 2):
@@ -316,5 +306,5 @@ def test_a_count_that_float32_leaves_open_is_made_in_float64():
     assert share["contributing"].shape == found[0]["contributing"].shape
 
 
-def test_references_that_rise_from_tile_to_tile_keep_all_moments(code, kept):
+def test_references_that_rise_from_tile_to_tile_keep_all_moments(code):
     check(engine.view(made("random", 900)), 60.0, tile=(256, 384))

@@ -156,10 +156,9 @@ def _struct(view: View) -> structs.Struct:
     return made
 
 
-def shares(view: View, asked: list[structs.Struct]) -> None:
-    """Count negatives by their share of a sum, for some questions: see kernel/shares.c."""
-    places = (ctypes.c_void_p * len(asked))(*(each.address for each in asked))
-    structs.loaded().cocos_shares(seen(view).address, ctypes.addressof(places), len(asked))
+def shares(view: View, asked: structs.Struct) -> None:
+    """Count negatives by their share of a sum: see kernel/shares.c."""
+    structs.loaded().cocos_shares(seen(view).address, asked.address)
 
 
 def _up(number: int, unit: int) -> int:

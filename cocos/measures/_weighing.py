@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
-from cocos.engine.primitives.logsumexp import HELD
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
@@ -29,7 +29,7 @@ UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")  # metrics of which q and c may change places
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 STACK = 2**17  # queries, or candidates, of the batches that are visited at once
-SCORES = 2**22  # of them together, which a reader may hold in 16 MiB; a larger batch is visited alone
+SHARED = 2**22  # scores of a stack from which on processes share them
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
 LONGEST = 1e15  # norm of a row up to which products of rows, and of their squares, stay in float32
 ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
@@ -135,16 +135,14 @@ class Run:
 
     def stacks(self) -> Iterator[list[Batch]]:
         """The batches in their order, as many together as are visited at once; all of one kind, as a view needs."""
-        stack, rows, held = [], 0, 0
+        stack, rows = [], 0
         for batch in self.plan.batches:
-            sizes = len(batch.query_index), len(batch.candidate_index)
-            size, some = max(sizes), sizes[0] * sizes[1]
-            full = rows + size > STACK or held + some > SCORES
-            if stack and (full or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
+            size = max(batch.sizes)
+            if stack and (rows + size > STACK or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
                 yield stack
-                stack, rows, held = [], 0, 0
+                stack, rows = [], 0
             stack.append(self._seen(batch))
-            rows, held = rows + size, held + some
+            rows += size
         yield stack
 
     def views(self, stack: list[Batch]) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:
@@ -163,7 +161,7 @@ class Run:
             yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
 
     def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
-        number = sum(len(batch.query_index) * len(batch.candidate_index) for batch in stack)
+        number = sum(math.prod(batch.sizes) for batch in stack)
         return functools.partial(
             engine.view,
             embeddings,
@@ -172,7 +170,7 @@ class Run:
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
             # Each process counts a small stack for itself: that takes less time than to share it.
-            together=number > HELD and shards.world().size > 1,
+            together=number > SHARED and shards.world().size > 1,
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:

@@ -25,23 +25,7 @@ typedef struct {
     double room, square, root; /* how far a limit is lowered: room, and square / |score|, at most root */
     float scale;
     int32_t sides, moments, grows; /* who asks: the rows, or the columns too; all sums, or the first; references grow */
-    float *held;                   /* all scores, chunk after chunk, in lines of whole PADs; or NULL */
-    int64_t *chunks;               /* (opened, CHUNKED): place and size of each chunk, and where its scores begin */
-    int64_t opened, used;
 } logsumexp;
-
-#define CHUNKED 5
-
-typedef struct { /* scores that are held, of one chunk */
-    area here;
-    int64_t line; /* distance of the rows */
-    float *score;
-} piece;
-
-INLINE piece piece_of(const int64_t *chunk, float *held) {
-    area here = {chunk[0], chunk[1], chunk[2], chunk[3]};
-    return (piece){here, (chunk[3] + PAD - 1) / PAD * PAD, held + chunk[4]};
-}
 
 typedef struct { /* what a tile says of its columns */
     float first[WIDTH], second[WIDTH], third[WIDTH], number[WIDTH], top[WIDTH];
@@ -251,21 +235,6 @@ static void noted(logsumexp *of, const tile *t, const float *row_top, const floa
     }
 }
 
-static void logsumexp_open(void *arguments, const view *v, const area *here) {
-    logsumexp *of = arguments;
-    (void)v;
-    if (!of->held) return;
-    int64_t chunk[CHUNKED] = {here->row, here->rows, here->column, here->columns, of->used};
-    memcpy(of->chunks + CHUNKED * of->opened++, chunk, sizeof chunk);
-    of->used += here->rows * piece_of(chunk, of->held).line;
-}
-
-static void held(const logsumexp *of, const tile *t) {
-    piece to = piece_of(of->chunks + CHUNKED * (of->opened - 1), of->held);
-    float *score = to.score + (t->row - to.here.row) * to.line + t->column - to.here.column;
-    for (int i = 0; i < t->m; i++) memcpy(score + i * to.line, t->score + (int64_t)i * WIDTH, sizeof(float) * t->n);
-}
-
 static void logsumexp_see(void *arguments, const view *v, const tile *t) {
     logsumexp *of = arguments;
     asker *rows = of->asking, *columns = rows + 1;
@@ -280,7 +249,6 @@ static void logsumexp_see(void *arguments, const view *v, const tile *t) {
         top(columns, t->column, t->there, under.top);
         renew(of, columns, t->column, t->there);
     }
-    if (of->held) held(of, t);
     if (!rows->limit) return;
     for (int k = 0; k < of->sides; k++) spare(of->asking + k, k, (int64_t)t->m * t->n + WIDE);
     noted(of, t, row_top, under.top);
@@ -293,4 +261,4 @@ static void logsumexp_end(void *arguments, const view *v, const area *here) {
         if (of->asking[k].limit && of->asking[k].list.found > 2 * of->asking[k].kept) compact(of->asking + k, k);
 }
 
-PRIMITIVE(logsumexp, logsumexp_open, NULL, logsumexp_see, NULL, logsumexp_end)
+PRIMITIVE(logsumexp, NULL, NULL, logsumexp_see, NULL, logsumexp_end)

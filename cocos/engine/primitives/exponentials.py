@@ -26,7 +26,6 @@ class Exponentials:
         reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
         limit: (n,) scores above which a negative may count.
         noted: rows, columns and scores of such negatives, in pieces, -inf where one is none; None: they were too many.
-        held: all scores in pieces, instead: chunks of the matrix as the kernel describes them, and their scores.
         wide: references differ.
         known: (2, n) the exponents `base` and `offset` of `LogSumExp`; none where nothing is noted.
         scale: of the exponents.
@@ -38,7 +37,6 @@ class Exponentials:
     reference: list[Tensor]
     limit: list[Tensor]
     noted: list[list[Piece] | None]
-    held: list[tuple[Tensor, Tensor]]
     wide: bool
     known: list[Tensor]
     scale: float
@@ -55,7 +53,6 @@ class Exponentials:
             for mine, its in ((self.top, other.top), (self.limit, other.limit)):
                 torch.maximum(mine[k][where], its[k][where], out=mine[k][where])
             self.note(k, other.noted[k])
-        self.held += other.held
 
     def raised(self, k: int, where: slice, reference: Tensor) -> None:
         """Express the sums of some queries by references that are at least the old ones."""

@@ -40,11 +40,10 @@ def joined(sums: Sums, k: int, kept: Kept) -> Sums:
     for line, values in zip(state.total[k], (power, power * kept.score, power.square()), strict=False):
         line.index_add_(0, query, values)
     state.total[k][3, :n] += torch.bincount(query, minlength=n)
-    if (of.holds or of.known) and state.noted[k] is not None:
-        row, column, some = *(query, kept.other)[:: 1 - 2 * k], slice(None)
-        if of.known:
-            state.limit[k].fill_(-torch.inf)  # it was the floor
-            some = (rounded > state.renew(k, slice(0, n))[query]).nonzero().flatten()
+    if of.known and state.noted[k] is not None:
+        row, column = (query, kept.other)[:: 1 - 2 * k]
+        state.limit[k].fill_(-torch.inf)  # it was the floor
+        some = (rounded > state.renew(k, slice(0, n))[query]).nonzero().flatten()
         state.note(k, [(row[some].int(), column[some].int(), rounded[some])])
     return Sums(of, state)
 

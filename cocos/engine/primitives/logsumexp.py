@@ -11,7 +11,6 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,10 +27,6 @@ NARROW = (90.0, 60.0)
 LOG2E = math.log2(math.e)
 # float32 additions before float64 takes over: 64 rows of a tile, or 384 columns in vectors of eight (kernel/simd.h).
 SHORT = 64
-# Numbers that describe a chunk of scores that are held (kernel/logsumexp.c).
-CHUNKED = 5
-# Scores of a view up to which they are held, 16 MiB, rather than those noted that may count.
-HELD = 2**22
 # Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
 CLAMPED = -26.0
 
@@ -113,10 +108,7 @@ class LogSumExp:
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
-        few = int(np.diff(view.rows) @ np.diff(view.columns)) <= HELD
-        self.holds = few and self.deep is not None and offset is not None
-        notes = offset is not None and not self.holds
-        self.known = [torch.stack(each) for each in zip(base, offset, strict=True)] if notes else []
+        self.known = [] if offset is None else [torch.stack(each) for each in zip(base, offset, strict=True)]
         self.room = self._room() if self.known else 0.0
 
     def _floor(self, floor: Sequence[Tensor] | None) -> list[Tensor]:
@@ -148,7 +140,6 @@ class LogSumExp:
             [torch.full_like(least, -math.ceil(self.size)) if self.wide else least for least in self.zero],
             [limit.clone() if self.known else limit for limit in self.floor or self.lowest],
             [[] for _ in sizes],
-            [],
             self.wide,
             self.known,
             self.scale,
@@ -191,7 +182,7 @@ class Sums:
     """What a pass has found, of each direction."""
 
     def __init__(self, of: LogSumExp, state: Exponentials):
-        self.of, self.state, self.noted, self.held = of, state, state.noted, state.held
+        self.of, self.state, self.noted = of, state, state.noted
         self._sizes = [len(of.view.sides[k]) for k in of.view.directions]
         self._total = [total[:, :n] for total, n in zip(state.total, self._sizes, strict=True)]
         self.top = [top[:n] for top, n in zip(state.top, self._sizes, strict=True)]  # (n,) largest score
@@ -218,7 +209,7 @@ class Sums:
 
     def count(self, asked: Sequence[Sequence[Question]]) -> list[list[Counted | None]]:
         """Negatives that have a share above eps, for each question and direction; None: they were too many to note."""
-        found, inside = [[None] * len(questions) for questions in asked], []
+        found = [[None] * len(questions) for questions in asked]
         for j, questions in enumerate(asked):
             for k, question in enumerate(questions):
                 number = torch.zeros_like(question.share, dtype=torch.int64)
@@ -232,18 +223,12 @@ class Sums:
                 elif self.of.deep is None:
                     self._outside(k, question, each)
                 else:
-                    inside.append(self._inside(k, question, each))
+                    self._inside(k, question, each)
                 found[j][k] = each
-        for chunks, scores in self.held if inside else ():
-            for made in inside:
-                made.set(chunks=chunks, held=scores, number=len(chunks))
-            fused.shares(self.of.view, inside)
-            for made in inside:
-                made.fresh = 0
         return found
 
-    def _inside(self, k: int, asked: Question, found: Counted) -> fused.struct:
-        """Count what was noted, by the kernel; give its arguments for what is held."""
+    def _inside(self, k: int, asked: Question, found: Counted) -> None:
+        """Count by the kernel."""
         of, size = self.of, len(asked.share)
         low, high = torch.empty(2, size + fused.PAD)
         made = fused.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
@@ -252,11 +237,8 @@ class Sums:
         made.set(above=found.number, uncertain=found.uncertain, mass=found.mass if asked.weighed else None)
         for row, column, score in self.noted[k]:
             made.set(row=row, column=column, score=score, number=len(row))
-            fused.shares(of.view, [made])
+            fused.shares(of.view, made)
             made.fresh = 0
-        if self.held:
-            made.set(count=torch.zeros(len(high), dtype=torch.int32), floor=of.floor[k] if of.floor else None, fresh=1)
-        return made
 
     def _outside(self, k: int, asked: Question, found: Counted) -> None:
         """Count by PyTorch."""
@@ -329,7 +311,6 @@ class _Kernel(fused.Arguments):
                 asker.set(base=reader.known[k][0], offset=reader.known[k][1])
                 self.lists.append(fused.Lists(asker.list, level=False, side=False, room=ROOM + fused.ROOM // 2))
             self.struct.keep(asker)
-        self.chunk = chunk
 
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
@@ -339,23 +320,12 @@ class _Kernel(fused.Arguments):
             asker.set(reference=state.reference[k] if self.reader.floor else None)
             asker.set(limit=state.limit[k] if self.reader.known else None)
             self.struct.keep(asker)
-        if self.reader.holds:
-            first, last = np.searchsorted(self.view.rows, (part.rows.start, part.rows.stop))
-            columns = np.diff(self.view.columns)[first:last]
-            rows = np.diff(self.view.rows)[first:last]
-            if self.view.blocks == 1:
-                rows, columns = (np.array([each.stop - each.start]) for each in (part.rows, part.columns))
-            self.chunks = torch.empty(int(np.sum(columns // self.chunk + 1)), CHUNKED, dtype=torch.int64)
-            self.held = torch.empty(int(rows @ ((columns + fused.PAD - 1) // fused.PAD * fused.PAD)))
-            self.struct.set(held=self.held, chunks=self.chunks, opened=0, used=0)
 
     def end(self) -> None:
         for k, found in enumerate(self.lists):
             taken = found.taken()
             noted = [(taken["row"], taken["column"], taken["score"])]
             self.state.note(k, None if self.struct.asking[k].full else noted)
-        if self.reader.holds:
-            self.state.held.append((self.chunks[: self.struct.opened], self.held))
 
 
 LogSumExp.kernel = _Kernel
