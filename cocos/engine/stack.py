@@ -13,7 +13,7 @@ from torch import Tensor
 from cocos import scores
 from cocos.batches import Batch, matches
 from cocos.embeddings import Embeddings
-from cocos.engine import exact
+from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, Side, View
 from cocos.errors import InputError
 
@@ -29,6 +29,7 @@ def fits(embeddings: Embeddings, metric: str) -> bool:
     return metric in METRICS and not (metric == "cosine_dot" and len(embeddings.directions) == 2)
 
 
+@devices.threads(1)
 def view(
     embeddings: Embeddings,
     batches: Batch | Sequence[Batch] | None = None,

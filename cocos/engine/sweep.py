@@ -7,12 +7,9 @@ or process takes it, and states are merged in the order of the parts: every numb
 threads and processes.
 """
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,17 +18,15 @@ from torch import Tensor
 
 from cocos import shards
 from cocos.engine import devices, fused
+from cocos.engine.devices import workers
 from cocos.engine.parts import STRIP, Part, Tile, parts_of, tiles_of
 from cocos.engine.stack import view as view  # beside `run`, which needs one
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "Progress", "Reader", "State", "all_threads", "run", "view", "workers"]
+__all__ = ["Next", "Progress", "Reader", "State", "run", "view"]
 
 Progress = Callable[[int, int], None]
-
-# Threads of PyTorch when `run` began; 0 outside of it.
-_asked: ContextVar[int] = ContextVar("asked", default=0)
 
 
 class State(Protocol):
@@ -65,35 +60,6 @@ class Next:
     reader: Reader
 
 
-def workers() -> int:
-    """Threads that see parts: as many as PyTorch was told to use, at most one a processor."""
-    asked = _asked.get() or torch.get_num_threads()
-    return max(1, min(asked, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
-
-
-@contextmanager
-def _one_thread() -> Generator[None]:
-    """PyTorch at one thread: its own spin in small operations, and take the processors from ours."""
-    before, token = torch.get_num_threads(), _asked.set(workers())
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-        _asked.reset(token)
-
-
-@contextmanager
-def all_threads() -> Generator[None]:
-    """PyTorch at as many threads as `run` was given, for operations on whole rows of scores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(workers())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def run(
     view: View,
     readers: Sequence,
@@ -123,7 +89,7 @@ def run(
     wanted, counter = {}, _Counter(progress)
     with (
         devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 rounds no factor of bfloat16
-        _one_thread(),
+        devices.threads(1),
     ):
         for k, steps in enumerate(asking):
             _advance(steps, None, k, wanted, found)

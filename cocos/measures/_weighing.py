@@ -282,7 +282,8 @@ def prepare(
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if checkpoint:
-        embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
+        with devices.threads():
+            embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
     loss = losses.of(loss)
     matching = getattr(loss, "matching", None)
     matched = whole or matching == "rows"

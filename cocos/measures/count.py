@@ -24,6 +24,7 @@ __all__ = ["count"]
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
+LARGE = 2**20  # scores of a batch from which on several threads of PyTorch save time where their processors are busy
 STEPS = 1000  # of the progress of one stack, where there are several
 
 
@@ -68,10 +69,12 @@ def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | N
     records = {name: [] for name, _, _ in run.sides}
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     for done, batch in enumerate(share):
-        for name, (second, blocks) in zip(records, run.sided(batch, whole=published), strict=True):
-            found = _of_batch(run, blocks, eps, convention, second, n90)
-            index = (batch.flip() if second else batch).query_index
-            records[name].append(found | {"query_index": index})
+        large = len(batch.query_index) * len(batch.candidate_index) >= LARGE
+        with devices.threads(None if large else 1):
+            for name, (second, blocks) in zip(records, run.sided(batch, whole=published), strict=True):
+                found = _of_batch(run, blocks, eps, convention, second, n90)
+                index = (batch.flip() if second else batch).query_index
+                records[name].append(found | {"query_index": index})
         if report:
             report(done + 1, len(share))
     records = {name: shards.collect(parts) for name, parts in records.items()}
@@ -141,6 +144,7 @@ def _notes(run: Run) -> list[str]:
     return [SLOW.format(reason)] if reason else []
 
 
+@devices.threads(1)
 def count(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",

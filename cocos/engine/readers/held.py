@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos import shards, statistics, weights
-from cocos.engine import bounds
-from cocos.engine.sweep import all_threads
+from cocos.engine import bounds, devices
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
 from cocos.scores import Pairs
@@ -45,7 +44,7 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
         eps: smallest share that contributes.
     """
     chunks = list(pieces(view, direction, places))
-    with all_threads():
+    with devices.threads():
         mine = shards.mine(chunks) if view.together else chunks
         parts = [_weighed(view, direction, some, loss, eps) for some in mine]
     if view.together:
