@@ -94,18 +94,23 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
-def parts_of(view: View) -> list[Part]:
-    """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block."""
+def parts_of(view: View, *, lines: bool = False) -> list[Part]:
+    """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block.
+
+    Args:
+        view: the scores.
+        lines: none cuts what a query asks for.
+    """
     rows, columns = view.rows.tolist(), view.columns.tolist()
-    if view.blocks > 1:
+    if view.blocks > 1 or (lines and view.two):
         edges = sorted({view.blocks * k // PARTS for k in range(PARTS + 1)})
         ends = list(zip(edges[:-1], edges[1:], strict=True))
         return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
-    turned = columns[-1] > rows[-1]
-    longer = max(rows[-1], columns[-1])
+    turned = columns[-1] > rows[-1] and not lines
+    longer = (rows, columns)[turned][-1]
     size = -(-longer // (PARTS * STRIP)) * STRIP
     cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]
-    whole = slice(0, min(rows[-1], columns[-1]))
+    whole = slice(0, (columns, rows)[turned][-1])
     return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
 
 

@@ -145,7 +145,8 @@ class _Counter:
 
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
     """One pass for some readers; gives what each has found, or asks for."""
-    parts, together = parts_of(view), view.together and shards.world().size > 1
+    parts = parts_of(view, lines=any(getattr(reader, "lines", False) for reader in readers))
+    together = view.together and shards.world().size > 1
     mine = shards.mine(range(len(parts))) if together else range(len(parts))
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]

@@ -145,13 +145,19 @@ class Run:
             rows += size
         yield stack
 
-    def views(self, stack: list[Batch]) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:
+    def views(
+        self, stack: list[Batch], *, apart: bool = False
+    ) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:
         """Views of the scores of some batches: one for both directions, unless each has its own hard negatives.
+
+        Args:
+            stack: the batches.
+            apart: each direction has its own.
 
         Yields:
             A function that makes the view; its directions, and the rows that ask in each of the batches.
         """
-        if stack[0].square:
+        if stack[0].square and not apart:
             indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
             names = list(self.embeddings.directions)
             yield self._view(self.embeddings, stack), names, indices[: len(names)]
@@ -255,14 +261,14 @@ def prepare(
     split: str,
     device: str | None,
     progress: Progress | None,
-    visits: bool = False,
+    visits: bool | Callable = False,
     whole: bool = False,
 ) -> Run:
     """Check everything that can be checked, then encode, then draw the batches.
 
-    Where `visits` says that the measure can do without weights, the scores of a loss that has a reader are visited and
-    never held; where `whole` says so, every batch is held at once. A dtype of None is float32 for scores that are
-    visited, whose counts float64 decides, and float64 elsewhere.
+    Where `visits` says that the measure can do without weights, the scores of a loss that has a reader, or of which it
+    is true, are visited and never held; where `whole` says so, every batch is held at once. A dtype of None is float32
+    for scores that are visited, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -307,7 +313,8 @@ def prepare(
             batches.matches(embeddings, batch)
         plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
     largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
-    visited = visits and engine.fits(embeddings, loss.metric) and readers.has(loss)
+    reads = visits if callable(visits) else readers.has
+    visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
     if not visited:
         _fits(loss, largest, embeddings.query.device, whole=whole)
         embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])

@@ -1,19 +1,25 @@
 """How does the count depend on the threshold? COCOS(eps)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
 from cocos import losses, results
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import Tally, Tile, View
+from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
-from cocos.measures._weighing import Progress, prepare
+from cocos.measures._curves import passes
+from cocos.measures._weighing import Progress, Run, prepare
 
 __all__ = ["eps_curve"]
+
+CELL = 44  # bits below those of the grid of shares, of which there are 2^(52 - CELL) cells from a number to its double
 
 
 def eps_curve(
@@ -72,22 +78,17 @@ def eps_curve(
         split=split,
         device=device,
         progress=progress,
+        visits=Lines.reads,
     )
     report = progress("counting") if progress else None
-    directions = [name for name, _, _ in run.sides]
-    total = np.zeros((len(directions), len(grid)), dtype=np.int64)
-    idle, queries = np.zeros_like(total), np.zeros(len(directions), dtype=np.int64)
-    for done, batch in enumerate(run.plan.batches):
-        for place, (_, side, second) in enumerate(run.sides):
-            for pairs, weights, unit in run.blocks(side, batch.flip() if second else batch, whole=False):
-                share = torch.where(pairs.negative, weights.abs() / unit, -1)
-                ladder = torch.as_tensor(grid, dtype=share.dtype, device=share.device).repeat(len(share), 1)
-                above = share.shape[1] - torch.searchsorted(share.sort(dim=1).values, ladder, right=True)
-                total[place] += above.sum(dim=0).cpu().numpy()
-                idle[place] += (above == 0).sum(dim=0).cpu().numpy()
-                queries[place] += len(share)
-        if report:
-            report(done + 1, len(run.plan.batches))
+    directions, ladder = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
+    above, some, queries = ({name: 0 for name in directions} for _ in range(3))
+    for name, number, *found in (_visited if run.visited else _held)(run, ladder, report):
+        queries[name] += number
+        above[name], some[name] = above[name] + found[0], some[name] + found[1]
+    total, idle = (
+        np.stack([each[name].cpu().numpy() / queries[name] for name in directions]) for each in (above, some)
+    )
     attrs = results.provenance(
         run.loss,
         title=f"COCOS against eps, {losses.name_of(run.loss)}",
@@ -101,4 +102,82 @@ def eps_curve(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.eps_curve(directions, grid, total / queries[:, None], idle / queries[:, None], attrs)
+    return results.eps_curve(directions, grid, total, 1 - idle, attrs)
+
+
+def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
+    """Direction, queries, shares above each eps and queries that have one, of each block of weights that are held."""
+    names, of = [name for name, _, _ in run.sides], _Ladder(ladder)
+    for done, batch in enumerate(run.plan.batches):
+        for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):
+            for pairs, weights, unit in blocks:
+                share = torch.where(pairs.negative, weights.abs() / unit, 0).double()
+                yield name, len(share), of.above(share), of.above(share.amax(dim=1))
+        if report:
+            report(done + 1, len(run.plan.batches))
+
+
+def _visited(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
+    """The same of each stack of batches, seen line by line."""
+    of = _Ladder(ladder)
+    for names, asking, (found,) in passes(
+        run, lambda view: [[_Steps(Lines(view, run.loss), of)]], report, lines=Lines.tile
+    ):
+        for name, index, (above, some) in zip(names, asking, found, strict=True):
+            yield name, sum(map(len, index)), above, some
+
+
+class _Steps:
+    """Reader: shares above each eps, and queries that have one, (J,) each, of each direction."""
+
+    lines = True
+
+    def __init__(self, of: Lines, ladder: "_Ladder"):
+        self.of, self.ladder = of, ladder
+
+    def start(self, view: View) -> Tally:
+        """Nothing yet."""
+        return Tally(lists={f"{name}{k}": [] for k in view.directions for name in ("above", "hardest")})
+
+    def see(self, state: Tally, tile: Tile) -> None:
+        """Take in one tile."""
+        for k, _, weight, share in self.of.weighed(tile):
+            shares = weight.double().mul_(share[:, None])
+            state.lists[f"above{k}"].append(self.ladder.above(shares))
+            state.lists[f"hardest{k}"].append(shares.amax(dim=1))
+
+    def done(self, state: Tally) -> list[tuple[Tensor, Tensor]]:
+        """The sums over all tiles."""
+        lists = [[state.lists[f"{name}{k}"] for name in ("above", "hardest")] for k in self.of.view.directions]
+        return [(torch.stack(above).sum(dim=0), self.ladder.above(torch.cat(hardest))) for above, hardest in lists]
+
+
+class _Ladder:
+    """Counts of values above each of J numbers, all at least 0.
+
+    Floating-point numbers of at least 0 ascend as the integers of their bits do. So the upper bits are a grid; only
+    values that share a cell with a step are compared with it.
+
+    Args:
+        steps: (J,) float64, ascending.
+    """
+
+    def __init__(self, steps: Tensor):
+        self.zero = int(steps[0] == 0)  # whose cell all small numbers would share
+        self.steps = steps[self.zero :]
+        step = self.steps.view(torch.int64) >> CELL
+        self.low, self.cells = (int(step[0]) - 1, int(step[-1] - step[0]) + 3) if len(step) else (0, 1)
+        self.mixed = torch.zeros(self.cells, dtype=torch.bool, device=steps.device)
+        self.mixed[step - self.low] = True
+        cell = torch.arange(self.low, self.low + self.cells, device=steps.device)
+        self.reached = torch.searchsorted(step, cell)  # steps below each cell; the first and last hold all beyond
+
+    def above(self, values: Tensor) -> Tensor:
+        """Values above each step, (J,) int64."""
+        values = values.flatten()
+        cell = ((values.view(torch.int64) >> CELL) - self.low).clamp_(0, self.cells - 1)
+        number = torch.bincount(cell, minlength=self.cells).masked_fill_(self.mixed, 0)
+        near = torch.searchsorted(self.steps, values[self.mixed[cell]])
+        below = torch.bincount(near, minlength=len(self.steps) + 1).index_add_(0, self.reached, number)
+        above = below.flip(0).cumsum(0).flip(0)[1:]
+        return torch.cat([torch.count_nonzero(values)[None], above]) if self.zero else above

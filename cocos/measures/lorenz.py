@@ -1,6 +1,6 @@
 """How unevenly is the push spread over the negatives of a query?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -11,9 +11,13 @@ from cocos import losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import Tally, Tile, View
+from cocos.engine.parts import zeros
+from cocos.engine.primitives.brackets import ascending
+from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
-from cocos.measures._weighing import Progress, prepare
-from cocos.scores import Pairs
+from cocos.measures._curves import passes
+from cocos.measures._weighing import Progress, Run, prepare
 
 __all__ = ["lorenz"]
 
@@ -26,14 +30,20 @@ def _heaviest(largest: int) -> Tensor:
     return torch.tensor(sorted({*range(1, min(largest, 20) + 1), *np.geomspace(1, largest, 60).round().astype(int)}))
 
 
-def _curves(weights: Tensor, pairs: Pairs, place: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _sorted(weight: Tensor, number: Tensor, place: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Lorenz curve of each query at parts of its negatives, (Q, points), its Gini coefficient, (Q,), and top parts.
 
     These are the parts of the push that its k heaviest negatives hold, (Q, K).
+
+    Args:
+        weight: (Q, C) weights of at least 0, up to a factor of each query; 0 where a pair is no negative.
+        number: (Q,) negatives.
+        place: (points,) parts of the negatives.
+        k: (K,) numbers of them.
     """
-    part, number = statistics.spread(weights, pairs), pairs.negative.sum(dim=1, keepdim=True)
-    light = part.masked_fill(~pairs.negative, -1).sort(dim=1).values.clamp(min=0)
-    held = torch.nn.functional.pad(light.cumsum(dim=1), (1, 0))  # the last `number` steps are those of the negatives
+    held = torch.nn.functional.pad(ascending(weight).cumsum(dim=1, dtype=torch.float64), (1, 0))
+    held /= torch.where(held[:, -1:] > 0, held[:, -1:], 1)
+    number = number[:, None]  # the last so many steps are those of the negatives
     at = place * number
     below = at.floor().long().clamp(max=(number - 1).clamp(min=0))
     start = below + held.shape[1] - 1 - number
@@ -111,32 +121,26 @@ def lorenz(
         split=split,
         device=device,
         progress=progress,
+        visits=Lines.reads,
     )
     report = progress("weighing") if progress else None
-    place = torch.linspace(0, 1, points, dtype=run.embeddings.query.dtype, device=run.embeddings.query.device)
-    curves, tops, ginis = ({name: [] for name, _, _ in run.sides} for _ in range(3))
+    place = torch.linspace(0, 1, points, dtype=torch.float64, device=run.embeddings.query.device)
+    found = {name: [] for name, _, _ in run.sides}
     sizes = [max(len(batch.query_index), len(batch.candidate_index)) for batch in run.plan.batches]
     k, most = _heaviest(max(sizes)).to(place.device), 1
-    for done, batch in enumerate(run.plan.batches):
-        for name, side, second in run.sides:
-            for pairs, weights, _ in run.blocks(side, batch.flip() if second else batch, whole=False):
-                curve, gini, top = _curves(weights, pairs, place, k)
-                most = max(most, int(pairs.negative.sum(dim=1).max()))
-                active = torch.where(pairs.negative, weights, 0).any(dim=1)
-                curves[name].append(curve[active].cpu())
-                tops[name].append(top[active].cpu())
-                ginis[name].append(torch.where(active, gini, torch.nan).cpu())
-        if report:
-            report(done + 1, len(run.plan.batches))
+    for name, number, *each in (_visited if run.visited else _held)(run, place, k, report):
+        most = max(most, number)
+        found[name].append([values.cpu() for values in each])
     records, k = {}, k.cpu()
     told = k <= most
-    for name, parts in curves.items():
-        curve = torch.cat(parts)
+    for name, parts in found.items():
+        curve, gini, top = (torch.cat(each) for each in zip(*parts, strict=True))
+        active = ~gini.isnan()
+        curve, top = curve[active], top[active][:, told]
         if not len(curve):
             raise InputError(f"{run.loss!r}: no query of {name} has any push, so there is no curve of it")
         low, high = torch.from_numpy(np.quantile(curve.numpy(), BAND, axis=0))
-        records[name] = {"push": curve.mean(dim=0), "low": low, "high": high, "gini_per_query": torch.cat(ginis[name])}
-        top = torch.cat(tops[name])[:, told]
+        records[name] = {"push": curve.mean(dim=0), "low": low, "high": high, "gini_per_query": gini}
         low, high = torch.from_numpy(np.quantile(top.numpy(), BAND, axis=0))
         records[name] |= {"held": top.mean(dim=0), "held_low": low, "held_high": high}
     attrs = results.provenance(
@@ -153,3 +157,64 @@ def lorenz(
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.lorenz(records, place.cpu(), k[told], attrs)
+
+
+def _held(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:
+    """Direction, most negatives, curves, Gini coefficients and top parts of blocks of queries whose weights are held.
+
+    The coefficient of a query without any push is missing.
+    """
+    names = [name for name, _, _ in run.sides]
+    for done, batch in enumerate(run.plan.batches):
+        for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):
+            for pairs, weights, _ in blocks:
+                number = pairs.negative.sum(dim=1)
+                curve, gini, top = _sorted(statistics.spread(weights, pairs), number, place, k)
+                active = torch.where(pairs.negative, weights, 0).any(dim=1)
+                yield name, int(number.max()), curve, torch.where(active, gini, torch.nan), top
+        if report:
+            report(done + 1, len(run.plan.batches))
+
+
+def _visited(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:
+    """The same of each stack of batches, seen line by line."""
+
+    def readers(view: View) -> list[list[_Lorenz]]:
+        return [[_Lorenz(Lines(view, run.loss), place, k)]]
+
+    for names, _, (found,) in passes(run, readers, report, lines=Lines.tile):
+        for name, each in zip(names, found, strict=True):
+            yield name, *each
+
+
+class _Lorenz:
+    """Reader: most negatives, curves, Gini coefficients and top parts of each direction, in the batches' order."""
+
+    lines = True
+
+    def __init__(self, of: Lines, place: Tensor, k: Tensor):
+        self.of, self.place, self.k = of, place, k
+        self.number = [of.view.negatives(side) for side in of.view.directions]
+
+    def start(self, view: View) -> Tally:
+        """Nothing yet."""
+        made = []
+        for side in view.directions:
+            shapes = {"curve": (len(self.place),), "gini": (), "top": (len(self.k),)}
+            size, like = len(view.sides[side]), {"dtype": torch.float64, "device": view.device}
+            made.append({name: zeros(size, *shape, **like) for name, shape in shapes.items()})
+        return Tally(*made)
+
+    def see(self, state: Tally, tile: Tile) -> None:
+        """Take in one tile."""
+        for side, where, weight, share in self.of.weighed(tile):
+            curve, gini, top = _sorted(weight, self.number[side][where], self.place, self.k)
+            active = weight.amax(dim=1) * share > 0
+            found = {"curve": curve, "gini": torch.where(active, gini, torch.nan), "top": top}
+            for name, values in found.items():
+                (state.rows, state.columns)[side][name][where] = values
+
+    def done(self, state: Tally) -> list[tuple]:
+        """What was found, of each direction."""
+        sides = zip(self.of.view.sides, self.number, (state.rows, state.columns), strict=False)
+        return [(int(number.max()), *map(side.unsorted, found.values())) for side, number, found in sides]

@@ -1,24 +1,30 @@
 """What would another temperature do to the same embeddings?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
 from cocos import losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures._weighing import Progress, prepare
+from cocos.measures._curves import passes
+from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
 
 __all__ = ["temperature_curve"]
 
 PARAMETERS = ("temperature", "scale")
 SPAN = 30.0  # times and parts of the loss's own value
+UNCERTAIN = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
 POINTS = 33  # odd: the own value is one of them
+TOGETHER = 8  # values in one pass: the reader of each may hold the scores of a stack, 16 MiB
+SUMS = ("effective", "pushed", "counted", "idle", "queries", "uncertain")
 
 
 def _parameter(loss) -> str:
@@ -61,7 +67,7 @@ def temperature_curve(
     per_group: int | None = None,
     same_group: str = "ignore",
     seed: int = 0,
-    dtype: str = "float64",
+    dtype: str | None = None,
     split: str = "train",
     device: str | None = None,
     progress: Progress | None = None,
@@ -83,7 +89,8 @@ def temperature_curve(
         per_group: candidates of a query, or samples of a class, in a batch of groups.
         same_group: `ignore` or `negative`.
         seed: of the batches.
-        dtype: of the computation.
+        dtype: as in `count`. Effective numbers of float32 scores are within 1e-5 of themselves for each unit of what
+            multiplies the scores: 1e-4 at a temperature of .1.
         split: of the checkpoint's data.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
         progress: called with what is done (`encoding`, `weighing`); gives a function of (done, in all).
@@ -117,29 +124,20 @@ def temperature_curve(
         split=split,
         device=device,
         progress=progress,
+        visits=True,
     )
     parameter = _parameter(run.loss)
     own = float(getattr(run.loss, parameter))
     if grid is None:
         grid = own * SPAN ** np.linspace(-1, 1, POINTS)
-    others = [replace(run, loss=_with(run.loss, parameter, value)) for value in grid.tolist()]
+    others = [_with(run.loss, parameter, value) for value in grid.tolist()]
     report = progress("weighing") if progress else None
     directions = [name for name, _, _ in run.sides]
-    shape = (len(directions), len(grid))
-    effective, pushed, counted, idle, queries = (np.zeros(shape) for _ in range(5))
-    for done, batch in enumerate(run.plan.batches):
-        for d, (_, side, second) in enumerate(run.sides):
-            for v, other in enumerate(others):
-                for pairs, weights, unit in other.blocks(side, batch.flip() if second else batch, whole=False):
-                    number = statistics.effective(statistics.spread(weights, pairs))
-                    above = statistics.contributing(weights.abs() / unit, pairs, eps)
-                    effective[d, v] += float(number.sum(dtype=torch.float64))
-                    pushed[d, v] += int((number > 0).sum())
-                    counted[d, v] += int(above.sum())
-                    idle[d, v] += int((above == 0).sum())
-                    queries[d, v] += len(above)
-        if report:
-            report(done + 1, len(run.plan.batches))
+    sums = {name: torch.zeros(len(SUMS), len(grid), dtype=torch.float64) for name in directions}
+    for name, found in (_visited if run.visited else _held)(run, others, eps, report):
+        sums[name] += found
+    effective, pushed, counted, idle, queries, uncertain = np.stack([each.numpy() for each in sums.values()], axis=1)
+    shape = effective.shape
     found = {
         "effective": np.divide(effective, pushed, out=np.full(shape, np.nan), where=pushed > 0),
         "contributing_all": counted / queries,
@@ -156,12 +154,55 @@ def temperature_curve(
         sample=run.plan.sample,
         same_group=run.same_group,
         seed=seed,
-        dtype=dtype,
+        dtype=run.dtype,
         device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
+        notes="\n".join([*run.notes, *([UNCERTAIN.format(int(uncertain.max()))] if uncertain.any() else [])]),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.temperature_curve(directions, grid, found, attrs)
+
+
+def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | int = 0) -> list[float]:
+    """What is summed up over queries: see `SUMS`."""
+    pushed, idle, whole = (effective > 0).sum(), (above == 0).sum(), effective.sum(dtype=torch.float64)
+    return [float(each) for each in (whole, pushed, above.sum(), idle, len(above), uncertain)]
+
+
+def _held(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
+    """Direction and sums, (SUMS, values), of each batch, whose weights are held."""
+    names, runs = [name for name, _, _ in run.sides], [replace(run, loss=loss) for loss in others]
+    for done, batch in enumerate(run.plan.batches):
+        found = {name: [] for name in names}
+        for other in runs:
+            for name, (_, blocks) in zip(names, other.sided(batch, whole=False), strict=True):
+                parts = []
+                for pairs, weights, unit in blocks:
+                    effective = statistics.effective(statistics.spread(weights, pairs))
+                    parts.append(_sums(effective, statistics.contributing(weights.abs() / unit, pairs, eps)))
+                found[name].append([sum(each) for each in zip(*parts, strict=True)])
+        for name, each in found.items():
+            yield name, torch.tensor(each, dtype=torch.float64).T
+        if report:
+            report(done + 1, len(run.plan.batches))
+
+
+def _visited(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
+    """The same of each stack of batches, seen by a reader for each value, some in one pass.
+
+    Raises:
+        InputError: the weights of a query leave the range of float64.
+    """
+    every = [readers.of(loss, eps) for loss in others]
+    groups = [every[a : a + TOGETHER] for a in range(0, len(every), TOGETHER)]
+    for names, _, found in passes(run, lambda view: groups, report):
+        for k, name in enumerate(names):
+            for loss, sides in zip(others, found, strict=True):
+                if not sides[k]["push"].isfinite().all():
+                    raise InputError(OUT_OF_RANGE.format(loss, "float64"))
+            keys = ("effective", "contributing", "uncertain")
+            parts = [[sides[k][key] for key in keys] for sides in found]
+            sums = [_sums(effective, above, uncertain.sum()) for effective, above, uncertain in parts]
+            yield name, torch.tensor(sums, dtype=torch.float64).T
 
 
 def _usable(grid: np.ndarray) -> bool:

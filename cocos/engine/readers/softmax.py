@@ -21,7 +21,7 @@ from cocos.engine.readers.held import again
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["Softmax", "Whole", "reads"]
+__all__ = ["Softmax", "Whole", "beside", "reads"]
 
 RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
 DEARER = 512  # scores that the pass makes in the time that one score of a stack takes in float64, and some
@@ -112,7 +112,7 @@ class Softmax:
         """The weights of all queries of a direction, from log2 of the sums over their negatives."""
         parts = []
         for a, b in view.chunks(k):
-            pairs = _pairs(view, k, a, b, log2[a:b] * (math.log(2) / self.scale))
+            pairs = beside(view, k, a, b, log2[a:b] * (math.log(2) / self.scale))
             weights = self.loss.weight(pairs)
             share = weights.abs() / self.loss.unit(pairs)
             positive = torch.where(pairs.positive, share, 0).sum(dim=1)
@@ -159,7 +159,7 @@ class Softmax:
         again(view, k, result, places, self.loss, self.eps, self.scale)
 
 
-def _pairs(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
+def beside(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
     """The positives of some queries, and a last column with all negatives as one; each column is contiguous."""
     query, _, score = view.scored(k, a, b)
     count = view.counted(k)[a:b]

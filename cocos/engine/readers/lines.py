@@ -1,0 +1,92 @@
+"""What every negative of a query weighs, whole lines of scores at a time: for losses that are a softmax, or hinges.
+
+A reader of whole lines has `lines = True`, so that no part cuts them, and is run with tiles of the size that
+`Lines.tile` gives.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from cocos.engine.parts import Tile
+from cocos.engine.primitives.threshold import about_positives
+from cocos.engine.readers import hinge, softmax
+from cocos.engine.view import View
+from cocos.scores import Pairs
+
+__all__ = ["MOST", "Lines"]
+
+MOST = 2**22  # scores of a tile, 32 MiB in float64
+STRIP = 2**17  # scores that are weighed at once: they stay in the second-level cache
+
+
+class Lines:
+    """Lines of weights of one view.
+
+    Args:
+        view: the scores; of one direction where a block has more than `MOST`.
+        loss: see `reads`.
+    """
+
+    def __init__(self, view: View, loss):
+        self.view, self.loss, self.scale = view, loss, getattr(loss, "softmax_scale", None)
+        self._weigh = self._hinge if self.scale is None else self._softmax
+        if self.scale is None:
+            self.levels, _ = about_positives(view, loss.margin)
+        else:  # the positives of all queries, beside one negative whose score is not known yet
+            there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
+            self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
+
+    @staticmethod
+    def reads(loss) -> bool:
+        """Whether a negative of this loss weighs what its own score says, and numbers that a query has for all."""
+        found = (each.reads(loss, 0.01, spread=False, relative=False) for each in (softmax, hinge))
+        return any(type(reader) in {softmax.Softmax, hinge.Hinge} for reader in found)
+
+    @staticmethod
+    def tile(view: View) -> tuple[int, int]:
+        """Rows and columns of tiles that hold whole lines; whole blocks, where candidates ask as well."""
+        rows, columns = (int((edges[1:] - edges[:-1]).max()) for edges in (view.rows, view.columns))
+        return (rows if view.two else max(1, min(rows, MOST // columns))), columns
+
+    def weighed(self, tile: Tile) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
+        """Weights of the negatives of some queries.
+
+        Yields:
+            The direction; the places of the queries; (m, n) weights up to a factor of each query, in the dtype of the
+            tile, 0 where a pair is no negative; and (m,) float64, shares over these.
+        """
+        sides = ((tile.rows, tile.scores), (tile.columns, tile.scores.T))
+        for k, (where, lines) in enumerate(sides[: len(self.view.directions)]):
+            step = max(1, STRIP // lines.shape[1])
+            for a in range(where.start, where.stop, step):
+                b = min(a + step, where.stop)
+                yield k, slice(a, b), *self._weigh(k, a, b, lines[a - where.start : b - where.start])
+
+    def _softmax(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = _some(self.pairs[k], slice(a, b))
+        there = pairs.negative[:, -1]
+        top = lines.amax(dim=1).where(there, 0)
+        power = (lines - top[:, None]).mul_(self.scale).exp_()
+        total = power.sum(dim=1, dtype=torch.float64)
+        pairs.scores[:, -1] = top.double() + total.log() / self.scale
+        share = (self.loss.weight(pairs).abs() / self.loss.unit(pairs))[:, -1]  # of all negatives as one
+        return power, torch.where(there, share / total, 0)
+
+    def _hinge(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
+        level, number = self.levels[k][a:b] + self.view.tie, torch.zeros_like(lines)
+        if self.loss.hinge == "hardest":
+            top, place = lines.max(dim=1, keepdim=True)
+            number.scatter_(1, place, (top > level).sum(dim=1, keepdim=True).to(lines.dtype))
+        else:
+            for each in level.unbind(dim=1):
+                number += lines > each[:, None]
+        return number, torch.ones_like(level[:, 0])
+
+
+def _some(pairs: Pairs, rows: slice) -> Pairs:
+    """Some queries; not checked again."""
+    part, cut = object.__new__(Pairs), ("scores", "positive", "negative", "query_norm")
+    part.__dict__.update(pairs.__dict__ | {name: getattr(pairs, name)[rows] for name in cut})
+    return part

@@ -1,0 +1,55 @@
+"""Passes of the curves: the batches of a run, stack by stack, seen by some readers."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from torch import Tensor
+
+from cocos import engine
+from cocos.engine import View
+from cocos.engine.readers.lines import MOST
+from cocos.measures._weighing import Run
+
+__all__ = ["passes"]
+
+STEPS = 1000  # of the progress of one pass
+
+
+def passes(
+    run: Run,
+    readers: Callable[[View], Sequence[Sequence]],
+    report: Callable[[int, int], None] | None,
+    *,
+    lines: Callable | None = None,
+) -> Iterator[tuple[list[str], list[list[Tensor]], list]]:
+    """What some readers find of the batches, stack by stack.
+
+    Args:
+        run: of a loss that they read.
+        readers: of a view, in groups; each group is one run of the engine.
+        report: the progress.
+        lines: the tiles of readers that need whole lines, of a view.
+
+    Yields:
+        The directions of a view; the rows that ask, of each batch; and what each reader found.
+
+    Raises:
+        InputError: a mapped file was written to.
+    """
+    run.embeddings.unchanged()
+    made = []
+    for stack in run.stacks():
+        large = max(len(batch.query_index) * len(batch.candidate_index) for batch in stack) > MOST
+        made += run.views(stack, apart=lines is not None and large)
+    for done, (make, names, asking) in enumerate(made):
+        view, found = make(), []
+        groups = readers(view)
+        for place, group in enumerate(groups):
+            shown = report and _part(report, done * len(groups) + place, len(made) * len(groups))
+            found += engine.run(view, group, tile=lines and lines(view), progress=shown)
+        yield names, asking, found
+    run.embeddings.unchanged()
+
+
+def _part(report: Callable[[int, int], None], done: int, number: int) -> Callable[[int, int], None]:
+    """Progress within one of several parts of the work that are taken to be equal."""
+    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)

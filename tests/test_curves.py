@@ -1,0 +1,136 @@
+"""Curves that the engine reads give what weights that are held in float64 give, for every loss that it reads."""
+
+import numpy as np
+import pytest
+import torch
+
+from cocos import Embeddings, InputError, engine, losses, measures
+from cocos.engine.readers import lines
+from cocos.measures import _weighing
+
+READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
+CHANGED = ("ntxent", "smoothap", "snm", "ce_softmax")  # of which a temperature or scale is changed
+GIVEN = {"triplet": {"margin": 0.5}, "triplet_squared": {"margin": 0.5}, "triplet_sh": {"margin": 0.5}}
+EFFECTIVE = 1e-5  # relative error of an effective number, for each unit of what multiplies the scores
+FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh")
+
+
+def captions(images=30, per=3, width=8):
+    generator = torch.Generator().manual_seed(3)
+    image = torch.randn(images, width, generator=generator)
+    group = torch.arange(images).repeat_interleave(per)
+    caption = image[group] + 0.7 * torch.randn(len(group), width, generator=generator)
+    return Embeddings(image, caption, torch.arange(images), group)
+
+
+def labelled(proxies=False, rows=60):
+    generator = torch.Generator().manual_seed(4)
+    samples, labels = torch.randn(rows, 6, generator=generator), torch.arange(rows) % 7
+    means = torch.stack([samples[labels == k].mean(dim=0) for k in range(7)])
+    return Embeddings.labelled(samples, labels, means if proxies else None)
+
+
+SETS = {
+    "groups": (captions(), {"sample": "groups", "batch_size": 12, "seed": 1}),
+    "pairs": (captions(), {"sample": "pairs", "batch_size": 24, "batches": 3}),
+    "negatives": (captions(), {"sample": "pairs", "batch_size": 24, "same_group": "negative"}),
+    "all": (captions(), {"sample": "groups", "batch_size": "all"}),
+    "labelled": (labelled(), {"batch_size": 25}),
+    "proxies": (labelled(proxies=True), {"batch_size": 25}),
+}
+
+
+def both(monkeypatch, measure, *arguments, **options):
+    """A curve by the engine, and with all weights held."""
+    seen = []
+    run = engine.run
+    monkeypatch.setattr(engine, "run", lambda *given, **more: seen.append(given) or run(*given, **more))
+    found = measure(*arguments, **options)
+    assert seen, "the engine was not asked"
+    with monkeypatch.context() as patch:
+        patch.setattr(_weighing.engine, "fits", lambda *_: False)
+        number = len(seen)
+        held = measure(*arguments, **options)
+        assert len(seen) == number and held.attrs["dtype"] == "float64"
+    return found, held
+
+
+def cut(monkeypatch, small):
+    """Parts, and stretches of lines, of a few rows; where they are small, each direction with a view of its own."""
+    monkeypatch.setattr("cocos.engine.parts.STRIP", 2)
+    monkeypatch.setattr(lines, "STRIP", 70)
+    if small:
+        for module in ("cocos.measures._curves", "cocos.engine.readers.lines"):
+            monkeypatch.setattr(f"{module}.MOST", 300)
+
+
+@pytest.mark.parametrize(("name", "small"), [(name, name in FEW) for name in READ] + [("ntxent", False)])
+def test_counts_at_every_eps_are_those_of_weights_that_are_held(monkeypatch, name, small):
+    """In whole batches, and in stretches of lines whose direction has a view of its own."""
+    cut(monkeypatch, small)
+    loss = losses.load(name, GIVEN.get(name, {}))
+    for embeddings, options in SETS.values():
+        if loss.metric == "cosine_dot" and len(embeddings.directions) == 2:
+            continue
+        grid = [0, 1e-9, 1e-3, 0.01, 0.03, 1 / 3, 1, 2, 5]
+        found, held = both(monkeypatch, measures.eps_curve, embeddings, loss, grid, **options)
+        assert found["contributing_all"].max() > 0
+        for key in ("contributing_all", "idle_fraction"):
+            np.testing.assert_allclose(found[key], held[key], rtol=0, atol=1e-12, err_msg=f"{key} {options}")
+
+
+@pytest.mark.parametrize(("name", "small"), [(name, True) for name in FEW] + [("supcon", False)])
+def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, small):
+    cut(monkeypatch, small)
+    loss = losses.load(name, GIVEN.get(name, {}))
+    for embeddings, options in SETS.values():
+        if loss.metric == "cosine_dot" and len(embeddings.directions) == 2:
+            continue
+        found, held = both(monkeypatch, measures.lorenz, embeddings, loss, points=11, **options)
+        assert list(found) == list(held)
+        for key in held.data_vars:
+            np.testing.assert_allclose(found[key], held[key], rtol=1e-9, atol=1e-9, err_msg=f"{key} {options}")
+        np.testing.assert_array_equal(found["k"], held["k"])
+        single = measures.lorenz(embeddings, loss, points=11, dtype="float32", **options)
+        if loss.metric == "cosine" and not hasattr(loss, "hinge"):
+            for key in held.data_vars:
+                np.testing.assert_allclose(single[key], held[key], atol=1e-3, err_msg=f"{key} {options}")
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name):
+    """More of them than are read in one pass, a 30th of the loss's own to 30 times it."""
+    loss = losses.load(name)
+    values = getattr(loss, "temperature" if name in {"ntxent", "smoothap"} else "scale") * np.geomspace(1 / 30, 30, 9)
+    for embeddings, options in SETS.values():
+        if name == "smoothap" and embeddings.proxies:
+            continue
+        found, held = both(monkeypatch, measures.temperature_curve, embeddings, loss, values, eps=0.03, **options)
+        assert found.attrs["dtype"] == "float32" and "may count or not" not in found.attrs["notes"]
+        for key in ("contributing_all", "idle_fraction"):
+            np.testing.assert_allclose(found[key], held[key], rtol=0, atol=1e-12, err_msg=f"{key} {options}")
+        value = found["value"] if found.attrs["parameter"] == "scale" else 1 / found["value"]
+        off = abs(found["effective"] / held["effective"] - 1)
+        assert (off <= EFFECTIVE * (1 + value)).all(), f"{options}: {float((off / value).max())}"
+
+
+@pytest.mark.parametrize("measure", [measures.eps_curve, measures.temperature_curve, measures.lorenz])
+def test_the_progress_of_a_curve_grows_to_its_end(measure, monkeypatch):
+    monkeypatch.setattr(_weighing, "STACK", 40)
+    told = []
+    embeddings, options = SETS["pairs"]
+    measure(embeddings, "ntxent", progress=lambda what: lambda done, every: told.append(done / every), **options)
+    assert told == sorted(told) and told[-1] == 1 and len(told) >= 3
+
+
+def test_a_file_that_is_mapped_must_stay_as_it_is_while_a_curve_is_read(tmp_path):
+    np.save(tmp_path / "rows.npy", captions().candidate.numpy())
+    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    embeddings = Embeddings(rows[:45], rows[45:])
+
+    def written(what):
+        (tmp_path / "rows.npy").touch()
+        return lambda done, every: None
+
+    with pytest.raises(InputError, match=r"rows.npy changed while it was read"):
+        measures.temperature_curve(embeddings, "ntxent", batch_size=20, progress=written)
