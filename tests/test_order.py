@@ -116,6 +116,12 @@ def test_a_count_imports_what_it_needs(tmp_path):
     assert loaded_by("count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
 
 
+def test_the_embedded_example_is_opened_without_the_compiler():
+    code = "import sys; from cocos import demo; demo.checkpoint()\n"
+    code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends():
     code = "import atexit, gc, sys, cocos.cli, cocos.measures\n"
     code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from cocos import data as shelf
 from cocos import encoders, losses, writing
@@ -44,6 +45,13 @@ def _record(file: File) -> dict:
     return record
 
 
+class _Unfilled(TorchFunctionMode):
+    """Initialise no layer with normal numbers: on the meta device PyTorch imports its compiler to do so (2 s)."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: PLW3201 - PyTorch's own
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **(kwargs or {}))
+
+
 def read(file: File, data=None) -> Checkpoint:
     """Build the frozen encoder that the file names, and find its data.
 
@@ -56,7 +64,7 @@ def read(file: File, data=None) -> Checkpoint:
     """
     record, state, path = _record(file), file.content["state"], file.path
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
-    with torch.device("meta"):  # sizes are the file's word: nothing is allocated before they fit its weights
+    with torch.device("meta"), _Unfilled():  # the file's sizes: nothing is allocated before they fit its weights
         model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"], state)
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
