@@ -1,4 +1,6 @@
-"""Inputs that every loss must survive: the nine regimes of cocos.regimes."""
+"""Inputs that every loss must survive: the nine regimes of cocos.regimes. How tests are shared among processes."""
+
+import os
 
 import pytest
 import torch
@@ -9,6 +11,14 @@ from cocos import regimes
 settings.register_profile("cocos", derandomize=True, deadline=None)
 settings.load_profile("cocos")
 torch.set_num_threads(1)  # the tensors here are small: a second thread costs more than it brings
+MOST = 8  # processes that run tests: each holds PyTorch
+
+
+def pytest_xdist_auto_num_workers(config):
+    """A run of all tests takes every core; a few named files are done before other processes have started."""
+    if any(".py" in argument for argument in config.args):
+        return 0
+    return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
 
 
 @pytest.fixture(autouse=True)
