@@ -10,14 +10,12 @@ typedef struct {
 
 typedef struct {
     int64_t size;
-    const double *step;          /* (steps + NEAR,) ascending, infinite in the end */
-    const double *reach;         /* (last + 1,) how far a score of a bin may be from the true one */
-    const int32_t *ends;         /* (last + 1, 2) steps that a score of the bin reaches at least, and at most */
-    const int8_t *mixed;         /* (last + 1,) these differ */
-    int64_t *bin;                /* (last + 1,) scores, added to */
-    int64_t *cell;               /* (steps + 1,) scores of mixed bins by the steps that they reach, added to */
-    int64_t last;                /* bin; bins begin at 1 */
-    float low, inverse;          /* no score that is not above `low` reaches a step; 1 / width */
+    const double *step;  /* (steps + NEAR,) ascending, infinite in the end */
+    const double *reach; /* (last + 1,) how far a score of a bin may be from the true one */
+    const int32_t *ends; /* (last + 1, 2) steps that a score of the bin reaches at least, and at most */
+    int64_t *cell;       /* (steps + 1,) scores by the steps that they reach, added to; those that reach none are left out */
+    int64_t last;        /* bin; bins begin at 1 */
+    float low, inverse;  /* no score that is not above `low` reaches a step; 1 / width */
 } ladder;
 
 /* Bins of some scores, from 0 to `last`; what is no number, as infinity times 0, is in the first. */
@@ -48,8 +46,7 @@ static void bins_see(void *arguments, const view *v, const tile *t) {
     }
 }
 
-#define NEAR 8  /* steps that are compared at once */
-#define FEW 16  /* steps about a bin up to which it is asked which of them a score is near */
+#define NEAR 8 /* steps that are compared at once */
 
 /* Which of NEAR steps are at or below a score: their number. */
 INLINE int32_t below(const double *step, double score) {
@@ -62,41 +59,31 @@ INLINE int32_t below(const double *step, double score) {
 #endif
 }
 
-/* Steps at or below a score, known to be at least `a` and at most `b`: without branches that depend on the score, so that the
-   processor looks up several scores at once. */
+/* Steps at or below a score, known to be at least `a` and at most `b`. */
 INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double score) {
-    int32_t left = b - a;
-    step += a;
-    if (left <= NEAR) {
-        int32_t number = below(step, score);
-        return a + (number < left ? number : left);
+    while (b - a > NEAR) {
+        int32_t half = (b - a) / 2;
+        int above = step[a + half - 1] <= score;
+        b = above ? b : a + half, a = above ? a + half : a;
     }
-    while (left > 1) {
-        int32_t half = left / 2, above = step[half - 1] <= score ? half : 0;
-        step += above, a += above, left -= half;
-    }
-    return a + (*step <= score);
+    int32_t reached = a + below(step + a, score);
+    return reached < b ? reached : b;
 }
 
-/* The scores of a row that fell into mixed bins: compared with the steps, in float64 where that is needed. */
-static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, const int32_t *where,
-                          const int32_t *place, int number) {
-    const float *row = t->score + (int64_t)i * WIDTH;
+/* Some scores of a row that steps are near: compared with these, in float64 where that is needed. */
+static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, int64_t *column, const int32_t *bin, int number) {
+    const float *row = t->score + (int64_t)i * WIDTH - t->column;
     int32_t least[WIDTH + 1], most[WIDTH + 1];
-    int64_t column[WIDTH + 1];
     double score[WIDTH];
     int open = 0;
     for (int k = 0; k < number; k++) {
-        const int32_t *end = of->ends + 2 * place[k];
-        int32_t a = end[0], b = end[1];
-        if (b - a <= FEW) { /* else it is as good as sure that one of them is near */
-            double x = row[where[k]], reach = of->reach[place[k]];
-            a = reached_steps(of->step, a, b, x - reach);
-            b = reached_steps(of->step, a, b, x + reach);
-        }
-        least[open] = a, most[open] = b, column[open] = t->column + where[k];
-        of->cell[a] += a == b;
-        open += a < b;
+        int32_t a = of->ends[2 * bin[k]], b = of->ends[2 * bin[k] + 1];
+        double x = row[column[k]], reach = of->reach[bin[k]];
+        int32_t low = a + below(of->step + a, x - reach), high = a + below(of->step + a, x + reach);
+        int many = b - a > NEAR; /* it is as good as sure that one of them is near */
+        least[open] = many ? a : low < b ? low : b, most[open] = many || high > b ? b : high, column[open] = column[k];
+        of->cell[least[open]] += least[open] == most[open];
+        open += least[open] < most[open];
     }
     exact_row(v, t->row + i, column, open, score);
     for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], score[k])]++;
@@ -104,7 +91,8 @@ static void ladder_decide(const ladder *of, const view *v, const tile *t, int i,
 
 static void ladder_see(void *arguments, const view *v, const tile *t) {
     const ladder *of = arguments;
-    int32_t where[WIDTH + 1], bin[WIDTH + 1], place[WIDE];
+    int32_t bin[WIDTH + 1], place[WIDE];
+    int64_t column[WIDTH + 1];
     for (int i = 0; i < t->m; i++) {
         const float *row = t->score + (int64_t)i * WIDTH;
         int number = 0;
@@ -115,13 +103,15 @@ static void ladder_see(void *arguments, const view *v, const tile *t) {
             vi at = binned(x, of->low, of->inverse, (float)(of->last - 1)) + 1;
             memcpy(place, &at, sizeof place);
             for (; left; left &= left - 1) {
-                int lane = __builtin_ctz(left), g = place[lane];
-                of->bin[g]++;
-                where[number] = j + lane, bin[number] = g;
-                number += of->mixed[g];
+                int lane = __builtin_ctz(left);
+                const int32_t *end = of->ends + 2 * place[lane];
+                int mixed = end[0] < end[1];
+                column[number] = t->column + j + lane, bin[number] = place[lane];
+                of->cell[end[0]] += !mixed;
+                number += mixed;
             }
         }
-        if (number) ladder_decide(of, v, t, i, where, bin, number);
+        if (number) ladder_decide(of, v, t, i, column, bin, number);
     }
 }
 

@@ -1,6 +1,6 @@
 """Negatives counted by their score: of every query in equal bins, and of all pairs between the steps of a ladder."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ __all__ = ["Bins", "Ladder"]
 
 # Share of scores in mixed bins, one in so many, from which PyTorch multiplies a tile in float64.
 DENSE = 64
-# Bins of the grid under a ladder, at least and at most: 256 KiB of counts stay in the second-level cache.
-GRID = (2**6, 2**15)
+# Bins of the grid under a ladder, at least and at most: what is known of each stays in the second-level cache.
+GRID = (2**6, 2**13)
 # Steps that the kernel compares at once, as in histogram.c.
 NEAR = 8
 # Scores of a view for each bin of the grid, so that a small batch does not pay for a large one.
@@ -83,29 +83,29 @@ class Ladder:
         if view.metric == "euclidean":  # inside of a bin the bound is largest at the root, if that is there
             root = torch.full_like(least, -float(view.bound(0.0, deep=self.deep))).clamp(least, most)
             self.reach = torch.maximum(self.reach, self._reach(root))
-        self.reach = torch.cat([self.reach[:1], self.reach])  # the first bin holds all that reaches no step
-        self.first = torch.searchsorted(self.steps, torch.cat([least[:1], least]) - self.reach, right=True)
-        self.last = torch.searchsorted(self.steps, torch.cat([least[:1], most]) + self.reach, right=True)
-        self.first[0] = self.last[0] = 0
-        self.last[-1] = len(steps)  # and the last one all that is beyond it
-        self.mixed = self.first < self.last
+        # The first bin holds all that reaches no step, and the last one all that is beyond it as well.
+        first = torch.searchsorted(self.steps, least - self.reach, right=True)
+        last = torch.searchsorted(self.steps, most + self.reach, right=True)
+        last[-1] = len(steps)
+        self.ends = torch.nn.functional.pad(torch.stack([first, last], dim=1), (0, 0, 1, 0))
+        self.reach = torch.nn.functional.pad(self.reach, (1, 0))
+        self.mixed = self.ends[:, 0] < self.ends[:, 1]
 
     def _reach(self, score: Tensor) -> Tensor:
         """How far from a step a score of the tiles may be and still stand on either side of it."""
         bound = torch.as_tensor(self.view.bound(score, deep=self.deep), dtype=torch.float64, device=score.device)
         return bound.expand_as(score) + self.view.tie
 
-    def start(self, view: View) -> "Rungs":
-        """No counts yet."""
-        sizes = self.bins + 1, len(self.steps) + 1
-        return Rungs(*(zeros(size, dtype=torch.int64, device=view.device) for size in sizes))
+    def start(self, view: View) -> Tally:
+        """No counts yet: `cell` holds scores by the number of steps that they reach, but not those that reach none."""
+        return Tally(lists={"cell": [zeros(len(self.steps) + 1, dtype=torch.int64, device=view.device)]})
 
-    def see(self, state: "Rungs", tile: Tile) -> None:
+    def see(self, state: Tally, tile: Tile) -> None:
         """Take in one tile."""
-        bin_ = self._bin(tile.scores)
+        bin_, (cell,) = self._bin(tile.scores), state.lists["cell"]
         mixed = self.mixed[bin_]
         if not (tile.fixed or self.view.distances) and int(mixed.sum()) * DENSE > tile.scores.numel():
-            return self._again(state, tile)
+            return self._again(cell, tile)
         limit = tile.scores.new_full((len(bin_),), -torch.inf)
         found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).above(limit)
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
@@ -115,43 +115,24 @@ class Ladder:
         row, column = (each[undecided] for each in found.places)
         exact = torch.searchsorted(self.steps, self.view.exact(row, column), right=True)
         least[undecided] = exact.clamp(least[undecided], most[undecided])
-        state.cell.scatter_add_(0, least, found.there.long())
-        state.bin.scatter_add_(0, bin_.flatten(), torch.ones_like(state.bin[:1]).expand(bin_.numel()))
+        cell.scatter_add_(0, least, found.there.long())
+        cell.scatter_add_(0, self.ends[bin_.flatten(), 0], (~mixed).flatten().long())
         return None
 
-    def _again(self, state: "Rungs", tile: Tile) -> None:
+    def _again(self, cell: Tensor, tile: Tile) -> None:
         """A tile in float64, which is multiplied sooner than many of its pairs; distances would cancel."""
         part = Part(tile.rows, tile.columns)
         (exact,) = tiles_of(replace(self.view, product="float64"), tuple(tile.scores.shape), part)
         least = torch.searchsorted(self.steps, exact.scores[exact.scores >= self.low], right=True)
-        state.cell += torch.bincount(least, minlength=len(state.cell))
+        cell += torch.bincount(least, minlength=len(cell))
 
     def _bin(self, score: Tensor) -> Tensor:
         """Bins of scores, from 1 on; 0 for those that reach no step."""
         return ((score - self.low) * self.inverse).floor_().clamp_(-1, self.bins - 1).long().add_(1)
 
-    def done(self, state: "Rungs") -> Tensor:
+    def done(self, state: Tally) -> Tensor:
         """Negatives that reach each step."""
-        cell = state.cell.index_add(0, self.first, state.bin.where(~self.mixed, 0))
-        return cell.flip(0).cumsum(0).flip(0)[1:]
-
-
-@dataclass(eq=False)
-class Rungs:
-    """Counts of a ladder, int64.
-
-    Args:
-        bin: (bins + 1,) scores that reach no step, and scores in each bin of the grid.
-        cell: (S + 1,) scores of mixed bins by the number of steps that they reach.
-    """
-
-    bin: Tensor
-    cell: Tensor
-
-    def merge(self, other: "Rungs", part: Part) -> None:
-        """Add the counts of a part."""
-        self.bin += other.bin.to(self.bin.device)
-        self.cell += other.cell.to(self.cell.device)
+        return torch.stack(state.lists["cell"]).sum(dim=0).flip(0).cumsum(0).flip(0)[1:]
 
 
 class _Bins(fused.Arguments):
@@ -165,22 +146,21 @@ class _Bins(fused.Arguments):
         self.struct.set(bin=self.reader.done(state))
 
 
-class _Rungs(fused.Arguments):
+class _Ladder(fused.Arguments):
     name = "ladder"
 
     def __init__(self, reader: Ladder, view: View, chunk: int):
         super().__init__(reader, view, chunk)
         step = torch.cat([reader.steps, reader.steps.new_full((NEAR,), torch.inf)])
         self.struct.set(step=step, low=reader.low, inverse=reader.inverse, last=reader.bins)
-        self.struct.set(ends=torch.stack([reader.first, reader.last], dim=1).int(), reach=reader.reach)
-        self.struct.set(mixed=reader.mixed.to(torch.int8))
+        self.struct.set(ends=reader.ends.int(), reach=reader.reach)
 
     @classmethod
     def fits(cls, reader: Ladder, view: View) -> bool:
         return len(reader.steps) < 2**31  # places of steps are int32 in C
 
-    def aim(self, state: Rungs, part: Part) -> None:
-        self.struct.set(bin=state.bin, cell=state.cell)
+    def aim(self, state: Tally, part: Part) -> None:
+        self.struct.set(cell=state.lists["cell"][0])
 
 
-Bins.kernel, Ladder.kernel = _Bins, _Rungs
+Bins.kernel, Ladder.kernel = _Bins, _Ladder
