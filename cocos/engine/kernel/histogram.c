@@ -48,26 +48,25 @@ static void bins_see(void *arguments, const view *v, const tile *t) {
 
 #define NEAR 8 /* steps that are compared at once */
 
-/* Which of NEAR steps are at or below a score: their number. */
-INLINE int32_t below(const double *step, double score) {
+/* Which of NEAR steps are at or below a score, as bits. */
+INLINE unsigned below(const double *step, double score) {
 #ifdef __AVX512F__
-    return __builtin_popcount(_mm512_cmp_pd_mask(_mm512_loadu_pd(step), _mm512_set1_pd(score), _CMP_LE_OQ));
+    return _mm512_cmp_pd_mask(_mm512_loadu_pd(step), _mm512_set1_pd(score), _CMP_LE_OQ);
 #else
-    int32_t number = 0;
-    for (int k = 0; k < NEAR; k++) number += step[k] <= score;
-    return number;
+    unsigned found = 0;
+    for (int k = 0; k < NEAR; k++) found |= (unsigned)(step[k] <= score) << k;
+    return found;
 #endif
 }
 
-/* Steps at or below a score, known to be at least `a` and at most `b`. */
+/* Steps at or below a score, known to be at least `a` and at most `b`. Nothing branches on the score here and below: it would be
+   guessed wrongly half of the time. */
 INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double score) {
     while (b - a > NEAR) {
-        int32_t half = (b - a) / 2;
-        int above = step[a + half - 1] <= score;
-        b = above ? b : a + half, a = above ? a + half : a;
+        int32_t half = (b - a) / 2, above = -(step[a + half - 1] <= score);
+        a += half & above, b -= (b - a - half) & ~above;
     }
-    int32_t reached = a + below(step + a, score);
-    return reached < b ? reached : b;
+    return a + __builtin_popcount(below(step + a, score) & ((1u << (b - a)) - 1));
 }
 
 /* Some scores of a row that steps are near: compared with these, in float64 where that is needed. */
@@ -77,11 +76,13 @@ static void ladder_decide(const ladder *of, const view *v, const tile *t, int i,
     double score[WIDTH];
     int open = 0;
     for (int k = 0; k < number; k++) {
-        int32_t a = of->ends[2 * bin[k]], b = of->ends[2 * bin[k] + 1];
-        double x = row[column[k]], reach = of->reach[bin[k]];
-        int32_t low = a + below(of->step + a, x - reach), high = a + below(of->step + a, x + reach);
-        int many = b - a > NEAR; /* it is as good as sure that one of them is near */
-        least[open] = many ? a : low < b ? low : b, most[open] = many || high > b ? b : high, column[open] = column[k];
+        const int32_t *end = of->ends + 2 * bin[k];
+        const double x = row[column[k]], reach = of->reach[bin[k]], *step = of->step + end[0];
+        unsigned some = (1u << NEAR) - 1 >> (end[1] - end[0] < NEAR ? NEAR + end[0] - end[1] : 0);
+        some &= -(unsigned)(end[1] - end[0] <= NEAR); /* of more than that one is as good as surely near */
+        least[open] = end[0] + __builtin_popcount(below(step, x - reach) & some);
+        most[open] = end[1] - __builtin_popcount(~below(step, x + reach) & some);
+        column[open] = column[k];
         of->cell[least[open]] += least[open] == most[open];
         open += least[open] < most[open];
     }
