@@ -1,14 +1,15 @@
 """Log-sum-exp over the hardest negatives only: those above a floor, and some of those about it."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import torch
 from torch import Tensor
 
-from cocos.engine.primitives.kth import Kept
-from cocos.engine.primitives.logsumexp import LOG2E, Counted, Question, Sums
+from cocos.engine.primitives.kth import Kept, bracketed, listing, settled
+from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums
+from cocos.engine.view import View
 
-__all__ = ["joined", "limited", "number_kept"]
+__all__ = ["hardest", "limited", "number_kept"]
 
 # Exponentials that are made at once, by one thread of PyTorch; no vector of any processor is longer than `ALIGNED`.
 ONCE, ALIGNED = 2**14, 64
@@ -22,7 +23,31 @@ def number_kept(fraction: float, number: Tensor) -> Tensor:
     return torch.minimum((fraction * number.double() + 1e-9).floor().clamp(min=1).long(), number)
 
 
-def joined(sums: Sums, k: int, kept: Kept) -> Sums:
+def hardest(
+    view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), *, sure: bool = False, **given
+) -> Generator[object, object, tuple[Sums, list[Kept]]]:
+    """Sums over the hardest negatives of every query, or batch, and those of these that decided who is one.
+
+    Args:
+        view: the scores.
+        scale: as in `LogSumExp`.
+        keeps: as in `bracketed`.
+        of: of each direction, (n,) the batch of every query, where it is batches that keep pairs.
+        sure: as in `bracketed`.
+        given: to `LogSumExp`.
+    """
+    brackets = yield from bracketed(view, keeps, of[0] if of else None, sure=sure)
+    high = [each.ends(view)[1] for each in brackets]
+    floor = [high[0][own] for own in of] or high
+    seen, sums = yield listing(view, brackets), LogSumExp(view, scale, floor=floor, **given)
+    found = [settled(view, k, bracket, seen, both=len(of) > 1) for k, bracket in enumerate(brackets)]
+    kept = [each for some in found for each in some]
+    for k, each in enumerate(kept):
+        sums = _joined(sums, k, each)
+    return sums, kept  # noqa: B901 - the value of `yield from`
+
+
+def _joined(sums: Sums, k: int, kept: Kept) -> Sums:
     """Sums over negatives above a floor, and over those about it that are kept as well.
 
     Args:
@@ -54,27 +79,18 @@ def _powers(exponents: Tensor) -> Tensor:
     return torch.cat([part.exp2() for part in padded.split(ONCE)])[: len(exponents)]
 
 
-def limited(sums: Sums, kept: Sequence[Kept], asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
-    """Counts of all negatives as those of the kept ones, which are the hardest: no more, and all where the last counts.
+def limited(sums: Sums, asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
+    """Counts of all negatives as those of the kept ones, which are the hardest: no more of them, and no more mass.
 
     Args:
         sums: over the kept negatives.
-        kept: of each direction.
         asked: a question, for each direction.
         counted: the answers for all negatives, or for those that are noted.
     """
     found = []
     for k, (question, each) in enumerate(zip(asked, counted, strict=True)):
-        number, last = sums.number(k), kept[k].last if kept[k].of is None else kept[k].last[kept[k].of]
-        if question.eps == 0:
-            found.append(Counted(torch.where(question.share > 0, number, 0), each.uncertain, each.mass))
-            continue
-        every = (question.share > 0) & (question.base() + last * sums.of.scale > question.error * LOG2E)
-        found.append(
-            Counted(
-                torch.where(every, number, torch.minimum(each.number, number)),
-                torch.where(every, 0, torch.minimum(each.uncertain, number)),
-                torch.where(every, question.share, torch.minimum(each.mass, question.share)),
-            )
-        )
+        ends = (each.number + sign * each.uncertain for sign in (0, -1, 1))
+        number, least, most = (torch.minimum(end.clamp(min=0), sums.number(k)) for end in ends)
+        uncertain = torch.maximum(number - least, most - number)
+        found.append(Counted(number, uncertain, torch.minimum(each.mass, question.share)))
     return found

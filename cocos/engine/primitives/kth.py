@@ -1,34 +1,39 @@
 """Which negatives are the k hardest ones of every query, or of every batch: bracketed by counts, decided in float64.
 
     brackets = yield from bracketed(view, keeps)
-    listed, sums = yield Threshold(view, listed=[each.ends(view) for each in brackets], most=room(view)), LogSumExp(...)
+    listed, sums = yield listing(view, brackets), LogSumExp(...)
     kept = settled(view, direction, brackets[direction], listed)
 
-A sample says between which scores the k-th one lies. Where too many negatives lie there, counts above a few scores
-between them narrow it. One more pass then counts the negatives above the bracket, which are kept, and lists those in
-it. Let b bound the error of a score of the tiles, and let t be the k-th of these: the k-th true score is within b of t,
-so a negative further than 2 b from t is kept or not for certain, and float64 decides about the others.
+A sample says between which scores the k-th one lies. Where too many negatives lie there, a pass counts those above some
+levels between them. One more pass then counts the negatives above the bracket, which are kept, and lists those in it.
+Let b bound the error of a score of the tiles, and let t be the k-th of these: the k-th true score is within b of t, so
+a negative further than 2 b from t is kept or not for certain, and float64 decides about the others.
 """
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import shards
-from cocos.engine import bounds
-from cocos.engine.primitives.brackets import Bracket, ascending, guessed, guessed_batches
+from cocos import scores, shards
+from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
 
-__all__ = ["Kept", "bracketed", "room", "settled"]
+__all__ = ["Bracket", "Kept", "bracketed", "drawn", "listing", "settled"]
 
+# Candidates that the sample of a query has at most, scores of such samples that are held at once, and pairs that the
+# sample of a batch has: so many over all batches, and so many of each at least.
+SAMPLE, BLOCK, PAIRS, FEWEST = 256, 2**20, 2**17, 256
+# Standard errors of a quantile of a sample to either side of it that a bracket spans: 1 in 16,000 queries is outside.
+DEVIATIONS = 4.0
+# Scores in a bracket that a pass counts above, and passes that may be made.
+LEVELS, PASSES = 16, 2
 # Negatives that may be listed, in all and for each query besides: 48 MiB, and memory in proportion to the sides.
 LISTED = (2**21, 32)
-# Passes that may go into narrowing brackets.
-PASSES = 4
 
 
 def room(view: View) -> int:
@@ -36,61 +41,199 @@ def room(view: View) -> int:
     return LISTED[0] + LISTED[1] * sum(len(side) for side in view.sides)
 
 
+@dataclass(frozen=True, eq=False)
+class Bracket:
+    """Scores that the k-th negative of every owner lies between; an owner is a query, or a batch. (G,) each.
+
+    Args:
+        keep: k.
+        low: it scores higher.
+        high: and not higher than this. Both -inf: all negatives are kept; both +inf: nothing is known.
+        over: number of negatives above `high`.
+        reach: number of negatives above `low`.
+        of: (n,) owner of every query; None: each is its own.
+    """
+
+    keep: Tensor
+    low: Tensor
+    high: Tensor
+    over: Tensor
+    reach: Tensor
+    of: Tensor | None = None
+
+    @property
+    def inside(self) -> Tensor:
+        """Number of negatives between the ends."""
+        return self.reach - self.over
+
+    @property
+    def sought(self) -> Tensor:
+        """Whether some negatives are kept and some are not."""
+        return self.high > -torch.inf
+
+    def of_queries(self, values: Tensor) -> Tensor:
+        """Values of the owners for every query, (n, ...)."""
+        return values if self.of is None else values[self.of]
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Sums over the queries of every owner, (G, ...), of values of the queries, (n, ...)."""
+        if self.of is None:
+            return values
+        return values.new_zeros(len(self.keep), *values.shape[1:]).index_add_(0, self.of, values)
+
+    def between(self, low: Tensor, high: Tensor) -> "Bracket":
+        """The bracket with other ends, save where all negatives are kept."""
+        return replace(self, low=low.where(self.sought, -torch.inf), high=high.where(self.sought, -torch.inf))
+
+    def narrowed(self, level: Tensor, count: Tensor) -> "Bracket":
+        """The bracket when so many negatives were counted above some scores, (G, K) each."""
+        few = count < self.keep[:, None]
+        return replace(
+            self,
+            low=torch.maximum(self.low, torch.where(few, -torch.inf, level).amax(dim=1)),
+            high=torch.minimum(self.high, torch.where(few, level, torch.inf).amin(dim=1)),
+            over=torch.maximum(self.over, torch.where(few, count, 0).amax(dim=1)),
+            reach=torch.minimum(self.reach, torch.where(few, self.reach[:, None], count).amin(dim=1)),
+        )
+
+    def levels(self, view: View) -> Tensor:
+        """Ascending scores from one end to the other, (G, K)."""
+        low, high = (end.double().clamp(-view.most, view.most)[:, None] for end in (self.low, self.high))
+        place = torch.linspace(0, 1, LEVELS, dtype=torch.float64, device=low.device)
+        return torch.where(self.sought[:, None], low + place * (high - low), torch.inf).to(view.dtype)
+
+    def ends(self, view: View) -> tuple[Tensor, Tensor]:
+        """Both ends, (G,) each, so much further out that all that is undecided about the k-th is inside.
+
+        Twice the error of a score for that; and twice, since a sample scores the same pair by another product.
+        """
+        low, high = self.low.double(), self.high.double()
+        return (
+            bounds.outward(low, 4 * view.bound(low), view.dtype)[0],
+            bounds.outward(high, 4 * view.bound(high), view.dtype)[1],
+        )
+
+
+def _scores(view: View, direction: int, queries: Tensor, others: Tensor) -> Tensor:
+    """Scores of some queries of a direction with some others of their block, as good as a sample needs them."""
+    side, other = view.sides[direction], view.sides[1 - direction]
+    own = others[None] >= side.first[queries, None]
+    own &= others[None] < side.last[queries, None]
+    rows = [each.matrix[each.order[places]] for each, places in ((side, queries), (other, others))]
+    rows = [row if row.dtype == torch.float64 else row.float() for row in rows]
+    score = scores.METRICS[view.metric](*rows) if direction == 0 else scores.METRICS[view.metric](*rows[::-1]).T
+    return score.masked_fill(own, -torch.inf)
+
+
+def drawn(view: View, number: int) -> Tensor:
+    """Ascending float64 scores of pairs drawn from every batch, (blocks, m); -inf for what is no negative pair.
+
+    Args:
+        view: the scores.
+        number: of pairs in all, at least 256 a batch.
+    """
+    generator, places = torch.Generator().manual_seed(0), []
+    for edges in (view.rows, view.columns):
+        edge = torch.from_numpy(edges)[:, None]
+        part = torch.rand(view.blocks, max(FEWEST, number // view.blocks), generator=generator, dtype=torch.float64)
+        places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
+    row, column = places
+    own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
+    return _ascending(view.exact(row, column).masked_fill_(own, -torch.inf).view(view.blocks, -1))
+
+
+def _ascending(values: Tensor) -> Tensor:
+    """Sorted along the last axis; on a host by NumPy, which is many times faster."""
+    if not devices.ahead(values.device):
+        return torch.from_numpy(np.sort(values.numpy(), axis=-1))
+    return values.sort(dim=-1).values
+
+
+def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, part: float) -> tuple[Tensor, Tensor]:
+    """Ascending levels about the k-th score of some owners, (m, K), and how many negatives lie between them, (m,).
+
+    Args:
+        view: the scores.
+        bracket: of all owners.
+        some: which of them.
+        score: (m, w) ascending samples, -inf where there is none.
+        part: of the negatives that the samples are.
+    """
+    known, width, number = (score > -torch.inf).sum(dim=1).double(), score.shape[1], bracket.reach[some]
+    share = bracket.keep[some] / number.clamp(min=1).double()
+    error = (known * share * (1 - share) * (1 - part)).sqrt() + 1
+    step = torch.linspace(DEVIATIONS, -DEVIATIONS, LEVELS, dtype=torch.float64, device=score.device)
+    rank = (share * known)[:, None] + error[:, None] * step  # from the top
+    level = score.gather(1, (width - rank).long().clamp(0, width - 1)).double()
+    level = torch.where(rank < 0.5, torch.inf, level)
+    level = torch.where(rank > known[:, None] - 0.5, -torch.inf, level).where(bracket.sought[some, None], torch.inf)
+    ends = replace(bracket, low=level[:, 0], high=level[:, -1]).ends(view)
+    place = torch.searchsorted(score, torch.stack(ends, dim=1).to(score.dtype), right=True)
+    return level.to(view.dtype), (place[:, 1] - place[:, 0]) * number / known.clamp(min=1)
+
+
+def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tensor]:
+    """The same for all owners: (G, K) and (G,), from a sample."""
+    if bracket.of is not None:
+        return _about(view, bracket, slice(None), drawn(view, PAIRS), 0.0)
+    level = bracket.low.new_empty(len(bracket.keep), LEVELS)
+    inside = torch.zeros(len(bracket.keep), dtype=torch.float64, device=view.device)
+    own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
+    for k in range(view.blocks):
+        size = int(other[k + 1] - other[k])
+        some = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:SAMPLE].sort().values
+        some = (some + int(other[k])).to(view.device)
+        for queries in torch.arange(own[k], own[k + 1], device=view.device).split(max(1, BLOCK // max(1, len(some)))):
+            score = _ascending(_scores(view, direction, queries, some))
+            level[queries], inside[queries] = _about(view, bracket, queries, score, len(some) / size)
+    return level, inside
+
+
 def bracketed(
-    view: View, keeps: Sequence[Tensor], *, batch: bool = False, sure: bool = False
-) -> Generator[Threshold, object, list[Bracket]]:
+    view: View, keeps: Sequence[Tensor], of: Tensor | None = None, *, sure: bool = False
+) -> Generator[Threshold, Counts, list[Bracket]]:
     """Bracket the k-th negative, by passes over the scores where a sample does not tell.
 
     Args:
         view: the scores.
-        keeps: of each direction, (n,) numbers of negatives that every query keeps; or, with `batch`, one tensor,
-            (blocks,), of pairs that every batch keeps.
-        batch: the k hardest ones of every batch are sought, not of every query.
+        keeps: of each direction, (n,) numbers of negatives that every query keeps; or one tensor, (blocks,), of pairs
+            that every batch keeps.
+        of: (n,) the batch of every query, in that case.
         sure: count, even where a sample is likely to be enough.
-
 
     Returns:
         A bracket of each direction, or one. One from a sample may miss the k-th, and owners with too many equal scores
         to be listed have none (both ends are +inf): `settled` says that they are lost.
     """
-    brackets, guesses, expected = [], [], []
+    brackets, guesses = [], []
     for k, keep in enumerate(keeps):
-        of = view.block_of(0, torch.arange(len(view.sides[0]), device=view.device)) if batch else None
-        number = view.negatives(k)
-        number = torch.zeros_like(keep).index_add_(0, of, number) if batch else number
-        brackets.append(Bracket.empty(view, keep, number, of))
-        level, inside = guessed_batches(view, brackets[k]) if batch else guessed(view, k, brackets[k])
-        if view.together:  # processes must go on alike
-            level, inside = (each.to(view.device) for each in shards.gather((level, inside))[0])
-        guesses.append(level)
-        expected.append(torch.minimum(inside, number.double()))
+        low, number = torch.full(keep.shape, -torch.inf, dtype=view.dtype, device=view.device), view.negatives(k)
+        number = number if of is None else torch.zeros_like(keep).index_add_(0, of, number)
+        every = keep >= number
+        high, over = torch.where(every, low, torch.inf), torch.where(every, number, 0)
+        brackets.append(Bracket(keep, low, high, over, number, of))
+        guess = _guessed(view, k, brackets[k])
+        guesses.append([each.to(view.device) for each in shards.gather(guess)[0]] if view.together else guess)
+    levels, expected = zip(*guesses, strict=True)
     if not sure and sum(float(each.sum()) for each in expected) <= room(view):
-        return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, guesses, strict=True)]
-    before = math.inf
+        return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]
     for _ in range(PASSES):
-        counted = yield _Above(view, [each.of_queries(level) for each, level in zip(brackets, guesses, strict=True)])
-        for k, level in enumerate(guesses):
-            brackets[k] = brackets[k].narrowed(level, brackets[k].summed(counted.above[k]))
-        inside = sum(int(each.inside.sum()) for each in brackets)
-        if inside <= room(view):
+        counted = yield Threshold(view, listed=[(b.of_queries(x),) * 2 for b, x in zip(brackets, levels, strict=True)])
+        brackets = [b.narrowed(x, b.summed(counted.above[k])) for k, (b, x) in enumerate(zip(brackets, levels))]
+        if sum(int(each.inside.sum()) for each in brackets) <= room(view):
             return brackets
-        if 2 * inside > before:  # scores are equal
-            break
-        before, guesses = inside, [each.levels(view) for each in brackets]
-    every = torch.cat([each.inside for each in brackets])
+        levels = [each.levels(view) for each in brackets]
+    every = torch.cat([each.inside for each in brackets])  # scores are equal: as many owners as possible are settled
     fewest = every.argsort(stable=True)
-    out = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room(view))
-    parts = out.split([len(each.keep) for each in brackets])
-    for k, lost in enumerate(parts):
-        brackets[k] = brackets[k].between(*(end.where(~lost, torch.inf) for end in (brackets[k].low, brackets[k].high)))
-    return brackets  # noqa: B901 - the value of `yield from`
+    lost = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room(view))
+    parts = zip(brackets, lost.split([len(each.keep) for each in brackets]), strict=True)
+    return [each.between(*(end.masked_fill(out, torch.inf) for end in (each.low, each.high))) for each, out in parts]
 
 
-class _Above(Threshold):
-    """How many scores of the tiles are above each level, (n, K) of each direction: none is decided."""
-
-    def __init__(self, view: View, levels: list[Tensor]):
-        super().__init__(view, listed=[(level, level) for level in levels])
+def listing(view: View, brackets: Sequence[Bracket]) -> Threshold:
+    """What counts the negatives above brackets, and lists those in them."""
+    ends = [tuple(map(each.of_queries, each.ends(view))) for each in brackets]
+    return Threshold(view, listed=ends, most=room(view))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +245,6 @@ class Kept:
         other: (P,) places of the others.
         score: (P,) float64; in float64 where the tiles do not tell, else as in the tiles.
         last: (G,) true score of the k-th negative of every owner, float64; -inf where all are kept.
-        of: (n,) owner of every query; None: each is its own.
         lost: (G,) bool: the k-th is not certainly among those listed.
     """
 
@@ -110,19 +252,10 @@ class Kept:
     other: Tensor
     score: Tensor
     last: Tensor
-    of: Tensor | None
     lost: Tensor
 
 
-def settled(
-    view: View,
-    direction: int,
-    bracket: Bracket,
-    counts: Counts,
-    *,
-    both: bool = False,
-    deep: int | None = None,
-) -> list[Kept]:
+def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, both: bool = False) -> list[Kept]:
     """Find the k-th negative of every owner among those listed, and which of these are kept.
 
     Of equal negatives the first ones are kept, query by query; which these are depends on the side that asks.
@@ -131,43 +264,45 @@ def settled(
         view: the scores.
         direction: of the queries.
         bracket: as it was counted above and listed in.
-        counts: of `Threshold(view, listed=...)` with the `ends` of the bracket.
+        counts: of `listing`.
         both: the other side asks too; queries and others change their places then.
-        deep: as in `View.bound`.
     """
-    none = torch.empty(0, dtype=torch.int64, device=view.device)
+    none, deep = torch.empty(0, dtype=torch.int64, device=view.device), fused.deep(view, Threshold(view))
     query, other, score = counts.listed(direction) or (none, none, none.to(view.dtype))
     query, other = query.long(), other.long()
-    over, owner = counts.above[direction][:, 0], query if bracket.of is None else bracket.of[query]
+    owner = query if bracket.of is None else bracket.of[query]
     low, high = bracket.ends(view)
-    number, needed = torch.bincount(owner, minlength=len(low)), bracket.keep - bracket.summed(over)
+    number = torch.bincount(owner, minlength=len(low))
+    needed = bracket.keep - bracket.summed(counts.above[direction][:, 0])
     known = bracket.sought & (needed >= 1) & (needed <= number)
-    middle = torch.full(low.shape, torch.inf, dtype=torch.float64, device=view.device)
-    middle[known] = _ordered(owner, score)[(number.cumsum(0) - needed)[known]].double()
-    off = view.bound(middle, deep=deep) + bounds.stored(middle, view.dtype)
-    lower, upper = bounds.outward(middle, 2 * off, view.dtype)
-    known &= (lower >= low) & (upper <= high)
-    lower, upper = (end.where(known, torch.inf) for end in (lower, upper))
-    sure = score > upper[owner]
-    near = ((score > lower[owner]) & ~sure).nonzero().flatten()
+    whole = _whole(view, score)
+    middle = torch.full_like(number, 2**32)
+    middle[known] = _ascending((owner << 32) | whole)[(number.cumsum(0) - needed)[known]] & (2**32 - 1)
+    undecided = 2 * float(view.bound(0.0, deep=deep) + view.bound(view.most, deep=deep))  # wherever the score is
+    undecided = int(_whole(view, torch.tensor(undecided - view.most, dtype=torch.float64))) + 2
+    higher = whole.sub_(middle[owner])
+    sure, near = (higher > undecided).nonzero().flatten(), (higher.abs() <= undecided).nonzero().flatten()
     needed = needed - torch.bincount(owner[sure], minlength=len(low))
-    sides, pair = view.sides[:: 1 - 2 * direction], (query[near], other[near])
-    exact, owner = view.exact(*pair[:: 1 - 2 * direction]), owner[near]
-    places, last = (
-        [side.place[each] for side, each in zip(sides, pair, strict=True)],
-        torch.full_like(middle, torch.inf),
-    )
-    found = []
+    sides, pair, owner = view.sides[:: 1 - 2 * direction], (query[near], other[near]), owner[near]
+    exact = view.exact(*pair[:: 1 - 2 * direction])
+    places, found = [side.place[each] for side, each in zip(sides, pair, strict=True)], []
+    last = torch.full(low.shape, torch.inf, dtype=torch.float64, device=view.device)
     for turned in range(1 + both):
         first, second = places[:: 1 - 2 * turned]
         kept = _hardest(owner, exact, first * len(sides[1 - turned]) + second, needed)
-        chosen = torch.cat([sure.nonzero().flatten(), near[kept]])
-        last = last.scatter_reduce(0, owner[kept], exact[kept], "amin").where(bracket.sought, -torch.inf)
+        chosen = torch.cat([sure, near[kept]])
+        last = last.scatter_reduce(0, owner[kept], exact[kept], "amin")
+        lower, upper = bounds.outward(last, view.bound(last, deep=deep) + view.tie, view.dtype)
+        lost = bracket.sought & ~(known & (lower >= low) & (upper <= high))
         ends = (query[chosen], other[chosen])[:: 1 - 2 * turned]
-        found.append(
-            Kept(*ends, torch.cat([score[sure].double(), exact[kept]]), last, bracket.of, bracket.sought & ~known)
-        )
+        scored = torch.cat([score[sure].double(), exact[kept]])
+        found.append(Kept(*ends, scored, last.where(bracket.sought, -torch.inf), lost))
     return found
+
+
+def _whole(view: View, score: Tensor) -> Tensor:
+    """Scores as whole numbers from 0 to 2^31, in the same order."""
+    return ((score.double() / max(view.most, math.ulp(0.0)) + 1) * 2**30).long().clamp(0, 2**31)
 
 
 def _hardest(owner: Tensor, score: Tensor, turn: Tensor, number: Tensor) -> Tensor:
@@ -179,17 +314,3 @@ def _hardest(owner: Tensor, score: Tensor, turn: Tensor, number: Tensor) -> Tens
     count = torch.bincount(mine, minlength=len(number))
     place = torch.arange(len(order), device=order.device) - (count.cumsum(0) - count)[mine]
     return order[place < number[mine]]
-
-
-def _ordered(owner: Tensor, score: Tensor) -> Tensor:
-    """Scores in float32, ascending within each owner, owner after owner, (P,).
-
-    One sort of whole numbers, the owner above the score, is many times faster than one by two keys.
-    """
-    key = _flipped(score.float().view(torch.int32)).long() + 2**31 + (owner << 32)
-    return _flipped(((ascending(key) & (2**32 - 1)) - 2**31).int()).view(torch.float32)
-
-
-def _flipped(bits: Tensor) -> Tensor:
-    """Whole numbers in the order of the float32 numbers with these bits, and back."""
-    return bits ^ ((bits >> 31) & (2**31 - 1))

@@ -6,18 +6,15 @@ them :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each of them has its part of Z
 
 import math
 from collections.abc import Generator
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from cocos import shards
-from cocos.engine import bounds, fused
-from cocos.engine.primitives.brackets import drawn
-from cocos.engine.primitives.kept import joined, limited, number_kept
-from cocos.engine.primitives.kth import Kept, bracketed, room, settled
+from cocos.engine import bounds
+from cocos.engine.primitives.kept import hardest, limited, number_kept
+from cocos.engine.primitives.kth import Kept, drawn
 from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
-from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.readers.softmax import Softmax, Whole
 from cocos.engine.view import View
 from cocos.errors import InputError
@@ -97,14 +94,7 @@ class CrossExample(Softmax):
         given = {"base": base, "offset": offset, "moments": self.spread}
         if bool((batches.keep == batches.number).all()):
             return (yield LogSumExp(view, self.scale, **given)), []
-        (bracket,) = yield from bracketed(view, [batches.keep], batch=True, sure=sure)
-        low, high = bracket.ends(view)
-        listing = Threshold(view, listed=[(low[bracket.of], high[bracket.of])], most=room(view))
-        seen, sums = yield listing, LogSumExp(view, self.scale, floor=[high[of] for of in batches.of], **given)
-        kept = settled(view, 0, bracket, seen, both=view.two, deep=fused.deep(view, listing))
-        for k, each in enumerate(kept):
-            sums, kept[k] = joined(sums, k, each), replace(each, of=batches.of[k])
-        return sums, kept  # noqa: B901 - the value of `yield from`
+        return (yield from hardest(view, self.scale, [batches.keep], batches.of, sure=sure, **given))
 
     def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
         """Take the sums of batches with uncertain counts again in float64, if these are not too large.
@@ -141,7 +131,7 @@ class CrossExample(Softmax):
                 questions.append(Question(each, sums.log2[k], off, self.eps))
         found = yield from counts(sums, asked)
         if kept:
-            found = [limited(sums, kept, *both) for both in zip(asked, found, strict=True)]
+            found = [limited(sums, *both) for both in zip(asked, found, strict=True)]
         return wholes, found  # noqa: B901 - the value of `yield from`
 
 
@@ -195,9 +185,9 @@ class _Batches:
             z = score.masked_fill(score <= last[self.of[k][at], None], -torch.inf) * nats
             log2[at] = torch.logaddexp2(log2[at], z.logsumexp(dim=1) * LOG2E)
         if kept is not None:  # pairs that equal the last one are kept or not as they come
+            own = kept.last[self.of[k]]
             near = (kept.score <= last[self.of[k][kept.query]]).nonzero().flatten()
-            query, power = kept.query[near], kept.score[near] * (nats * LOG2E)
-            top = torch.full_like(log2, -torch.inf).scatter_reduce(0, query, power, "amax")
-            more = torch.zeros_like(log2).index_add_(0, query, (power - top[query]).exp2())
-            log2 = torch.logaddexp2(log2, torch.where(more > 0, more.log2() + top, -torch.inf))
+            power = ((kept.score[near] - own[kept.query[near]]) * (nats * LOG2E)).exp2()
+            more = torch.zeros_like(log2).index_add_(0, kept.query[near], power)
+            log2 = torch.where(more > 0, torch.logaddexp2(log2, more.log2() + own * (nats * LOG2E)), log2)
         return log2[places]

@@ -4,11 +4,7 @@ from collections.abc import Generator, Sequence
 
 from torch import Tensor
 
-from cocos.engine import fused
-from cocos.engine.primitives.kept import joined, number_kept
-from cocos.engine.primitives.kth import bracketed, room, settled
-from cocos.engine.primitives.logsumexp import LogSumExp
-from cocos.engine.primitives.threshold import Threshold
+from cocos.engine.primitives.kept import hardest, number_kept
 from cocos.engine.readers.softmax import Softmax
 from cocos.engine.view import View
 from cocos.losses.snm import StochasticNegativeMining
@@ -41,15 +37,4 @@ class Mining(Softmax):
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
         """The sums over the negatives that are kept, and these, of each direction."""
         keeps = [number_kept(self.loss.fraction, view.negatives(k)) for k in view.directions]
-        brackets = yield from bracketed(view, keeps)
-        ends = [each.ends(view) for each in brackets]
-        listing, floor = Threshold(view, listed=ends, most=room(view)), [high for _, high in ends]
-        seen, sums = yield (
-            listing,
-            LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, floor=floor),
-        )
-        deep = fused.deep(view, listing)
-        kept = [settled(view, k, bracket, seen, deep=deep)[0] for k, bracket in enumerate(brackets)]
-        for k, each in enumerate(kept):
-            sums = joined(sums, k, each)
-        return sums, kept  # noqa: B901 - the value of `yield from`
+        return (yield from hardest(view, self.scale, keeps, base=base, offset=offset, moments=self.spread))

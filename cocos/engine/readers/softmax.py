@@ -70,7 +70,7 @@ class Softmax:
             asked.append([replace(each, share=(each.share > 0).double(), weighed=False) for each in asked[0]])
         found = yield from counts(sums, asked)
         if kept:
-            found = [limited(sums, kept, *both) for both in zip(asked, found, strict=True)]
+            found = [limited(sums, *both) for both in zip(asked, found, strict=True)]
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
