@@ -12,11 +12,11 @@ from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.engine.kernel import structs
-from cocos.engine.primitives import brackets, kth
+from cocos.engine.primitives import kept as hardest
+from cocos.engine.primitives import kth
 from cocos.engine.primitives.exponentials import Exponentials
 from cocos.engine.primitives.kept import number_kept
-from cocos.engine.primitives.threshold import Threshold
-from cocos.engine.readers import cross_example, mining
+from cocos.engine.readers import cross_example
 from cocos.engine.readers.mining import Mining
 from cocos.engine.readers.softmax import Softmax
 from cocos.errors import InputError
@@ -134,24 +134,23 @@ def route(request, monkeypatch):
 @pytest.fixture
 def narrow(monkeypatch):
     """Brackets are guessed from few candidates and may hold few negatives, so they are counted and counted again."""
-    monkeypatch.setattr(brackets, "SAMPLE", 60)
-    monkeypatch.setattr(brackets, "BLOCK", 60 * 70)
-    monkeypatch.setattr(brackets, "FEWEST", 64)
-    monkeypatch.setattr(brackets, "PAIRS", 64)
-    monkeypatch.setattr(brackets, "TABLE", 70)
+    monkeypatch.setattr(kth, "SAMPLE", 60)
+    monkeypatch.setattr(kth, "BLOCK", 60 * 70)
+    monkeypatch.setattr(kth, "FEWEST", 64)
+    monkeypatch.setattr(kth, "PAIRS", 64)
     monkeypatch.setattr(kth, "LISTED", (0, 10))
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """Passes that went into narrowing."""
-    made, honest = [], kth._Above.__init__
+    made, honest = [], kth.Bracket.narrowed
 
-    def counted(self, *given):
+    def counted(self, level, count):
         made.append(self)
-        honest(self, *given)
+        return honest(self, level, count)
 
-    monkeypatch.setattr(kth._Above, "__init__", counted)
+    monkeypatch.setattr(kth.Bracket, "narrowed", counted)
     return made
 
 
@@ -203,10 +202,10 @@ def test_a_sample_is_enough_where_few_negatives_lie_about_the_last_one(passes):
 
 @pytest.mark.parametrize("name", ["random", "groups", "collapsed"])
 def test_one_pass_of_counts_narrows_brackets_to_what_can_be_listed(passes, monkeypatch, name):
-    monkeypatch.setattr(brackets, "SAMPLE", 60)
+    monkeypatch.setattr(kth, "SAMPLE", 60)
     monkeypatch.setattr(kth, "LISTED", (0, 20))
     visited(SETS[name], snm(0.5), 0.01)
-    assert len(passes) == 1 + (name == "collapsed")  # where scores are equal, one more says that it is no use
+    assert len(passes) == 2 * (1 + (name == "collapsed"))  # where scores are equal, one more does not help either
 
 
 @pytest.mark.parametrize("tile", [(37, 48), (400, 400)])
@@ -245,8 +244,7 @@ def lost(monkeypatch):
         found.append(int(kept[0].lost.sum()))
         return kept
 
-    for module in (mining, cross_example):
-        monkeypatch.setattr(module, "settled", watched)
+    monkeypatch.setattr(hardest, "settled", watched)
     return found
 
 
@@ -264,8 +262,9 @@ class Last:
         if self.batch:
             number = [torch.stack([part.sum() for part in number[0].tensor_split(torch.from_numpy(view.rows[1:-1]))])]
         keeps = [number_kept(self.fraction, each) for each in number]
-        found = yield from kth.bracketed(view, keeps, batch=self.batch)
-        seen = yield Threshold(view, listed=[tuple(map(each.of_queries, each.ends(view))) for each in found])
+        of = view.block_of(0, torch.arange(len(view.sides[0]))) if self.batch else None
+        found = yield from kth.bracketed(view, keeps, of)
+        seen = yield kth.listing(view, found)
         kept = [kth.settled(view, k, each, seen)[0] for k, each in enumerate(found)]
         return keeps, number, kept  # noqa: B901 - the value that `run` gives
 
@@ -301,7 +300,14 @@ def test_queries_with_too_many_in_their_brackets_are_held(route, monkeypatch, lo
 
 def test_lists_that_become_too_long_are_forgotten(route, monkeypatch, lost):
     """The sample says that few are listed, and is wrong."""
-    monkeypatch.setattr(mining, "room", lambda view: 5)
+    honest = kth.listing
+
+    def forgetful(view, brackets):
+        found = honest(view, brackets)
+        found.most = 5
+        return found
+
+    monkeypatch.setattr(hardest, "listing", forgetful)
     check(visited(SETS["random"], snm(0.5), 0.01), SETS["random"], snm(0.5), 0.01)
     assert lost == [300, 300]
 
@@ -322,11 +328,11 @@ def test_brackets_that_miss_are_noticed(route, narrow, monkeypatch, lost):
 def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lost, ends):
     """The last pair kept is looked for between two scores: here where it is not, or among all pairs."""
 
-    def wrong(view, bracket):
+    def wrong(view, direction, bracket):
         level = torch.linspace(*ends, 12).expand(len(bracket.keep), 12)
         return level.where(bracket.sought[:, None], torch.inf), torch.zeros(len(bracket.keep), dtype=torch.float64)
 
-    monkeypatch.setattr(kth, "guessed_batches", wrong)
+    monkeypatch.setattr(kth, "_guessed", wrong)
     for fraction in (0.001, 0.3, 0.7):
         loss = losses.load("ce_nm", {"fraction": fraction})
         for name in ("random", "labelled", "stack"):
