@@ -13,7 +13,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View
 from cocos.engine.parts import zeros
-from cocos.engine.primitives.brackets import ascending
+from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._curves import passes

@@ -23,7 +23,7 @@ from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
 
-__all__ = ["Bracket", "Kept", "bracketed", "drawn", "listing", "settled"]
+__all__ = ["Bracket", "Kept", "ascending", "bracketed", "drawn", "listing", "settled"]
 
 # Candidates that the sample of a query has at most, scores of such samples that are held at once, and pairs that the
 # sample of a batch has: so many over all batches, and so many of each at least.
@@ -139,10 +139,10 @@ def drawn(view: View, number: int) -> Tensor:
         places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
     row, column = places
     own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
-    return _ascending(view.exact(row, column).masked_fill_(own, -torch.inf).view(view.blocks, -1))
+    return ascending(view.exact(row, column).masked_fill_(own, -torch.inf).view(view.blocks, -1))
 
 
-def _ascending(values: Tensor) -> Tensor:
+def ascending(values: Tensor) -> Tensor:
     """Sorted along the last axis; on a host by NumPy, which is many times faster."""
     if not devices.ahead(values.device):
         return torch.from_numpy(np.sort(values.numpy(), axis=-1))
@@ -184,7 +184,7 @@ def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tens
         some = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:SAMPLE].sort().values
         some = (some + int(other[k])).to(view.device)
         for queries in torch.arange(own[k], own[k + 1], device=view.device).split(max(1, BLOCK // max(1, len(some)))):
-            score = _ascending(_scores(view, direction, queries, some))
+            score = ascending(_scores(view, direction, queries, some))
             level[queries], inside[queries] = _about(view, bracket, queries, score, len(some) / size)
     return level, inside
 
@@ -219,15 +219,18 @@ def bracketed(
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]
     for _ in range(PASSES):
         counted = yield Threshold(view, listed=[(b.of_queries(x),) * 2 for b, x in zip(brackets, levels, strict=True)])
-        brackets = [b.narrowed(x, b.summed(counted.above[k])) for k, (b, x) in enumerate(zip(brackets, levels))]
+        both = zip(brackets, levels, counted.above, strict=True)
+        brackets = [each.narrowed(level, each.summed(above)) for each, level, above in both]
         if sum(int(each.inside.sum()) for each in brackets) <= room(view):
             return brackets
         levels = [each.levels(view) for each in brackets]
     every = torch.cat([each.inside for each in brackets])  # scores are equal: as many owners as possible are settled
     fewest = every.argsort(stable=True)
     lost = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room(view))
-    parts = zip(brackets, lost.split([len(each.keep) for each in brackets]), strict=True)
-    return [each.between(*(end.masked_fill(out, torch.inf) for end in (each.low, each.high))) for each, out in parts]
+    for k, out in enumerate(lost.split([len(each.keep) for each in brackets])):
+        low, high = (end.masked_fill(out, torch.inf) for end in (brackets[k].low, brackets[k].high))
+        brackets[k] = brackets[k].between(low, high)
+    return brackets  # noqa: B901 - the value of `yield from`
 
 
 def listing(view: View, brackets: Sequence[Bracket]) -> Threshold:
@@ -277,7 +280,7 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
     known = bracket.sought & (needed >= 1) & (needed <= number)
     whole = _whole(view, score)
     middle = torch.full_like(number, 2**32)
-    middle[known] = _ascending((owner << 32) | whole)[(number.cumsum(0) - needed)[known]] & (2**32 - 1)
+    middle[known] = ascending((owner << 32) | whole)[(number.cumsum(0) - needed)[known]] & (2**32 - 1)
     undecided = 2 * float(view.bound(0.0, deep=deep) + view.bound(view.most, deep=deep))  # wherever the score is
     undecided = int(_whole(view, torch.tensor(undecided - view.most, dtype=torch.float64))) + 2
     higher = whole.sub_(middle[owner])
