@@ -2,6 +2,8 @@
 
 import os
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tensors here are small: a second thread costs more than it brings
+
 import pytest
 import torch
 from hypothesis import settings
@@ -10,7 +12,7 @@ from cocos import regimes
 
 settings.register_profile("cocos", derandomize=True, deadline=None)
 settings.load_profile("cocos")
-torch.set_num_threads(1)  # the tensors here are small: a second thread costs more than it brings
+torch.set_num_threads(1)
 MOST = 8  # processes that run tests: each holds PyTorch
 
 

@@ -129,7 +129,8 @@ def test_the_slow_loop_agrees_in_a_labelled_set(name):
 def test_the_slow_loop_has_this_gradient(name, random_pairs, seed):
     loss = losses.load(name)
     pairs = random_pairs(loss.metric, seed)
-    close(loss.weight(pairs), oracles.difference(slow_loss(name, loss, pairs), pairs), 1e-5)
+    slow = oracles.difference(slow_loss(name, loss, pairs), pairs, apart=loss.couples == "query")
+    close(loss.weight(pairs), slow, 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

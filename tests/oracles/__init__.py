@@ -70,15 +70,19 @@ def n90(weights, pairs):
     return result
 
 
-def difference(function, pairs, step=1e-6):
-    """Central differences of a summed slow loss with respect to every score."""
+def difference(function, pairs, step=1e-6, *, apart=False):
+    """Central differences of a summed slow loss with respect to every score.
+
+    `apart`: the loss of a query depends on its own scores alone, so that a candidate may move for all queries at once.
+    """
     result = torch.zeros_like(pairs.scores)
-    for q in range(pairs.scores.shape[0]):
+    for q in [slice(None)] if apart else range(pairs.scores.shape[0]):
         for c in range(pairs.scores.shape[1]):
             moved = []
             for sign in (1, -1):
                 scores = pairs.scores.clone()
                 scores[q, c] += sign * step
-                moved.append(math.fsum(function(pairs.with_scores(scores))))
-            result[q, c] = (moved[0] - moved[1]) / (2 * step)
+                moved.append(torch.tensor(function(pairs.with_scores(scores)), dtype=scores.dtype))
+            found = (moved[0] - moved[1]) / (2 * step)
+            result[q, c] = found if apart else found.sum()
     return result
