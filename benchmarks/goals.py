@@ -7,6 +7,7 @@ __all__ = ["GOALS"]
 
 WIDTH = 512
 NTXENT, TRIPLET, SMOOTH = Reading("ntxent"), Reading("triplet"), Reading("smoothap", spread=False)
+VIOLATED = Reading("triplet", {"margin": 0.6})
 BARE = Row(FLOOR, "bare")
 # Times the bare product that the small-batch counter took which version 0.1 had for SmoothAP with 5 captions, on an
 # Intel Xeon with AVX-512 (4.77 at 128 queries, 3.33 at 512): counts may take 1.2 times that.
@@ -30,6 +31,16 @@ def _captions(size: int, number: int) -> Case:
     bar = Bar(round(1.2 * SMALL_COUNTER[size], 1))
     rows = [BARE, Row("smoothap, measures.count", "count", (SMOOTH,), (bar,))]
     return Case(f"goals-captions-{size}", Inputs(size, WIDTH, per_query=5, batches=number), tuple(rows), "goals")
+
+
+def _curves(size: int, number: int, *limits: float) -> Case:
+    """Curves over 61 thresholds, of Lorenz, and over 33 temperatures; of batches of pairs."""
+    asked = (("eps_curve", NTXENT), ("eps_curve", VIOLATED), ("lorenz", NTXENT), ("temperature_curve", NTXENT))
+    rows = [
+        Row(f"{r.name}, measures.{way}", way, (r,), (Bar(limit),))
+        for (way, r), limit in zip(asked, limits, strict=True)
+    ]
+    return Case(f"goals-curves-{size}", Inputs(size, WIDTH, batches=number), (BARE, *rows), "goals", rounds=3)
 
 
 def _large(name: str, kind: str, limit: float) -> Case:
@@ -83,6 +94,8 @@ GOALS = (
     _batches(2048, 8, 1.3),
     _large("8192", "pairs", 1.10),
     _large("clusters", "clusters", 1.20),
+    _curves(128, 100, 13.0, 12.0, 17.0, 42.0),
+    _curves(512, 16, 8.0, 9.0, 11.0, 20.0),
     *_threads(),
     _evaluate(5000),
     Case(

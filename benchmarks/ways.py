@@ -16,6 +16,8 @@ from cocos.embeddings import Embeddings
 
 __all__ = ["autograd", "counted", "loss_of", "metric", "prepare", "reader"]
 
+CURVES = ("eps_curve", "lorenz", "temperature_curve")
+
 
 def loss_of(reading: Reading):
     """The loss that is read, or None for a reader of ranks or scores."""
@@ -133,6 +135,10 @@ def prepare(
             return lambda: counted(embeddings, batches, reading)
         loss = loss_of(reading)
         return lambda: [measures.count(embeddings, loss, reading.eps, batch_size=size)]
+    if row.way in CURVES:
+        (reading,) = row.readings
+        measure, loss = getattr(measures, row.way), loss_of(reading)
+        return lambda: [measure(embeddings, loss, batch_size=size or len(embeddings.query))]
     parts = _parts(embeddings, batches)
     if row.way == "bare":
         return peers.products(parts)
