@@ -22,7 +22,8 @@ from cocos.engine.view import View
 __all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "kernel_reason", "serves", "shares", "struct"]
 
 PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
-PACKED = 12 * 2**20  # bytes of candidates that are packed at once
+PACKED = 12 * 2**20  # bytes of candidates that are packed at once, for several strips of rows
+ONCE = 2**20  # for one strip, which does not come back to them: they stay in the second-level cache
 KEPT = 16 * 2**20  # bytes of a whole side up to which it is packed once, for all parts
 PATIENCE = 64  # strips between two looks of Python
 ROOM = 2**18  # entries of a list: more than a tile can add for its rows and its columns (2 x 256 x 384)
@@ -178,7 +179,8 @@ class Pass:
         self.factors = view.matrices[0].shape[1] + 2 * view.distances
         panel, width = structs.constant("panel"), structs.constant("width")
         most = int(np.diff(view.columns).max())
-        self.chunk = min(_up(most, panel), max(1, PACKED // (4 * width * self.factors)) * width)
+        packed = PACKED if len(view.sides[0]) > structs.constant("strip") else ONCE
+        self.chunk = min(_up(most, panel), max(1, packed // (4 * width * self.factors)) * width)
         self.sides: list[Tensor | None] = [None, None]
         if view.blocks == 1:
             turned = len(view.sides[1]) > len(view.sides[0])  # the longer side is cut into parts
