@@ -7,8 +7,10 @@ import enum
 import io
 import os
 import pickle
+import shlex
 import struct
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -244,7 +246,7 @@ UNUSABLE = {
     "plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "is a plain Python pickle"),
     "npy": (
         lambda p: np.save(p.with_suffix(".npy"), ARRAYS["query"]) or p.with_suffix(".npy").rename(p),
-        "is a single numpy array",
+        "is a single numpy array, of one side",
     ),
     "other zip": (
         lambda p: zipfile.ZipFile(p, "w").writestr("a.txt", "a"),
@@ -448,3 +450,20 @@ def test_every_torch_load_says_weights_only():
                 loads.append(path)
                 assert {k.arg: ast.unparse(k.value) for k in node.keywords}["weights_only"] == "True", path
     assert [path.name for path in loads] == ["_content.py"]
+
+
+@pytest.mark.parametrize("name", ["texts.npy", 'it\'s the "text".npy'])
+def test_what_a_single_array_is_told_to_type_makes_a_file_that_is_read(tmp_path, name):
+    """The other side is taken to be the only other array in the folder."""
+    np.save(tmp_path / "images.npy", ARRAYS["query"])
+    with pytest.raises(InputError, match=r"candidates\.npy.*query_group=.*embeddings= and labels="):
+        cocos.open(tmp_path / "images.npy")
+    np.save(tmp_path / name, ARRAYS["query"][::-1])
+    with pytest.raises(InputError) as told:
+        cocos.open(tmp_path / "images.npy")
+    command = str(told.value).partition("writes: ")[2].partition(". Row i")[0]
+    python, option, code = shlex.split(command)
+    assert (python, option) == ("python", "-c")
+    subprocess.run([sys.executable, option, code], check=True, cwd=tmp_path)
+    found = cocos.open(tmp_path / f"images_and_{Path(name).stem}.npz").embed()
+    np.testing.assert_array_equal(found.candidate, ARRAYS["query"][::-1])

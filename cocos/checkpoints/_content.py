@@ -7,6 +7,7 @@ import json
 import pathlib
 import pickle
 import re
+import shlex
 import types
 import warnings
 import zipfile
@@ -441,8 +442,8 @@ WHAT = {
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
     "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
     "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint inside",
-    "npy": "is a single numpy array; cocos needs both sides in one file: numpy.savez(FILE, query=..., candidate=...), "
-    "or embeddings=..., labels=... of a labelled set",
+    "npy": "is a single numpy array, of one side; cocos reads both from one file, which this writes: {}. Row i then "
+    "matches row i; query_group= and candidate_group= say otherwise, and a labelled set has embeddings= and labels=",
     "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open_dataset",
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",
@@ -450,6 +451,16 @@ WHAT = {
     "text": "is a text file, not a checkpoint (a download that failed, or a Git LFS pointer?)",
     "unknown": "is no format that cocos knows (torch, safetensors, npz)",
 }
+
+
+def _joining(path: Path) -> str:
+    """The command that puts an array and the only other one beside it into one file; neither is read whole."""
+    others = [each for each in path.parent.glob("*.npy") if each.name != path.name]
+    other = others[0] if len(others) == 1 else path.with_name("candidates.npy")
+    both = path.with_name(f"{path.stem}_and_{other.stem}.npz")
+    saved, *read = (json.dumps(str(each), ensure_ascii=False) for each in (both, path, other))
+    query, candidate = (f'n.load({name}, "r")' for name in read)
+    return "python -c " + shlex.quote(f"import numpy as n; n.savez({saved}, query={query}, candidate={candidate})")
 
 
 def describe(file: File) -> str:
@@ -465,7 +476,8 @@ def describe(file: File) -> str:
     if file.kind == "pickle" and file.foreign:
         raise UnsafeFile(file.needs_code())
     if file.kind in WHAT:
-        return f"{file.path} {WHAT[file.kind]}"
+        said = WHAT[file.kind]
+        return f"{file.path} {said.format(_joining(file.path)) if file.kind == 'npy' else said}"
     if file.kind == "npz":
         return f"{file.path} holds arrays, but none called query, candidate or embeddings; {EMBED_INSTEAD}"
     content = file.content
