@@ -133,8 +133,10 @@ def test_rows_of_extreme_length_are_divided_in_float64():
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "squared_euclidean"])
 def test_counts_are_those_of_dense_float64(metric, whole):
-    for seed, (m, n, groups) in enumerate([(40, 50, 40), (90, 33, 25), (270, 20, 200), (5, 400, 99)]):
-        view = engine.view(some(m, n, 6, seed=seed, groups=groups, whole=whole), metric=metric)
+    sizes = [(40, 50, 40), (90, 33, 25), (270, 20, 200), (5, 400, 99)]
+    for seed, ((m, n, groups), dtype) in enumerate(itertools.product(sizes, (torch.float32, torch.float64))):
+        d = 6 if seed % 3 else 37
+        view = engine.view(some(m, n, d, seed=seed, groups=groups, whole=whole, dtype=dtype), metric=metric)
         for margin in (0.0, 0.2):
             levels, _ = about_positives(view, margin)
             (found,) = engine.run(view, [Threshold(view, levels)])
@@ -197,11 +199,16 @@ def test_no_bit_depends_on_the_number_of_threads(shape, monkeypatch):
         assert all(torch.equal(*pair) for pair in zip(found[0], each, strict=True))
 
 
-def test_lists_that_outgrow_their_room():
-    assert 600 * 900 > fused.ROOM
+def test_lists_that_outgrow_their_room_are_forgotten():
     view = engine.view(some(600, 900, 4))
+    ends = [(torch.full((len(side),), -torch.inf), torch.full((len(side),), torch.inf)) for side in view.sides]
+    (counts,) = engine.run(view, [Threshold(view, listed=ends, most=50_000)])
+    assert counts.listed(0) is None and counts.listed(1) is None
+    ends = [(torch.full((len(side),), 0.99), torch.full((len(side),), torch.inf)) for side in view.sides]
+    (counts,) = engine.run(view, [Threshold(view, listed=ends, most=50_000)])
     true, negative = dense(view)
-    assert ((every(view) - true).abs() <= view.bound(true))[negative].all()
+    assert 100 < len(counts.listed(0)[0]) == len(counts.listed(1)[0]) < 50_000
+    assert len(counts.listed(0)[0]) == pytest.approx(int(((true > 0.99) & negative).sum()), abs=5)
 
 
 @pytest.mark.parametrize(("kinds", "metric"), [("ff", "dot"), ("fd", "dot"), ("df", "cosine"), ("dd", "euclidean")])
@@ -216,20 +223,6 @@ def test_exact_scores_of_pairs(kinds, metric):
     torch.testing.assert_close(exact.gaps(left, right, of, with_), gap, rtol=1e-14, atol=0)
     with pytest.raises(IndexError):
         exact.dots(left, right, of + 1, with_)
-
-
-@compiled
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "squared_euclidean"])
-def test_the_kernel_scores_pairs_as_the_view_does(metric, kernel):
-    if kernel == "plain":
-        pytest.skip("asks the kernel")
-    for dtype in (torch.float32, torch.float64):
-        view = engine.view(some(30, 40, 21, dtype=dtype), metric=metric)
-        row, column = torch.randint(0, 30, (200,)), torch.randint(0, 40, (200,))
-        found = torch.empty(200, dtype=torch.float64)
-        places = [each.data_ptr() for each in (row, column)]
-        structs.loaded().cocos_exact(fused.seen(view).address, *places, 200, found.data_ptr())
-        torch.testing.assert_close(found, view.exact(row, column), rtol=1e-14, atol=1e-14)
 
 
 @compiled

@@ -28,7 +28,6 @@ KEPT = 16 * 2**20  # bytes of a whole side up to which it is packed once, for al
 PATIENCE = 64  # strips between two looks of Python
 ROOM = 2**18  # entries of a list: more than a tile can add for its rows and its columns (2 x 256 x 384)
 METRICS = {"euclidean": 2, "squared_euclidean": 1}  # ROOT and SQUARE of kernel.h; else PRODUCT
-AGAIN = -1
 
 
 def kernel_name() -> str:
@@ -77,10 +76,6 @@ class Arguments:
         """A part begins, with this state."""
         raise NotImplementedError
 
-    def full(self) -> None:
-        """`ready` found no room in C: make some, else it is asked again for ever."""
-        raise NotImplementedError
-
     def end(self) -> None:
         """The part has been seen."""
 
@@ -90,18 +85,13 @@ class Lists:
 
     Args:
         place: the struct, a field of the arguments.
-        score: the scores are wanted.
-        level: the numbers of the levels, or bands, are wanted.
-        side: which of the two owners it was noted for is wanted.
         room: entries.
+        side: which of the two owners it was noted for is wanted.
     """
 
-    def __init__(
-        self, place: structs.Struct, *, score: bool = True, level: bool = True, side: bool = True, room: int = ROOM
-    ):
-        self._place, wanted = place, {"row": torch.int32, "column": torch.int32}
-        wanted |= {"score": torch.float32} if score else {}
-        wanted |= {name: torch.int8 for name, there in (("level", level), ("side", side)) if there}
+    def __init__(self, place: structs.Struct, room: int, *, side: bool = True):
+        self._place, wanted = place, {"row": torch.int32, "column": torch.int32, "score": torch.float32}
+        wanted |= {"side": torch.int8} if side else {}
         self.arrays = {name: torch.empty(room, dtype=dtype) for name, dtype in wanted.items()}
         place.set(room=room, found=0, **self.arrays)
 
@@ -123,37 +113,28 @@ def seen(view: View) -> structs.Struct:
 
 def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
-    made = structs.struct("view", d=view.matrices[0].shape[1], blocks=view.blocks, tie=view.tie)
-    made.set(metric=METRICS.get(view.metric, 0))
+    made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=METRICS.get(view.metric, 0))
     if view.origin is not None:
         made.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
     for k, (side, matrix, block) in enumerate(zip(view.sides, view.matrices, (view.rows, view.columns), strict=True)):
-        order = side.order.contiguous()
-        if len(order) and not 0 <= int(order.amin()) <= int(order.amax()) < len(matrix):
-            raise IndexError(
-                f"kernel: places refer to rows {int(order.amin())} to {int(order.amax())} of {len(matrix)}"
-            )
-        precise = matrix.dtype == torch.float64 or wide or (side.unit and side.extreme)
-        beside = None
+        least, largest = side.order.aminmax() if len(side) else (0, 0)
+        if not 0 <= least <= largest < len(matrix):
+            raise IndexError(f"kernel: places refer to rows {int(least)} to {int(largest)} of {len(matrix)}")
+        precise, beside = matrix.dtype == torch.float64 or wide or (side.unit and side.extreme), None
         if view.distances:
             square, one = side.norm.square().float(), torch.ones(len(side))
             beside = torch.stack([-square, -one] if k == 0 else [one, square], dim=1)
-        each = made.sides[k]
-        each.set(
+        made.sides[k].set(
             matrix=matrix,
-            order=order,
-            norm=side.norm.contiguous(),
+            **{name: getattr(side, name).contiguous() for name in ("order", "norm", "first", "last")},
             scale=(1 / side.norm).float() if side.unit and not precise else None,
             beside=beside,
-            first=side.first.contiguous(),
-            last=side.last.contiguous(),
             block=torch.from_numpy(np.ascontiguousarray(block, dtype=np.int64)),
             factor=2.0 if view.distances and k == 0 else 1.0,
             wide=matrix.dtype == torch.float64,
             unit=side.unit,
             precise=precise,
         )
-        made.keep(each)
     return made
 
 
@@ -162,8 +143,9 @@ def shares(view: View, asked: structs.Struct) -> None:
     structs.loaded().cocos_shares(seen(view).address, asked.address)
 
 
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
+def _up(number: int, *units: int) -> int:
+    """The next multiple of all units."""
+    return -(-number // math.lcm(*units)) * math.lcm(*units)
 
 
 class Pass:
@@ -176,21 +158,20 @@ class Pass:
 
     def __init__(self, view: View, readers: list):
         self.view, self.readers, self.struct = view, readers, seen(view)
-        self.factors = view.matrices[0].shape[1] + 2 * view.distances
-        panel, width = structs.constant("panel"), structs.constant("width")
-        most = int(np.diff(view.columns).max())
-        packed = PACKED if len(view.sides[0]) > structs.constant("strip") else ONCE
-        self.chunk = min(_up(most, panel), max(1, packed // (4 * width * self.factors)) * width)
+        self.factors = view.width + 2 * view.distances
+        self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
+        most = _up(int(np.diff(view.columns).max()), self.panel)
+        packed = PACKED if len(view.sides[0]) > strip else ONCE
+        self.chunk = min(most, max(1, packed // (4 * self.width * self.factors)) * self.width)
         self.sides: list[Tensor | None] = [None, None]
         if view.blocks == 1:
-            turned = len(view.sides[1]) > len(view.sides[0])  # the longer side is cut into parts
-            self._keep(int(not turned))
+            self._keep(int(len(view.sides[1]) <= len(view.sides[0])))  # the longer side is cut into parts
 
     def _keep(self, which: int) -> None:
         """Pack the side that is not cut, if it is small enough, once for all parts."""
-        number, unit = len(self.view.sides[which]), math.lcm(structs.constant("panel"), structs.constant("lanes"))
+        number = len(self.view.sides[which])
         if 4 * number * self.factors <= KEPT:
-            self.sides[which] = torch.empty(_up(number, unit), self.factors)
+            self.sides[which] = torch.empty(_up(number, self.panel, self.lanes), self.factors)
             structs.loaded().cocos_pack(self.struct.address, which, 0, number, self.sides[which].data_ptr())
 
     def worker(self) -> "Worker":
@@ -206,25 +187,24 @@ class Worker:
     """
 
     def __init__(self, whole: Pass):
-        self._whole, self._kernel = whole, structs.loaded()
-        strip, width, lanes = (structs.constant(name) for name in ("strip", "width", "lanes"))
+        self._view, self._strip = whole.view, structs.constant("strip")
         self._arguments = [reader.kernel(reader, whole.view, whole.chunk) for reader in whole.readers]
-        number = len(self._arguments)
-        chunk = 0 if whole.sides[1] is not None else _up(whole.chunk, math.lcm(structs.constant("panel"), lanes))
+        number, (left, right) = len(self._arguments), whole.sides
         self._lives = (ctypes.c_void_p * number)(*(structs.life(each.name) for each in self._arguments))
         self._structs = (ctypes.c_void_p * number)(*(each.struct.address for each in self._arguments))
         self._pass = structs.struct(
             "pass",
             view=whole.struct.address,
-            left=whole.sides[0],
-            right=whole.sides[1],
-            strip=torch.empty(0 if whole.sides[0] is not None else strip, whole.factors),
-            packed=torch.empty(chunk, whole.factors),
-            score=torch.empty(strip, width),
+            left=left,
+            right=right,
+            strip=torch.empty(0 if left is not None else self._strip, whole.factors),
+            packed=torch.empty(0 if right is not None else _up(whole.chunk, whole.panel, whole.lanes), whole.factors),
+            score=torch.empty(self._strip, whole.width),
             life=ctypes.addressof(self._lives),
             of=ctypes.addressof(self._structs),
             number=number,
             chunk=whole.chunk,
+            patience=PATIENCE,
         )
 
     def see(self, part, states: list, counter: Callable[[int], None]) -> None:
@@ -235,25 +215,17 @@ class Worker:
             states: of the readers, in their order.
             counter: called with the number of strips of rows that were seen.
         """
-        view, todo = self._whole.view, self._pass
+        view, todo, rows, columns = self._view, self._pass, part.rows, part.columns
         for arguments, state in zip(self._arguments, states, strict=True):
             arguments.aim(state, part)
-        rows, columns = part.rows, part.columns
         todo.part.set(row=rows.start, rows=rows.stop - rows.start)
         todo.part.set(column=columns.start, columns=columns.stop - columns.start)
         first, last = (0, 1) if view.blocks == 1 else np.searchsorted(view.rows, (rows.start, rows.stop)).tolist()
-        todo.set(block=first, last=last, begin=0, row=0, column=0, strips=0, patience=PATIENCE, opened=0, filled=0)
-        steps, done = -(-(rows.stop - rows.start) // structs.constant("strip")), 0
-        while code := self._kernel.cocos_pass(todo.address):
-            if code != AGAIN:
-                self._arguments[code - 1].full()
-                continue
-            share = (
-                todo.begin / (columns.stop - columns.start)
-                if view.blocks == 1
-                else (todo.block - first) / (last - first)
-            )
-            now = int(steps * share)
+        todo.set(block=first, last=last, begin=0)
+        steps, done = -(-(rows.stop - rows.start) // self._strip), 0
+        while structs.loaded().cocos_pass(todo.address):
+            within = todo.begin / (columns.stop - columns.start) if view.blocks == 1 else 0
+            now = int(steps * (todo.block - first + within) / (last - first))
             counter(now - done)
             done = now
         for arguments in self._arguments:

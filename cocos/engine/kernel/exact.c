@@ -1,8 +1,6 @@
-/* Scores in float64, of the rows as they are: one pair, a row with some columns, and lists of pairs. */
+/* Scores in float64, of the rows as they are: of one pair of places, and of lists of pairs of rows. */
 #include "kernel.h"
 
-#define FOUR 4         /* columns that share a visit of a row */
-#define HELD 4096      /* factors of a row that is held in float64 for them */
 #define HALF (WIDE / 2) /* doubles in a vector */
 
 typedef double vd __attribute__((vector_size(8 * HALF), aligned(8)));
@@ -29,116 +27,58 @@ INLINE const void *row_of(const void *matrix, int wide, int64_t row, int64_t d) 
 }
 
 /* Sum of the lanes of two vectors. */
-INLINE double summed(vd a, vd b) {
+INLINE double summed(const vd *part) {
+    vd both = part[0] + part[1];
     double sum = 0;
-    a += b;
-    for (int k = 0; k < HALF / 2; k++) sum += a[k] + a[k + HALF / 2];
+    for (int k = 0; k < HALF / 2; k++) sum += both[k] + both[k + HALF / 2];
     return sum;
 }
 
-/* Sums of products, or of squared differences, of a row with some others: each has the same bits for any number of them. */
-INLINE void joined(int some, const void *a, int a_wide, const void *const *b, int b_wide, int64_t d, int gap, double *sum) {
-    vd part[FOUR][2];
+/* Sum of products of two rows, or of squared differences; and the squares of both, if they are wanted. */
+INLINE double joined(const void *a, int a_wide, const void *b, int b_wide, int64_t d, int gap, double *a_square, double *b_square) {
+    vd part[2] = {0}, left[2] = {0}, right[2] = {0};
     int64_t j = 0;
-    memset(part, 0, sizeof part);
     for (; j + 2 * HALF <= d; j += 2 * HALF)
         UNROLL(2)
         for (int half = 0; half < 2; half++) {
-            vd x = widened(a, a_wide, j + half * HALF);
-            UNROLL(4)
-            for (int k = 0; k < some; k++) {
-                vd y = widened(b[k], b_wide, j + half * HALF);
-                part[k][half] += gap ? (x - y) * (x - y) : x * y;
-            }
+            vd x = widened(a, a_wide, j + half * HALF), y = widened(b, b_wide, j + half * HALF);
+            part[half] += gap ? (x - y) * (x - y) : x * y;
+            if (a_square) left[half] += x * x, right[half] += y * y;
         }
-    for (int k = 0; k < some; k++) {
-        sum[k] = summed(part[k][0], part[k][1]);
-        for (int64_t rest = j; rest < d; rest++) {
-            double x = number(a, a_wide, rest), y = number(b[k], b_wide, rest);
-            sum[k] += gap ? (x - y) * (x - y) : x * y;
-        }
+    double sum = summed(part);
+    if (a_square) *a_square = summed(left), *b_square = summed(right);
+    for (; j < d; j++) {
+        double x = number(a, a_wide, j), y = number(b, b_wide, j);
+        sum += gap ? (x - y) * (x - y) : x * y;
+        if (a_square) *a_square += x * x, *b_square += y * y;
     }
+    return sum;
 }
 
-/* A sum of products of two rows, or of squared differences; one case for each kind of numbers. */
 static double paired(const void *a, int a_wide, const void *b, int b_wide, int64_t d, int gap) {
-    double sum;
-    switch (a_wide + 2 * b_wide + 4 * gap) {
-    case 0: joined(1, a, 0, &b, 0, d, 0, &sum); break;
-    case 1: joined(1, a, 1, &b, 0, d, 0, &sum); break;
-    case 2: joined(1, a, 0, &b, 1, d, 0, &sum); break;
-    case 3: joined(1, a, 1, &b, 1, d, 0, &sum); break;
-    case 4: joined(1, a, 0, &b, 0, d, 1, &sum); break;
-    case 5: joined(1, a, 1, &b, 0, d, 1, &sum); break;
-    case 6: joined(1, a, 0, &b, 1, d, 1, &sum); break;
-    default: joined(1, a, 1, &b, 1, d, 1, &sum);
-    }
-    return sum;
+    if (a_wide || b_wide) return joined(a, a_wide, b, b_wide, d, gap, NULL, NULL);
+    return gap ? joined(a, 0, b, 0, d, 1, NULL, NULL) : joined(a, 0, b, 0, d, 0, NULL, NULL);
 }
 
-/* Product of two float32 rows and the squares of both, each read once. */
-static double squared(const float *a, const float *b, int64_t d, double *a_square, double *b_square) {
-    vd product[2] = {0}, left[2] = {0}, right[2] = {0};
-    int64_t j = 0;
-    for (; j + 2 * HALF <= d; j += 2 * HALF)
-        UNROLL(2)
-        for (int half = 0; half < 2; half++) {
-            vd x = widened(a, 0, j + half * HALF), y = widened(b, 0, j + half * HALF);
-            product[half] += x * y, left[half] += x * x, right[half] += y * y;
-        }
-    double sum = summed(product[0], product[1]);
-    *a_square = summed(left[0], left[1]), *b_square = summed(right[0], right[1]);
-    for (; j < d; j++) sum += (double)a[j] * b[j], *a_square += (double)a[j] * a[j], *b_square += (double)b[j] * b[j];
-    return sum;
-}
-
-/* Sum of products of rows that are divided by their norms first: their numbers may be too large or too small to multiply. */
-static double divided(const void *a, int a_wide, double a_norm, const void *b, int b_wide, double b_norm, int64_t d) {
-    double sum = 0;
-    for (int64_t j = 0; j < d; j++) sum += (number(a, a_wide, j) / a_norm) * (number(b, b_wide, j) / b_norm);
-    return sum;
-}
-
-/* The score of two places, from the sum of products or squared differences of their rows. */
-INLINE double scored(const view *v, int64_t row, int64_t column, double sum) {
-    const side *left = v->sides, *right = v->sides + 1;
-    if (v->metric != PRODUCT) return v->metric == ROOT ? -sqrt(sum) : -sum;
-    return sum / (left->unit ? left->norm[row] : 1) / (right->unit ? right->norm[column] : 1);
-}
-
-/* Norms come first: they may lie far from one. */
-INLINE int careful(const view *v) {
-    return v->metric == PRODUCT && v->sides[0].unit && (v->sides[0].precise || v->sides[1].precise);
-}
-
+/* The score of two places. Rows of extreme length are divided by their norms first: their numbers may be too large or too small
+   to multiply. */
 static double exact(const view *v, int64_t row, int64_t column) {
     const side *left = v->sides, *right = v->sides + 1;
+    const double norm = left->unit ? left->norm[row] : 1, other = right->unit ? right->norm[column] : 1;
     const void *a = row_of(left->matrix, left->wide, left->order[row], v->d);
     const void *b = row_of(right->matrix, right->wide, right->order[column], v->d);
-    if (careful(v)) {
-        double norm = right->unit ? right->norm[column] : 1;
-        return divided(a, left->wide, left->norm[row], b, right->wide, norm, v->d);
+    double sum = 0;
+    if (v->metric == PRODUCT && left->unit && (left->precise || right->precise)) {
+        for (int64_t j = 0; j < v->d; j++) sum += (number(a, left->wide, j) / norm) * (number(b, right->wide, j) / other);
+        return sum;
     }
-    return scored(v, row, column, paired(a, left->wide, b, right->wide, v->d, v->metric != PRODUCT));
+    sum = paired(a, left->wide, b, right->wide, v->d, v->metric != PRODUCT);
+    return v->metric == PRODUCT ? sum / norm / other : v->metric == ROOT ? -sqrt(sum) : -sum;
 }
 
-/* Scores in float64 of a row with some columns, as `exact` gives them, bit for bit. */
+/* The scores of a row with some columns. */
 static void exact_row(const view *v, int64_t row, const int64_t *column, int some, double *score) {
-    const side *left = v->sides, *right = v->sides + 1;
-    int k = 0;
-    if (some >= FOUR && v->d <= HELD && !left->wide && !right->wide && !careful(v)) {
-        const float *own = (const float *)left->matrix + left->order[row] * v->d;
-        const void *other[FOUR];
-        double held[HELD];
-        for (int64_t j = 0; j < v->d; j++) held[j] = own[j];
-        for (; k + FOUR <= some; k += FOUR) {
-            for (int r = 0; r < FOUR; r++) other[r] = row_of(right->matrix, 0, right->order[column[k + r]], v->d);
-            if (v->metric == PRODUCT) joined(FOUR, held, 1, other, 0, v->d, 0, score + k);
-            else joined(FOUR, held, 1, other, 0, v->d, 1, score + k);
-            for (int r = k; r < k + FOUR; r++) score[r] = scored(v, row, column[r], score[r]);
-        }
-    }
-    for (; k < some; k++) score[k] = exact(v, row, column[k]);
+    for (int k = 0; k < some; k++) score[k] = exact(v, row, column[k]);
 }
 
 typedef struct { /* pairs of rows of two matrices */
@@ -154,14 +94,9 @@ void cocos_pairs(const pairs *p) {
     for (int64_t k = 0; k < p->number; k++) {
         const void *a = row_of(p->left, p->left_wide, p->of[k], p->d);
         const void *b = row_of(p->right, p->right_wide, p->with_[k], p->d);
-        if (p->left_square) p->joined[k] = squared(a, b, p->d, p->left_square + k, p->right_square + k);
+        if (p->left_square) p->joined[k] = joined(a, 0, b, 0, p->d, 0, p->left_square + k, p->right_square + k);
         else p->joined[k] = paired(a, p->left_wide, b, p->right_wide, p->d, p->gaps);
     }
-}
-
-/* Scores in float64 of some pairs of places. */
-void cocos_exact(const view *v, const int64_t *row, const int64_t *column, int64_t number, double *score) {
-    for (int64_t k = 0; k < number; k++) score[k] = exact(v, row[k], column[k]);
 }
 
 EXPORT(pairs)

@@ -116,5 +116,5 @@ static void ladder_see(void *arguments, const view *v, const tile *t) {
     }
 }
 
-PRIMITIVE(bins, NULL, NULL, bins_see, NULL, NULL)
-PRIMITIVE(ladder, NULL, NULL, ladder_see, NULL, NULL)
+PRIMITIVE(bins, NULL, bins_see, NULL)
+PRIMITIVE(ladder, NULL, ladder_see, NULL)

@@ -49,17 +49,9 @@ typedef struct { /* a rectangle of the score matrix */
 typedef struct { /* a list with room for some entries; what it has no arrays for is not written */
     int32_t *row, *column;
     float *score;
-    int8_t *level, *side; /* side 0: of the row, 1: of the column */
+    int8_t *side; /* 0: of the row, 1: of the column */
     int64_t room, found;
 } places;
-
-INLINE void note(places *to, int64_t row, int64_t column, float score, int level, int side) {
-    int64_t k = to->found++;
-    to->row[k] = (int32_t)row, to->column[k] = (int32_t)column;
-    if (to->score) to->score[k] = score;
-    if (to->level) to->level[k] = (int8_t)level;
-    if (to->side) to->side[k] = (int8_t)side;
-}
 
 /* Whether a list has room for so many more. */
 INLINE int roomy(const places *list, int64_t number) { return list->room - list->found >= number; }
@@ -71,10 +63,8 @@ static double exact(const view *v, int64_t row, int64_t column);
    nothing to do. Its arrays are whole ones, indexed by place; arrays of columns that it loads vectors from are PAD longer. */
 typedef struct {
     void (*open)(void *, const view *, const area *);  /* a chunk of columns begins, against the rows of the part or batch */
-    int (*ready)(const void *, const tile *);          /* is there room for whatever a tile of this size may add? if not, Python is asked */
     void (*see)(void *, const view *, const tile *);   /* the scores of a tile, which are not to be written to */
-    void (*strip)(void *, const view *, const area *); /* a strip of rows has seen all columns of the chunk */
-    void (*close)(void *, const view *, const area *); /* all strips have */
+    void (*close)(void *, const view *, const area *); /* all tiles of the chunk have been seen */
 } life;
 #define EXPORT(name) const int64_t cocos_sizeof_##name = sizeof(name);
 #define PRIMITIVE(name, ...)                                                                                                 \

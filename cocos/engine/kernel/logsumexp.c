@@ -261,4 +261,4 @@ static void logsumexp_end(void *arguments, const view *v, const area *here) {
         if (of->asking[k].limit && of->asking[k].list.found > 2 * of->asking[k].kept) compact(of->asking + k, k);
 }
 
-PRIMITIVE(logsumexp, NULL, NULL, logsumexp_see, NULL, logsumexp_end)
+PRIMITIVE(logsumexp, NULL, logsumexp_see, logsumexp_end)

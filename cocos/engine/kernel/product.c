@@ -13,38 +13,32 @@
 
 const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH, cocos_deep = DEEP;
 
-#define PLACE_LOW(k, step) ((k) & (step) ? WIDE + (k) - (step) : (k))
-#define PLACE_HIGH(k, step) ((k) & (step) ? WIDE + (k) : (k) + (step))
-#define EIGHT(place, k, s) place(k, s), place(k + 1, s), place(k + 2, s), place(k + 3, s), place(k + 4, s), place(k + 5, s), place(k + 6, s), place(k + 7, s)
+/* Lanes of two vectors in turn: of their first halves, and of their second ones. */
 #if WIDE == 16
-#define LANE_LIST(place, step) EIGHT(place, 0, step), EIGHT(place, 8, step)
+#define FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #else
-#define LANE_LIST(place, step) EIGHT(place, 0, step)
+#define FIRST 0, 8, 1, 9, 2, 10, 3, 11
+#define SECOND 4, 12, 5, 13, 6, 14, 7, 15
 #endif
-#ifdef __has_builtin
-#if __has_builtin(__builtin_shufflevector)
-#define MIXED(a, b, place, step) __builtin_shufflevector(a, b, LANE_LIST(place, step))
+#ifdef __clang__
+#define IN_TURN(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define IN_TURN(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-#endif
-#ifndef MIXED
-#define MIXED(a, b, place, step) __builtin_shuffle(a, b, (vi){LANE_LIST(place, step)})
-#endif
-/* Lanes whose number has the bit `step` of one vector change places with those that have not of its partner. */
-#define CROSSED(x, step)                                                                                               \
-    UNROLL(16)                                                                                                         \
-    for (int k = 0; k < WIDE; k++)                                                                                     \
-        if (!(k & step)) {                                                                                             \
-            vf one = MIXED(x[k], x[k + step], PLACE_LOW, step);                                                        \
-            x[k + step] = MIXED(x[k], x[k + step], PLACE_HIGH, step);                                                  \
-            x[k] = one;                                                                                                \
-        }
 
-/* A square of WIDE rows becomes its transpose. */
+/* A square of WIDE rows becomes its transpose: row k and row k + WIDE / 2 in turn, as often as halving leaves one. */
 INLINE void turned(vf *x) {
-    CROSSED(x, 1) CROSSED(x, 2) CROSSED(x, 4)
-#if WIDE == 16
-    CROSSED(x, 8)
-#endif
+    vf y[WIDE];
+    UNROLL(4)
+    for (int step = 1; step < WIDE; step *= 2) {
+        UNROLL(8)
+        for (int k = 0; k < WIDE / 2; k++) {
+            y[2 * k] = IN_TURN(x[k], x[k + WIDE / 2], FIRST);
+            y[2 * k + 1] = IN_TURN(x[k], x[k + WIDE / 2], SECOND);
+        }
+        memcpy(x, y, sizeof y);
+    }
 }
 
 typedef struct { /* WIDE rows that are packed together */
@@ -53,26 +47,29 @@ typedef struct { /* WIDE rows that are packed together */
     float times[WIDE]; /* 0 beyond the last row */
 } lines;
 
+/* Numbers of a row, and zeros. */
+INLINE vf some(const float *row, int number) {
+    vf x = all(0);
+    if (number == WIDE) return load(row);
+    memcpy(&x, row, sizeof(float) * (size_t)number);
+    return x;
+}
+
 /* Some factors of WIDE rows, as they are multiplied. */
 INLINE void made(const view *v, const side *s, const lines *of, int64_t k, int deep, vf *square) {
-    const float *origin = v->origin ? v->origin + k : 0;
+    const vf less = v->origin ? some(v->origin + k, deep) : all(0);
     if (s->precise) {
         for (int r = 0; r < WIDE; r++)
-            for (int j = 0; j < deep; j++) {
-                double x = number(of->row[r], s->wide, k + j) - (v->centre ? v->centre[k + j] : 0);
+            for (int j = 0; j < WIDE; j++) {
+                double x = j < deep ? number(of->row[r], s->wide, k + j) - (v->centre ? v->centre[k + j] : 0) : 0;
                 square[r][j] = of->times[r] ? (float)(s->factor * (s->unit ? x / of->norm[r] : x)) : 0;
             }
-    } else if (deep == WIDE) {
-        vf less = origin ? load(origin) : all(0);
-        UNROLL(16)
-        for (int r = 0; r < WIDE; r++) {
-            __builtin_prefetch((const float *)of->row[r] + k + 4 * WIDE);
-            square[r] = (load((const float *)of->row[r] + k) - less) * all(of->times[r]);
-        }
-    } else {
-        for (int r = 0; r < WIDE; r++)
-            for (int j = 0; j < deep; j++)
-                square[r][j] = (((const float *)of->row[r])[k + j] - (origin ? origin[j] : 0)) * of->times[r];
+        return;
+    }
+    UNROLL(16)
+    for (int r = 0; r < WIDE; r++) {
+        __builtin_prefetch((const float *)of->row[r] + k + 4 * WIDE);
+        square[r] = (some((const float *)of->row[r] + k, deep) - less) * all(of->times[r]);
     }
 }
 
@@ -96,7 +93,6 @@ INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t numbe
     for (int64_t k = 0; k < v->d; k += WIDE) {
         vf square[WIDE];
         int deep = k + WIDE < v->d ? WIDE : (int)(v->d - k);
-        if (deep < WIDE) memset(square, 0, sizeof square);
         made(v, s, &of, k, deep, square);
         turned(square);
         for (int r = 0; r < deep; r++)
@@ -112,15 +108,12 @@ INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t numbe
 
 /* Places of a side, packed for the product; zeros in the end, up to whole panels. */
 static void pack(const view *v, int which, int64_t from, int64_t number, float *packed) {
-    const int64_t size = depth(v), panel = which ? PANEL : TALL, whole = (number + panel - 1) / panel * panel;
-    for (int64_t i = 0; i < number; i += WIDE) {
+    const int64_t size = depth(v), panel = which ? PANEL : TALL;
+    for (int64_t i = 0; i < (number + panel - 1) / panel * panel; i += WIDE) {
         float *to = packed + i / panel * panel * size + i % panel;
         if (which) pack_lines(v, v->sides + 1, from + i, number - i, PANEL, to);
         else pack_lines(v, v->sides, from + i, number - i, TALL, to);
     }
-    int64_t there = (number + WIDE - 1) / WIDE * WIDE;
-    for (int64_t k = 0; there < whole && k < size; k++)
-        memset(packed + (whole / panel - 1) * panel * size + k * panel + there % panel, 0, sizeof(float) * (whole - there));
 }
 
 /* TALL rows and some vectors of a panel of columns, `deep` factors. Meanwhile what is multiplied next is called for, from `next`
@@ -153,27 +146,24 @@ INLINE void some_columns(int vectors, int64_t deep, const float *left, const flo
         }
 }
 
-typedef void columns_of(int64_t, const float *, const float *, float *, int, const float *);
-#define COLUMNS(vectors)                                                                                               \
-    static __attribute__((noinline)) void columns_##vectors(int64_t deep, const float *left, const float *right,        \
-                                                            float *score, int more_of_it, const float *next) {         \
-        some_columns(vectors, deep, left, right, score, more_of_it, next);                                             \
-    }
-COLUMNS(1)
-COLUMNS(2)
-COLUMNS(3)
-
 /* Scores of m rows and n columns from packed factors; the tile has room for whole panels of both. */
+static __attribute__((noinline)) void columns(int vectors, int64_t deep, const float *left, const float *right, float *score,
+                                              int more_of_it, const float *next) {
+    switch (vectors) {
+    case 1: some_columns(1, deep, left, right, score, more_of_it, next); break;
+    case 2: some_columns(2, deep, left, right, score, more_of_it, next); break;
+    default: some_columns(VECTORS, deep, left, right, score, more_of_it, next);
+    }
+}
+
 static void multiply(const float *left, const float *right, int m, int n, int64_t size, float *score) {
-    static columns_of *const narrow[] = {columns_1, columns_2, columns_3};
     int64_t parts = (size + DEEP - 1) / DEEP, step = (size + parts - 1) / parts;
-    for (int j = 0; j < n; j += PANEL) {
-        columns_of *take = narrow[n - j >= PANEL ? VECTORS - 1 : (n - j - 1) / WIDE];
+    for (int j = 0; j < n; j += PANEL)
         for (int64_t k = 0; k < size; k += step) {
             int64_t deep = k + step < size ? step : size - k;
             const float *panel = right + j * size + k * PANEL, *next = panel + deep * PANEL;
             for (int i = 0; i < m; i += TALL)
-                take(deep, left + i * size + k * TALL, panel, score + i * WIDTH + j, k > 0, next + deep * PANEL / m * i);
+                columns((n - j + WIDE - 1) / WIDE, deep, left + i * size + k * TALL, panel, score + i * WIDTH + j, k > 0,
+                        next + deep * PANEL / m * i);
         }
-    }
 }

@@ -4,13 +4,13 @@
 #define SMALLEST 100.0f /* binary exponent, well below all that is not left out */
 #define MOST 64         /* positives of a query */
 #define COUNTS 4        /* the first line of counts among the sums of what scores weigh */
-#define LINES 10        /* all of them */
+#define FOUND 10        /* all of them */
 
 typedef struct { /* the queries of one direction; arrays of whole lines, a number of each query */
     const float *floor;  /* (step,) scores that are not above it are left out */
     const float *number; /* (.., step): scores of the positives, +infinity where there is none; to weigh also factors of a slope
                             in a share, and in a term of Eq. 7, of each; and the ends of what counts, as `weighed` has them */
-    double *sums;        /* (.., line), added to: of sigmoids and of slopes about each positive; or LINES of what scores weigh */
+    double *sums;        /* (.., line), added to: of sigmoids and of slopes about each positive; or FOUND of what scores weigh */
     double *most;        /* (line,) the largest share */
     int64_t step, line;
     int32_t levels, lines; /* positives of a query; sums */
@@ -73,7 +73,7 @@ INLINE void weighed(const queries *of, vf x, float scale) {
     }
     vf least = larger(share, all(0x1p-62f)), low = known(of, ends), high = known(of, ends + 1); /* its square is no denormal number */
     plus(of, 0, share), plus(of, 2, least * least), plus(of, 3, share * all(0.69314718f) * log2_of(share));
-    float *most = of->sums + LINES * of->line;
+    float *most = of->sums + FOUND * of->line;
     store(most, larger(share, load(most)));
     if (!over(share, smaller(low, known(of, ends + 2)))) return;
     plus(of, 1, pick(share > high, share, all(0)));
@@ -114,7 +114,7 @@ INLINE void seen(const sigmoids *of, const tile *t, int weigh) {
     const asking *rows = of->sides, *columns = of->sides + 1;
     const float *floor = columns->levels ? columns->floor + t->column : 0;
     int where[WIDTH / STRETCH + 1], any = 0;
-    float number[(3 * MOST + 4) * WIDE], sums[(2 * MOST + LINES) * WIDE];
+    float number[(3 * MOST + 4) * WIDE], sums[(2 * MOST + FOUND) * WIDE];
     if (floor) memset(of->work, 0, sizeof(float) * (columns->lines + 1) * WIDTH);
     for (int i = 0; i < t->m; i++) {
         const int64_t place = t->row + i;
@@ -142,4 +142,4 @@ static void sigmoids_see(void *arguments, const view *v, const tile *t) {
     else seen(of, t, 0);
 }
 
-PRIMITIVE(sigmoids, NULL, NULL, sigmoids_see, NULL, NULL)
+PRIMITIVE(sigmoids, NULL, sigmoids_see, NULL)

@@ -14,8 +14,7 @@
 #define WIDE 8
 #endif
 #define INLINE static inline __attribute__((always_inline))
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+#define TEXT(x) #x
 #ifdef __clang__
 #define UNROLL(x) _Pragma(TEXT(clang loop unroll_count(x)))
 #else
@@ -25,30 +24,49 @@
 typedef float vf __attribute__((vector_size(4 * WIDE), aligned(4)));
 typedef int32_t vi __attribute__((vector_size(4 * WIDE), aligned(4)));
 
-#ifdef __AVX512F__
-INLINE vf all(float x) { return (vf)_mm512_set1_ps(x); }
-#elif defined(__AVX__)
-INLINE vf all(float x) { return (vf)_mm256_set1_ps(x); }
-#else
-INLINE vf all(float x) { return (vf){0} + x; }
-#endif
 INLINE vf load(const float *p) { return *(const vf *)p; }
 INLINE void store(float *p, vf x) { *(vf *)p = x; }
 INLINE vf pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
-
-/* The larger and the smaller of two, lane by lane; b where a is not a number. */
-#ifdef __AVX512F__
-INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
-#elif defined(__AVX__)
-INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
-INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
-#else
-INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
-INLINE vf smaller(vf a, vf b) { return pick(a < b, a, b); }
-#endif
 INLINE float more(float a, float b) { return a > b ? a : b; }
 INLINE float less(float a, float b) { return a < b ? a : b; }
+
+#define MAGIC 12582912.0f /* 1.5 * 2^23: added and taken off, it rounds to a whole number */
+
+/* `all` fills a vector; `larger` and `smaller` go lane by lane, and give b where a is not a number; `bits` are the lanes that are
+   set, as a number, and `over` those where a > b; `pressed` puts lanes one after the other, with room for a whole vector;
+   `scaled` is p 2^whole, for whole numbers up to 126 in size. */
+#ifdef __AVX512F__
+INLINE vf all(float x) { return (vf)_mm512_set1_ps(x); }
+INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+INLINE unsigned bits(vi mask) { return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask); }
+INLINE unsigned over(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ); }
+INLINE vf scaled(vf p, vf whole) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole); }
+INLINE void pressed(float *to, vf x, unsigned lanes) {
+    _mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16)lanes, (__m512)x));
+}
+#else
+#ifdef __AVX__
+INLINE vf all(float x) { return (vf)_mm256_set1_ps(x); }
+INLINE vf larger(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE vf smaller(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE unsigned bits(vi mask) { return (unsigned)_mm256_movemask_ps((__m256)mask); }
+#else
+INLINE vf all(float x) { return (vf){0} + x; }
+INLINE vf larger(vf a, vf b) { return pick(a > b, a, b); }
+INLINE vf smaller(vf a, vf b) { return pick(a < b, a, b); }
+INLINE unsigned bits(vi mask) {
+    unsigned found = 0;
+    for (int k = 0; k < WIDE; k++) found |= (unsigned)(mask[k] & 1) << k;
+    return found;
+}
+#endif
+INLINE unsigned over(vf a, vf b) { return bits(a > b); }
+INLINE vf scaled(vf p, vf whole) { return (vf)((vi)p + ((vi)(whole + MAGIC) << 23)); }
+INLINE void pressed(float *to, vf x, unsigned lanes) {
+    for (; lanes; lanes &= lanes - 1) *to++ = x[__builtin_ctz(lanes)];
+}
+#endif
 
 /* Sum and maximum over the lanes. */
 INLINE double total(vf x) {
@@ -56,63 +74,18 @@ INLINE double total(vf x) {
     for (int k = 0; k < WIDE; k++) sum += x[k];
     return sum;
 }
-
 INLINE float largest(vf x) {
     float top = x[0];
     for (int k = 1; k < WIDE; k++) top = more(x[k], top);
     return top;
 }
 
-/* Lanes that are set, as the bits of a number. */
-INLINE unsigned bits(vi mask) {
-#ifdef __AVX512F__
-    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
-#elif defined(__AVX__)
-    return (unsigned)_mm256_movemask_ps((__m256)mask);
-#else
-    unsigned found = 0;
-    for (int k = 0; k < WIDE; k++) found |= (unsigned)(mask[k] & 1) << k;
-    return found;
-#endif
-}
-
-/* Lanes where a > b. */
-INLINE unsigned over(vf a, vf b) {
-#ifdef __AVX512F__
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
-#else
-    return bits(a > b);
-#endif
-}
-
-/* Put the lanes that are set one after the other; there must be room for a whole vector. */
-INLINE void pressed(float *to, vf x, unsigned lanes) {
-#ifdef __AVX512F__
-    _mm512_storeu_ps(to, _mm512_maskz_compress_ps((__mmask16)lanes, (__m512)x));
-#else
-    for (; lanes; lanes &= lanes - 1) *to++ = x[__builtin_ctz(lanes)];
-#endif
-}
-
-#define MAGIC 12582912.0f /* 1.5 * 2^23: added and taken off, it rounds to a whole number */
-
-/* p * 2^whole for whole numbers up to 126 in size. */
-INLINE vf scaled(vf p, vf whole) {
-#ifdef __AVX512F__
-    return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole);
-#else
-    return (vf)((vi)p + ((vi)(whole + MAGIC) << 23));
-#endif
-}
-
 /* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below EXP2 of bounds.py (minimax polynomial). */
 INLINE vf risen(vf whole, vf f) {
+    static const float terms[] = {9.675538993e-03f, 5.550713087e-02f, 2.402211977e-01f, 6.931469674e-01f, 1.000000072e+00f};
     vf p = all(1.327649858e-03f);
-    p = p * f + all(9.675538993e-03f);
-    p = p * f + all(5.550713087e-02f);
-    p = p * f + all(2.402211977e-01f);
-    p = p * f + all(6.931469674e-01f);
-    p = p * f + all(1.000000072e+00f);
+    UNROLL(5)
+    for (int k = 0; k < 5; k++) p = p * f + all(terms[k]);
     return scaled(p, whole);
 }
 

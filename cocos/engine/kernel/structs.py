@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -14,22 +15,16 @@ from cocos.engine.kernel import build
 __all__ = ["Struct", "constant", "loaded", "struct"]
 
 NUMBERS = {
-    "int64_t": ctypes.c_int64,
-    "int32_t": ctypes.c_int32,
-    "int8_t": ctypes.c_int8,
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
+    "int64_t": (ctypes.c_int64, torch.int64),
+    "int32_t": (ctypes.c_int32, torch.int32),
+    "int8_t": (ctypes.c_int8, torch.int8),
+    "float": (ctypes.c_float, torch.float32),
+    "double": (ctypes.c_double, torch.float64),
 }
-DTYPES = {
-    "int64_t": torch.int64,
-    "int32_t": torch.int32,
-    "int8_t": torch.int8,
-    "float": torch.float32,
-    "double": torch.float64,
-}
-TYPEDEF = re.compile(r"typedef struct \{(?P<body>[^{}]*)\} (?P<name>\w+);")
+TYPEDEF = re.compile(r"typedef struct \{([^{}()]*)\} (\w+);")
+FIELDS = re.compile(r"(?:const )?(\w+) ([^;]*);")
+NAME = re.compile(r"(\w+)(?:\[(\w+)\])?$")
 FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE)
-FIELD = re.compile(r"(?P<stars>[*\s]*(?:const\s*)?[*\s]*)(?P<name>\w+)(?:\[(?P<length>\d+)\])?")
 
 
 class Struct(ctypes.Structure):
@@ -43,11 +38,14 @@ class Struct(ctypes.Structure):
         Raises:
             ValueError: a tensor of another dtype or layout, or no such field.
         """
-        kept = self.__dict__.setdefault("kept", {})
+        whole = self
+        while whole._b_base_ is not None:  # `ctypes` makes the parts of a struct anew whenever they are looked at
+            whole = whole._b_base_
+        kept = whole.__dict__.setdefault("kept", {})
         for name, value in fields.items():
             if not hasattr(type(self), name):
                 raise ValueError(f"kernel: {type(self).__name__} has no field {name}")
-            kept[name] = value
+            kept[self.address, name] = value
             if isinstance(value, tuple | list):
                 place = getattr(self, name)
                 for k, each in enumerate(value):
@@ -55,14 +53,10 @@ class Struct(ctypes.Structure):
             else:
                 setattr(self, name, self._address(name, value))
 
-    def keep(self, part: "Struct") -> None:
-        """Keep the tensors of a struct inside this one alive, which `ctypes` makes anew whenever it is looked at."""
-        self.__dict__.setdefault("kept", {})[part.address] = part.kept
-
     def _address(self, name: str, value):
         if not isinstance(value, Tensor):
             return value
-        wanted = DTYPES.get(self.POINTED.get(name), value.dtype)
+        wanted = NUMBERS.get(self.POINTED.get(name), (None, value.dtype))[1]
         if value.dtype != wanted or not value.is_contiguous() or devices.ahead(value.device):
             found = f"{value.dtype} on {value.device} with strides {value.stride()}"
             raise ValueError(f"kernel: {name} is {found}, expected contiguous {wanted} on the host")
@@ -84,33 +78,32 @@ def _text() -> str:
 
 @functools.cache
 def _structs() -> dict[str, type[Struct]]:
-    """All structs of the kernel by their names in C, in the order in which kernel.c includes its files."""
+    """The structs of the kernel by their names in C, save those with vectors or room, which never leave it."""
     made: dict[str, type[Struct]] = {}
-    for found in TYPEDEF.finditer(_text()):
-        fields, pointed = [], {}
-        for line in filter(None, map(str.strip, found["body"].split(";"))):
-            if "(*" in line:  # a pointer to a function
-                fields.append((re.search(r"\(\*(\w+)\)", line)[1], ctypes.c_void_p))
-                continue
-            kind, rest = re.fullmatch(r"(?:const )?(\w+)(.*)", line, flags=re.DOTALL).groups()
-            for each in rest.split(","):
-                if (name := FIELD.fullmatch(each.strip())) is None:
-                    fields.append((each, None))
-                    continue
-                of = ctypes.c_void_p if "*" in name["stars"] else NUMBERS.get(kind) or made.get(kind)
-                if of is ctypes.c_void_p:
-                    pointed[name["name"]] = kind
-                fields.append((name["name"], of * int(name["length"]) if name["length"] else of))
-        if all(kind is not None for _, kind in fields):  # else it never leaves the kernel
-            made[found["name"]] = type(found["name"], (Struct,), {"_fields_": fields, "POINTED": pointed})
+    for body, name in TYPEDEF.findall(_text()):
+        with suppress(KeyError, ValueError):
+            made[name] = _read(name, body, made)
     return made
+
+
+def _read(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
+    """A struct, from its fields in C and the structs before it."""
+    fields, pointed = [], {}
+    for kind, names in FIELDS.findall(body):
+        for each in map(str.strip, names.split(",")):
+            field, length = NAME.search(each).groups()
+            if "*" in each:
+                pointed[field], of = kind, ctypes.c_void_p
+            else:
+                of = NUMBERS[kind][0] if kind in NUMBERS else made[kind]
+            fields.append((field, of * int(length) if length else of))
+    return type(name, (Struct,), {"_fields_": fields, "POINTED": pointed})
 
 
 def struct(name: str, **fields) -> Struct:
     """An argument struct of the kernel, with its size, and with some of its fields set."""
     made = _structs()[name]()
-    made.size = ctypes.sizeof(made)
-    made.set(**fields)
+    made.set(size=ctypes.sizeof(made), **fields)
     return made
 
 
@@ -127,16 +120,12 @@ def loaded() -> ctypes.CDLL | None:
 @functools.cache
 def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     for name, made in _structs().items():
-        if any(field == "size" for field, _ in made._fields_):
-            size = constant(f"sizeof_{name}")
-            if size != ctypes.sizeof(made):
-                raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
+        if hasattr(made, "size") and (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
+            raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
     for result, name, arguments in FUNCTION.findall(_text()):
         function = getattr(found, name)
-        function.restype = NUMBERS.get(result)
-        function.argtypes = [
-            ctypes.c_void_p if "*" in each else NUMBERS[each.split()[0]] for each in arguments.split(",")
-        ]
+        function.restype = ctypes.c_int64 if result == "int64_t" else None
+        function.argtypes = [ctypes.c_void_p if "*" in each else ctypes.c_int64 for each in arguments.split(",")]
     return found
 
 

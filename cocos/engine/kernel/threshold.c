@@ -9,7 +9,7 @@ typedef struct {
     int32_t *count;                /* (levels of the columns, line), of this chunk */
     int64_t step[2], line, at;     /* `at`: first column of the chunk */
     places list;                   /* where `listed`: the scores above low and not above high, which are not decided */
-    int32_t levels[2], listed;
+    int32_t levels[2], listed, full; /* so many are not decided that none is listed any more */
 } threshold;
 
 #define STRETCH (4 * WIDE)
@@ -38,27 +38,28 @@ static void threshold_open(void *arguments, const view *v, const area *here) {
     for (int k = 0; k < of->levels[1]; k++) memset(of->count + k * of->line, 0, sizeof(int32_t) * (here->columns + PAD));
 }
 
-static int threshold_ready(const void *arguments, const tile *t) {
-    const threshold *of = arguments;
-    return !of->listed || roomy(&of->list, (int64_t)t->m * t->n * ((of->levels[0] > 0) + (of->levels[1] > 0)));
+/* List a score that is not decided. */
+INLINE void listed(places *to, int64_t row, int64_t column, float score, int side) {
+    int64_t k = to->found++;
+    to->row[k] = (int32_t)row, to->column[k] = (int32_t)column, to->score[k] = score, to->side[k] = (int8_t)side;
 }
 
 /* Some columns of a row whose scores float32 leaves open about a level of the row (side 0) or of the column (1). */
 static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i,
                                                        const int64_t *column, int number) {
-    double score[WIDTH];
-    if (!of->listed) exact_row(v, t->row + i, column, number, score);
+    if (of->listed && (of->full |= !roomy(&of->list, (int64_t)number * (of->levels[0] + of->levels[1])))) return;
     for (int f = 0; f < number; f++) {
         const float x = t->score[(int64_t)i * WIDTH + column[f] - t->column];
+        const double score = of->listed ? 0 : exact(v, t->row + i, column[f]);
         for (int side = 0; side < 2; side++) {
             const int64_t owner = side ? column[f] : t->row + i, own = owner * of->levels[side];
             for (int k = 0; k < of->levels[side] && x > of->low[side][k * of->step[side] + owner]; k++) {
                 if (x > of->high[side][k * of->step[side] + owner]) continue;
                 if (of->listed) {
-                    note(&of->list, t->row + i, column[f], x, k, side);
+                    listed(&of->list, t->row + i, column[f], x, side);
                     continue;
                 }
-                double excess = score[f] - of->level[side][own + k];
+                double excess = score - of->level[side][own + k];
                 of->above[side][own + k] += excess > v->tie;
                 of->ties[side][own + k] += fabs(excess) <= v->tie;
             }
@@ -108,4 +109,4 @@ static void threshold_close(void *arguments, const view *v, const area *here) {
             of->above[1][(here->column + j) * of->levels[1] + k] += of->count[k * of->line + j];
 }
 
-PRIMITIVE(threshold, threshold_open, threshold_ready, threshold_see, NULL, threshold_close)
+PRIMITIVE(threshold, threshold_open, threshold_see, threshold_close)

@@ -309,8 +309,7 @@ class _Kernel(fused.Arguments):
                 asker.set(floor=reader.floor[k])
             if reader.known:
                 asker.set(base=reader.known[k][0], offset=reader.known[k][1])
-                self.lists.append(fused.Lists(asker.list, level=False, side=False, room=ROOM + fused.ROOM // 2))
-            self.struct.keep(asker)
+                self.lists.append(fused.Lists(asker.list, ROOM + fused.ROOM // 2, side=False))
 
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
@@ -319,7 +318,6 @@ class _Kernel(fused.Arguments):
             asker.set(total=state.total[k], top=state.top[k], step=state.total[k].shape[1], kept=0, full=0)
             asker.set(reference=state.reference[k] if self.reader.floor else None)
             asker.set(limit=state.limit[k] if self.reader.known else None)
-            self.struct.keep(asker)
 
     def end(self) -> None:
         for k, found in enumerate(self.lists):

@@ -23,7 +23,7 @@ from cocos.engine.view import View
 
 __all__ = ["Factors", "Positives", "Shares", "Sigmoids", "Sums", "Weighed", "slope", "widest"]
 
-LINES = 10  # sums of what negatives weigh, as in kernel/sigmoids.c
+FOUND = 10  # sums of what negatives weigh, as in kernel/sigmoids.c
 
 
 def widest(view: View, direction: int) -> int:
@@ -276,7 +276,7 @@ class Shares(_Pass):
             torch.cat([torch.where(some, torch.inf, score), own.factor, own.inverse, own.ends(eps, first.share)])
             for score, own, some in zip(first.numbers, factors, idle, strict=True)
         ]
-        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [LINES] * len(factors))
+        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [FOUND] * len(factors))
 
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
         level, factor, inverse, ends = numbers.split([levels, levels, levels, 4])
@@ -288,7 +288,7 @@ class Shares(_Pass):
             yield from ((8 + end, steep > ends[end]) for end in range(2))
         yield from enumerate((share, torch.where(share > ends[1], share, 0), share.square(), share.xlogy(share)))
         yield from ((4 + end, share > ends[end]) for end in range(4))
-        yield LINES, share
+        yield FOUND, share
 
     def done(self, state: Found) -> list[Weighed]:
         """What each direction weighs."""
@@ -310,7 +310,6 @@ class _Kernel(fused.Arguments):
             side, known = self.struct.sides[k], {"floor": bounds.down(floor), "number": numbers.float()}
             known = {name: pad(values, (0, fused.PAD), value=torch.inf) for name, values in known.items()}
             side.set(step=size + fused.PAD, line=size, levels=reader.levels[k], lines=reader.lines[k], **known)
-            self.struct.keep(side)
 
     def aim(self, state: Found, part: Part) -> None:
         for side, sums, most in zip(self.struct.sides, state.sums, state.most, strict=False):

@@ -66,7 +66,7 @@ class Threshold:
         levels: Sequence[Tensor] = (),
         *,
         listed: Sequence[tuple[Tensor, Tensor]] = (),
-        most: int = 2**62,
+        most: int = 2**22,
     ):
         self.view, self.lists, self.most = view, bool(listed), most
         lines = [tuple(end.reshape(len(end), -1) for end in ends) for ends in listed]
@@ -201,24 +201,21 @@ class _Kernel(fused.Arguments):
             line=chunk + fused.PAD,
             listed=reader.lists,
         )
-        self._list = fused.Lists(self.struct.list, level=False) if reader.lists else None
+        self._list = fused.Lists(self.struct.list, reader.most) if reader.lists else None
 
     def aim(self, state: Counts, part: Part) -> None:
         self._state = state
-        self.struct.set(above=state.above, ties=state.ties)
+        self.struct.set(above=state.above, ties=state.ties, full=0)
 
-    def full(self) -> None:
+    def end(self) -> None:
+        if not self._list:
+            return
         found = self._list.taken()
         for direction in self.view.directions[: len(self.reader.levels)]:
             mine = (found["side"] == direction).nonzero().flatten()
-            for name, values in found.items():
-                if name != "side":
-                    self._state.lists[f"{name}{direction}"].append(values[mine])
-        self._state.cut(self.reader.most)
-
-    def end(self) -> None:
-        if self._list:
-            self.full()
+            for name in ("row", "column", "score"):
+                self._state.lists[f"{name}{direction}"].append(found[name][mine])
+        self._state.cut(-1 if self.struct.full else self.reader.most)
 
 
 Threshold.kernel = _Kernel
