@@ -9,9 +9,11 @@ Only a process that asks to `join` shares its work. A training script that torch
 each rank something else: without `join` it is alone, and nothing waits for anyone.
 """
 
+import io
 import os
+import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -31,7 +33,6 @@ __all__ = [
     "join",
     "launched",
     "mine",
-    "moved",
     "turn",
     "world",
 ]
@@ -180,75 +181,68 @@ def mine(items: Sequence) -> list:
     return list(items[here.rank :: here.size])
 
 
-def _changed(value, kind: type, change: Callable):
-    """The same dicts, lists and tuples with `change` of everything of a kind in them."""
-    if isinstance(value, kind):
-        return change(value)
-    if isinstance(value, dict):
-        return {key: _changed(entry, kind, change) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        entries = [_changed(entry, kind, change) for entry in value]
-        return entries if isinstance(value, list) else tuple(entries)
-    return value
+class _Packer(pickle.Pickler):
+    """Tensors travel as arrays: one holds no more than what it shows, and names no device."""
+
+    def persistent_id(self, value):
+        """The array of a tensor."""
+        import torch
+
+        return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else None
 
 
-def _packed(value):
-    """Arrays for tensors: one holds no more than what it shows, and names no device."""
-    import torch
+class _Unpacker(pickle.Unpickler):
+    """The tensors of `_Packer`, on a device."""
 
-    return _changed(value, torch.Tensor, lambda each: each.detach().cpu().numpy())
+    def __init__(self, packed: bytes, device):
+        super().__init__(io.BytesIO(packed))
+        self._device = device
 
+    def persistent_load(self, array):
+        """The tensor of an array."""
+        import torch
 
-def _unpacked(value):
-    """Tensors for arrays."""
-    import numpy as np
-    import torch
-
-    return _changed(value, np.ndarray, torch.from_numpy)
-
-
-def moved(value, device):
-    """The same dicts, lists and tuples with their tensors on a device."""
-    import torch
-
-    return _changed(value, torch.Tensor, lambda each: each.to(device))
+        return torch.from_numpy(array).to(self._device)
 
 
-def gather(value) -> list:
+def gather(value, device="cpu") -> list:
     """The value of every process, in the order of the ranks, in every process; all of them must come here.
 
     Args:
-        value: plain data and tensors, in lists, tuples and dicts. Tensors come back on the CPU, bit for bit.
+        value: anything that can be pickled; its tensors come back bit for bit.
+        device: of the tensors that come back.
 
     Raises:
         InputError: another process has ended, or did not come.
     """
     here = world()
     if here.size == 1:
-        return [_unpacked(_packed(value))]
+        return [value]
     import torch.distributed as dist
 
-    found = [None] * here.size
+    packed, found = io.BytesIO(), [None] * here.size
+    _Packer(packed, pickle.HIGHEST_PROTOCOL).dump(value)
     try:
-        dist.all_gather_object(found, _packed(value))
+        dist.all_gather_object(found, packed.getvalue())
     except RuntimeError as error:
         time.sleep(LINGER)  # the one that failed has said why, and the launcher is about to end this one
         raise InputError(f"another of the {here.size} processes ended without its part ({_line(error)})") from None
-    return [_unpacked(each) for each in found]
+    return [_Unpacker(each, device).load() for each in found]
 
 
-def collect(parts: list) -> list:
+def collect(parts: list, device="cpu") -> list:
     """The results of all processes in the order of the items that `mine` shared out, in every process.
 
     Args:
         parts: one entry for each item of this process's share, in its order.
+        device: of tensors.
 
     Raises:
         InputError: another process has ended, or did not come.
     """
     if world().size == 1:
         return parts
-    shares = gather(parts)
+    shares = gather(parts, device)
     return [shares[i % len(shares)][i // len(shares)] for i in range(sum(map(len, shares)))]
 
 

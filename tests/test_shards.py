@@ -226,7 +226,7 @@ def test_shares_are_apart_and_come_back_in_order(monkeypatch, size, number):
         shares.append(shards.mine(items))
     assert sorted(sum(shares, [])) == items
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    monkeypatch.setattr(shards, "gather", lambda value: shares)
+    monkeypatch.setattr(shards, "gather", lambda value, device: shares)
     assert shards.collect(shares[-1]) == items
 
 

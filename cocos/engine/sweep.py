@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from cocos import shards
 from cocos.engine import devices, fused
@@ -147,120 +146,54 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     """One pass for some readers; gives what each has found, or asks for."""
     parts = parts_of(view, lines=any(getattr(reader, "lines", False) for reader in readers))
     together = view.together and shards.world().size > 1
-    mine = shards.mine(range(len(parts))) if together else range(len(parts))
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]
-    kernel = fused.Pass(view, inside) if inside else None
-    counter.begin(
-        sum(_steps(part) for part in parts) * (bool(inside) + bool(rest)),
-        max(getattr(reader, "more", 0) for reader in readers),
-    )
-    merged = _Merged(view, readers, parts, mine, keep=together)
+    kernel, free = fused.Pass(view, inside) if inside else None, []
+    more = max(getattr(reader, "more", 0) for reader in readers)
+    counter.begin(sum(map(_steps, parts)) * (bool(inside) + bool(rest)), more)
 
-    def work(turns: Iterator[int]) -> None:
-        worker = kernel.worker() if kernel else None
-        for turn in turns:
-            part, states = parts[turn], {id(reader): reader.start(view) for reader in inside}
-            if worker:
-                worker.see(part, [states[id(reader)] for reader in inside], counter)
-            if rest:
-                shown = _shown(view, rest, tile, part, counter)
-                states |= {id(reader): state for reader, state in zip(rest, shown, strict=True)}
-            for reader in readers:
-                if hasattr(reader, "learn"):
-                    reader.learn(states[id(reader)], part)
-            merged.take(turn, states)
+    def seen(part: Part) -> list:
+        states = [reader.start(view) for reader in inside]
+        if kernel:
+            worker = free.pop() if free else kernel.worker()
+            worker.see(part, states, counter)
+            free.append(worker)
+        return states + (_shown(view, rest, tile, part, counter) if rest else [])
 
-    _each(work, mine, 1 if devices.ahead(view.device) else workers())
-    return [reader.done(state) for reader, state in zip(readers, merged.whole(), strict=True)]
+    found = _each(seen, shards.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers())
+    found = iter(shards.collect(list(found), view.device) if together else found)
+    whole = next(found)
+    for part, states in zip(parts[1:], found, strict=True):
+        for state, other in zip(whole, states, strict=True):
+            state.merge(other, part)
+    results = {id(reader): reader.done(state) for reader, state in zip(inside + rest, whole, strict=True)}
+    return [results[id(reader)] for reader in readers]
 
 
-def _steps(part: Part) -> int:
+def _steps(part: Part | Tile) -> int:
     return -(-(part.rows.stop - part.rows.start) // STRIP)
 
 
-def _each(work: Callable, turns: Sequence[int], threads: int) -> None:
-    """Share turns out among threads, each of which takes the next one when it is free."""
-    shared, lock = iter(turns), threading.Lock()
-
-    def taken() -> Iterator[int]:
-        while True:
-            with lock:
-                turn = next(shared, None)
-            if turn is None:
-                return
-            yield turn
-
-    threads = min(threads, len(turns))
-    if threads < 2:
-        return work(taken())
+def _each(work: Callable, items: Sequence, threads: int) -> Iterator:
+    """What some work gives for each item, in their order; a thread takes the next one when it is free."""
+    if min(threads, len(items)) < 2:
+        yield from map(work, items)
+        return
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(work, taken()) for _ in range(threads)]:
-            done.result()
-
-
-class _Merged:
-    """States of parts, put together in the order of the parts whatever the order in which they come."""
-
-    def __init__(self, view: View, readers: list, parts: list[Part], mine: Sequence[int], *, keep: bool):
-        self._view, self._readers, self._parts = view, readers, parts
-        self._order, self._keep, self._lock = iter(mine), keep, threading.Lock()
-        self._waiting, self._next, self._kept = {}, next(self._order, None), []
-        self._states = None
-
-    def take(self, turn: int, states: dict) -> None:
-        """Take in the states of one part."""
-        with self._lock:
-            self._waiting[turn] = [states[id(reader)] for reader in self._readers]
-            while self._next in self._waiting:
-                self._add(self._parts[self._next], self._waiting.pop(self._next))
-                self._next = next(self._order, None)
-
-    def _add(self, part: Part, states: list) -> None:
-        if self._keep:
-            self._kept.append(states)
-        elif self._states is None:
-            self._states = states
-        else:
-            for mine, its in zip(self._states, states, strict=True):
-                mine.merge(its, part)
-
-    def whole(self) -> list:
-        """The merged state of every reader; of all processes, where they share the parts."""
-        if not self._keep:
-            return self._states
-        kinds = [type(reader.start(self._view)) for reader in self._readers]
-        every = shards.collect([[vars(state) for state in states] for states in self._kept])
-        for part, each in zip(self._parts, every, strict=True):
-            states = [_rebuilt(kind, values, self._view.device) for kind, values in zip(kinds, each, strict=True)]
-            self._keep = False
-            self._add(part, states)
-        return self._states
-
-
-def _rebuilt(kind: type, values: dict, device: torch.device):
-    """A state from its fields, which come from another process on the host."""
-    state = object.__new__(kind)
-    state.__dict__.update(shards.moved(values, device))
-    return state
+        yield from pool.map(work, items)
 
 
 def _shown(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
-    """States of readers that PyTorch serves, which have seen every tile of a part."""
-    states, short = _seen(view, readers, tile, part, counter)
-    if short and bool(torch.stack(short).any()):  # the only wait for a device in a part
-        states, _ = _seen(view, readers, tile, part, None)
+    """States of readers that PyTorch serves, which have seen every tile of a part; twice where a list was too short."""
+    for patient in (False, True):
+        states, row, short = [reader.start(view) for reader in readers], None, []
+        for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=patient):
+            if seen.rows != row and not patient:
+                counter(_steps(seen))
+            row = seen.rows
+            for reader, state in zip(readers, states, strict=True):
+                reader.see(state, seen)
+            short += seen.short
+        if not short or not torch.stack(short).any():  # the only wait for a device in a part
+            break
     return states
-
-
-def _seen(view: View, readers: list, tile, part: Part, counter: _Counter | None) -> tuple[list, list[Tensor]]:
-    """New states that have seen every tile of a part, patiently where there is no counter; which lists were short."""
-    states, row, short = [reader.start(view) for reader in readers], None, []
-    for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=counter is None):
-        if counter and seen.rows != row:
-            counter(_steps(Part(seen.rows, part.columns)))
-        row = seen.rows
-        for reader, state in zip(readers, states, strict=True):
-            reader.see(state, seen)
-        short += seen.short
-    return states, short

@@ -213,7 +213,7 @@ def bracketed(
         high, over = torch.where(every, low, torch.inf), torch.where(every, number, 0)
         brackets.append(Bracket(keep, low, high, over, number, of))
         guess = _guessed(view, k, brackets[k])
-        guesses.append([each.to(view.device) for each in shards.gather(guess)[0]] if view.together else guess)
+        guesses.append(shards.gather(guess, view.device)[0] if view.together else guess)
     levels, expected = zip(*guesses, strict=True)
     if not sure and sum(float(each.sum()) for each in expected) <= room(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]

@@ -158,7 +158,7 @@ class _Batches:
         place = torch.arange(score.shape[1], 0, -1, device=score.device)
         z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
         guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
-        return shards.gather(guess)[0].to(guess.device) if self.view.together else guess  # processes must go on alike
+        return shards.gather(guess, guess.device)[0] if self.view.together else guess  # processes must go on alike
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""

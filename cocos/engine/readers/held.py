@@ -47,8 +47,7 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
     with devices.threads():
         mine = shards.mine(chunks) if view.together else chunks
         parts = [_weighed(view, direction, some, loss, eps) for some in mine]
-    if view.together:
-        parts = [{name: each.to(places.device) for name, each in part.items()} for part in shards.collect(parts)]
+    parts = shards.collect(parts, places.device) if view.together else parts
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
