@@ -107,7 +107,7 @@ def drive(calls, seed, threads):
         d, n = whole(1, 1025), whole(1, 40)
         left, right = (rows(whole(1, 60), d, (torch.float32, torch.float64)[whole(0, 1)]) for _ in range(2))
         of, with_ = (torch.randint(0, len(side), (n,), generator=generator) for side in (left, right))
-        (exact.dots, exact.gaps)[whole(0, 1)](left, right, of, with_)
+        exact.pairs(left, right, of, with_, gaps=bool(whole(0, 1)))
 
     functions = (loss, loss, levels, metrics, pairs)
     for call in range(calls):

@@ -30,6 +30,11 @@ def wanted(tile, low, high=(None, None)):
     return {(i, j): int(side[i, j]) for i, j in side.nonzero().tolist()}
 
 
+def opened(limits, device=None):
+    """Ends of what is above some limits."""
+    return [None if each is None else (each.to(device), None) for each in limits]
+
+
 def entries(found, tile):
     """The same of a list, which must hold each once, with its score."""
     row, column, side = (each.cpu()[found.there.cpu()] for each in (found.row, found.column, found.side))
@@ -45,12 +50,12 @@ def test_lists_hold_what_a_mask_finds(shape, device):
     tile, low = tile_of(shape)
     high = tuple(each + 0.5 for each in low)
     there, limits, ends = tile.to(device), [each.to(device) for each in low], [each.to(device) for each in high]
-    assert entries(compact.above(there, *limits, room=2**13), tile) == wanted(tile, low)
+    assert entries(compact.between(there, *opened(limits), room=2**13), tile) == wanted(tile, low)
     between = compact.between(there, *zip(limits, ends, strict=True), room=2**13)
     assert entries(between, tile) == wanted(tile, low, high) and not bool(between.short)
     for one in ((low[0], None), (None, low[1])):
         one_there = [None if each is None else each.to(device) for each in one]
-        assert entries(compact.above(there, *one_there), tile) == wanted(tile, one)
+        assert entries(compact.between(there, *opened(one_there), room=2**13), tile) == wanted(tile, one)
         one_ends = [None if each is None else (each, each + 0.5) for each in one_there]
         one_high = [None if each is None else each + 0.5 for each in one]
         assert entries(compact.between(there, *one_ends, room=2**13), tile) == wanted(tile, one, one_high)
@@ -59,7 +64,8 @@ def test_lists_hold_what_a_mask_finds(shape, device):
 @pytest.mark.parametrize("sides", [1, 2])
 def test_an_entry_that_is_none_can_be_looked_up_and_says_so(sides):
     tile, low = tile_of((40, 64))
-    found = compact.above(tile.to(DEVICE), *(each.to(DEVICE) for each in low[:sides]), room=512)
+    limits = low if sides == 2 else (low[0], None)
+    found = compact.between(tile.to(DEVICE), *opened(limits, DEVICE), room=512)
     there = found.there.cpu()
     assert len(there) == 512 and 0 < there.sum() < 512
     assert (found.score.cpu()[~there] == -torch.inf).all() and (found.side.cpu()[~there] == 0).all()
@@ -69,19 +75,18 @@ def test_an_entry_that_is_none_can_be_looked_up_and_says_so(sides):
     assert torch.equal(moved.row, found.row + 1000) and torch.equal(moved.column, found.column + 2000)
 
 
-@pytest.mark.parametrize("name", ["above", "between"])
-def test_a_list_says_that_it_is_short_and_a_patient_one_is_not(name):
+@pytest.mark.parametrize("upper", [None, torch.inf], ids=["above", "between"])
+def test_a_list_says_that_it_is_short_and_a_patient_one_is_not(upper):
     tile, low = tile_of((129, 288))
     every = wanted(tile, (low[0], None))
     number = len(every)
     there, limit = tile.to(DEVICE), low[0].to(DEVICE)
-    ends = (limit, torch.full_like(limit, torch.inf)) if name == "between" else limit
-    listed = getattr(compact, name)
+    ends = (limit, upper and torch.full_like(limit, upper))
     for room, short in ((number, False), (number - 1, True), (1, True)):
-        found = listed(there, ends, room=room)
+        found = compact.between(there, ends, room=room)
         assert bool(found.short) == short and len(found.row) == room
         assert len(entries(found, tile)) == room and entries(found, tile).items() <= every.items()
-    found = listed(there, ends, room=1, patient=True)
+    found = compact.between(there, ends, room=1, patient=True)
     assert not bool(found.short) and entries(found, tile) == every and len(found.row) == number
 
 
@@ -89,11 +94,11 @@ def test_no_list_waits_for_the_device():
     tile, low = tile_of((256, 384))
     there, limits = tile.to(DEVICE), [each.to(DEVICE) for each in low]
     with waits() as noted:
-        compact.above(there, *limits)
-        compact.above(there, None, limits[1])
+        compact.between(there, *opened(limits))
+        compact.between(there, None, (limits[1], None))
         compact.between(there, (limits[0], limits[0] + 1), (limits[1], limits[1] + 1))
     assert noted == []
     with waits() as noted:
-        compact.above(there, *limits, patient=True)
+        compact.between(there, *opened(limits), patient=True)
     assert {each.operation for each in noted} == {"nonzero"} and not any(each.upload for each in noted)
     assert all(each.place.startswith("engine/compact.py") for each in noted)

@@ -39,7 +39,7 @@ def embeddings(kind, number=300):
 def warm(view):
     """What a view works out once, for its first tile and its first pair, is not counted."""
     tile = next(sweep.tiles_of(view, TILE, sweep.parts_of(view)[0]))
-    view.exact(*tile.above(None, tile.scores[0]).places)
+    view.exact(*tile.between(None, (tile.scores[0], None)).places)
 
 
 def levels(view):
@@ -124,9 +124,9 @@ def test_a_part_whose_lists_were_short_is_seen_again(monkeypatch, room):
     assert max(int(ties.max()) for ties in expected.ties) > 3
     real, asked = compact.between, []
 
-    def short(*arguments, patient, **more):
+    def short(*arguments, patient, **_):
         asked.append(patient)
-        return real(*arguments, patient=patient, room=room, **more)
+        return real(*arguments, patient=patient, room=room)
 
     monkeypatch.setattr(compact, "between", short)
     view = engine.view(pretended.moved(data))

@@ -218,11 +218,11 @@ def test_exact_scores_of_pairs(kinds, metric):
     left, right = (torch.randn(40, 37, generator=generator, dtype=types[k]) for k in kinds)
     of, with_ = torch.randint(0, 40, (2, 300), generator=generator)
     true = (left.double()[of] * right.double()[with_]).sum(dim=1)
-    torch.testing.assert_close(exact.dots(left, right, of, with_), true, rtol=0, atol=1e-13)
+    torch.testing.assert_close(exact.pairs(left, right, of, with_), true, rtol=0, atol=1e-13)
     gap = (left.double()[of] - right.double()[with_]).square().sum(dim=1)
-    torch.testing.assert_close(exact.gaps(left, right, of, with_), gap, rtol=1e-14, atol=0)
+    torch.testing.assert_close(exact.pairs(left, right, of, with_, gaps=True), gap, rtol=1e-14, atol=0)
     with pytest.raises(IndexError):
-        exact.dots(left, right, of + 1, with_)
+        exact.pairs(left, right, of + 1, with_)
 
 
 @compiled

@@ -1,28 +1,30 @@
-"""Lists of the few scores of a tile that lie above a limit, found by block maxima and without waiting for a device.
+"""Lists of the few scores of a tile that lie between two ends, found word by word and without waiting for a device.
 
-A line of a tile is cut into blocks of 32 scores. The largest score of each block says which blocks to open, so that
-the tile is read once and all else is as long as the answer. On a host the lists are as long as what they hold. A device
+The tile is read once, into a flag for each score. Eight flags make a word, and only words that are not 0 are opened:
+all else is an eighth of the tile, or as long as the answer. On a host the lists are as long as what they hold. A device
 that runs ahead of the host fills lists of a fixed length; `short` says in the end whether one was too short, and the
 same tiles are then seen again with `patient=True`.
 """
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from cocos.engine import devices
 
-__all__ = ["BLOCK", "FEW", "ROOM", "Found", "above", "between", "first", "kept"]
+__all__ = ["BLOCK", "FEW", "MANY", "Ends", "Found", "between", "first", "kept"]
 
-# Scores that share a maximum: a cache line of a GPU, 128 bytes (CUDA C++ Best Practices Guide, section 10.2.1).
-BLOCK = 32
+# Flags that are looked at together: bytes in a word of 64 bits.
+BLOCK = 8
 # Entries of a list of fixed length: 32 scores above the limit of each row of a tile of 2048 x 4096 ...
-ROOM = 2**16
+MANY = 2**16
 # ... and scores between two ends, which are a few roundings of a score apart.
 FEW = 2**10
+
+Ends = tuple[Tensor, Tensor | None]  # a score above the first and not above the second is listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,84 +94,35 @@ def kept(row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | N
     return row[at], column[at], score[at].where(some >= 0, -torch.inf), short
 
 
-def _opened(tile: Tensor, dim: int, limit: Tensor, room: int | None) -> tuple[Tensor, ...]:
-    """Lines along a dimension and places in them of what is above the limit; which are entries; and `short`."""
-    n = tile.shape[dim]
-    width = min(BLOCK, n)
-    if edge := n % width:  # a line that is no whole number of blocks ends in a shorter one
-        parts = (_opened(tile.narrow(dim, a, size), dim, limit, room) for a, size in ((0, n - edge), (n - edge, edge)))
-        line, place, there, short = zip(*parts, strict=True)
-        return torch.cat(line), torch.cat([place[0], place[1] + n - edge]), torch.cat(there), short[0] | short[1]
-    blocks = tile.unflatten(dim, (-1, width))
-    flag = blocks.amax(dim=dim + 1) > limit.unsqueeze(dim)
-    opened, short = first(flag.flatten(), room)
-    at = opened.clamp(min=0)
-    row = at.div(flag.shape[1], rounding_mode="floor")
-    line, block = (row, at - row * flag.shape[1])[:: 2 * dim - 1]
-    score = blocks[line, block] if dim == 1 else blocks[block, :, line]
-    found, more = first(((score > limit[line, None]) & (opened >= 0)[:, None]).flatten(), room)
-    at = found.clamp(min=0)
-    of = at.div(width, rounding_mode="floor")
-    return line[of], (block[of] - of) * width + at, found >= 0, short | more
-
-
-def above(
-    tile: Tensor,
-    row_limit: Tensor | None,
-    column_limit: Tensor | None = None,
-    *,
-    patient: bool = False,
-    room: int = ROOM,
-) -> Found:
-    """List the scores of a tile that are above the limit of their row, or of their column.
-
-    Args:
-        tile: (m, n) scores, at least one.
-        row_limit: (m,) in the dtype of the tile; None: rows have none.
-        column_limit: (n,) likewise.
-        patient: wait for the length of the list.
-        room: entries of the list where it is of fixed length; of each of two, where blocks leave an edge over.
-    """
-    if row_limit is not None and column_limit is not None:
-        return _masked(tile, [tile > row_limit[:, None], tile > column_limit], (1, 2), patient, room)
-    limit, dim = (column_limit, 0) if row_limit is None else (row_limit, 1)
-    fixed = room if devices.ahead(tile.device) and not patient else None
-    line, place, there, short = _opened(tile, dim, limit, fixed)
-    places = (line, place) if dim == 1 else (place, line)
-    return Found(*places, tile[places].where(there, -torch.inf), there * (2 - dim), short)
-
-
 def between(
-    tile: Tensor,
-    row_ends: tuple[Tensor, Tensor] | None,
-    column_ends: tuple[Tensor, Tensor] | None = None,
-    *,
-    patient: bool = False,
-    room: int = FEW,
+    tile: Tensor, row_ends: Ends | None, column_ends: Ends | None = None, *, patient: bool = False, room: int = FEW
 ) -> Found:
     """List the scores of a tile that are above the lower end of their row, or column, and not above its upper end.
 
     Args:
         tile: (m, n) scores, at least one.
-        row_ends: (m,) each, in the dtype of the tile; None: rows have none.
+        row_ends: (m,) each, in the dtype of the tile; None for the upper one: there is none. None: rows list nothing.
         column_ends: (n,) each, likewise.
         patient: wait for the length of the list.
-        room: entries of the list where it is of fixed length; of each of two, where blocks leave an edge over.
+        room: entries of the list where it is of fixed length.
     """
-    masks, sides = [], []
-    for dim, ends in ((1, row_ends), (0, column_ends)):
-        if ends is not None:
-            low, high = (end.unsqueeze(dim) for end in ends)
-            masks.append((tile > low) & (tile <= high))
-            sides.append(2 - dim)
-    return _masked(tile, masks, sides, patient, room)
-
-
-def _masked(tile: Tensor, masks: Sequence[Tensor], sides: Sequence[int], patient: bool, room: int) -> Found:
-    """List the scores of a tile where any mask is set, (m, n) bool each: those of one side, or of both."""
-    values = functools.reduce(torch.bitwise_or, masks).view(torch.uint8)
+    asked = [(dim, ends) for dim, ends in ((1, row_ends), (0, column_ends)) if ends is not None]
+    masks = [_inside(tile, *(None if end is None else end.unsqueeze(dim) for end in ends)) for dim, ends in asked]
+    flags = pad(functools.reduce(torch.bitwise_or, masks).flatten(), (0, -tile.numel() % BLOCK))
     fixed = room if devices.ahead(tile.device) and not patient else None
-    *places, there, short = _opened(values, 1, values.new_zeros(len(values)), fixed)
-    places = tuple(places)
-    side = sum((mask[places] & there) * side for mask, side in zip(masks, sides, strict=True))
-    return Found(*places, tile[places].where(there, -torch.inf), side, short)
+    opened, short = first(flags.view(torch.int64) > 0, fixed)
+    block = opened.clamp(min=0)
+    found, more = first((flags.view(-1, BLOCK)[block] & (opened >= 0)[:, None]).flatten(), fixed)
+    at = found.clamp(min=0)
+    place = block[at.div(BLOCK, rounding_mode="floor")] * BLOCK + at.remainder(BLOCK)
+    row = place.div(tile.shape[1], rounding_mode="floor")
+    column, there = place - row * tile.shape[1], found >= 0
+    score, side = tile[row, column], torch.zeros_like(row)
+    for dim, ends in asked:
+        line = row if dim == 1 else column
+        side += (2 - dim) * (there & _inside(score, *(None if end is None else end[line] for end in ends)))
+    return Found(row, column, score.where(there, -torch.inf), side, short | more)
+
+
+def _inside(score: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
+    return score > low if high is None else (score > low) & (score <= high)

@@ -7,14 +7,14 @@ from cocos import scores
 from cocos.engine import devices
 from cocos.engine.kernel import structs
 
-__all__ = ["cosines", "dots", "gaps", "lengths", "squares"]
+__all__ = ["lengths", "pairs", "squares"]
 
 WIDE = {torch.float32: 0, torch.float64: 1}  # what the kernel reads
 CHUNK = 2**19  # numbers of the rows that are held in float64 at once
 
 
 def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) -> Tensor | None:
-    """Inner products from the kernel, or `gaps`, with fields of its struct; None where it does not read these rows.
+    """`pairs` from the kernel, with fields of its struct; None where it does not read these rows.
 
     Raises:
         IndexError: a place that is no row.
@@ -34,59 +34,47 @@ def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) 
     return found
 
 
-def _some(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, what) -> Tensor:
-    size = max(1, CHUNK // left.shape[1])
-    pairs = zip(of.split(size), with_.split(size), strict=True)
-    parts = [what(left[a].double(), right[b].double()) for a, b in pairs]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64, device=left.device)
-
-
-def dots(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
-    """Inner products of some rows of one matrix and some of another, (P,) float64.
+def pairs(
+    left: Tensor,
+    right: Tensor,
+    of: Tensor,
+    with_: Tensor,
+    *,
+    gaps: bool = False,
+    norms: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Inner products, or squared distances, of some rows of one matrix and some of another, (P,) float64.
 
     Args:
         left: (N, d).
         right: (M, d).
         of: (P,) rows of the left one.
         with_: (P,) rows of the right one.
+        gaps: squared distances are wanted.
+        norms: (P,) of rows of extreme length on either side, which are divided by them first.
     """
-    found = _compiled(left, right, of, with_)
-    return _some(left, right, of, with_, lambda a, b: (a * b).sum(dim=1)) if found is None else found
+    found = None if norms else _compiled(left, right, of, with_, gaps=gaps)
+    if found is not None:
+        return found
+    parts, size = [], max(1, CHUNK // left.shape[1])
+    for some in torch.arange(len(of), device=of.device).split(size):
+        a, b = left[of[some]].double(), right[with_[some]].double()
+        if norms:
+            a, b = (rows / norm[some, None] for rows, norm in zip((a, b), norms, strict=True))
+        parts.append(((a - b).square() if gaps else a * b).sum(dim=1))
+    return torch.cat(parts)
 
 
 def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """`dots`, and the squared norms of the rows of both, (P,) float64 each, in one visit of float32 rows.
+    """Inner products, and the squared norms of the rows of both, (P,) float64 each, in one visit of float32 rows.
 
-    None where the kernel does not read these rows; arguments as for `dots`.
+    None where the kernel does not read these rows; arguments as for `pairs`.
     """
     if not left.dtype == right.dtype == torch.float32:
         return None
     square = [torch.empty(len(of), dtype=torch.float64) for _ in range(2)]
     found = _compiled(left, right, of, with_, left_square=square[0], right_square=square[1])
     return None if found is None else (found, *square)
-
-
-def gaps(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> Tensor:
-    """Squared distances of some rows of one matrix and some of another, (P,) float64; arguments as for `dots`."""
-    found = _compiled(left, right, of, with_, gaps=1)
-    return _some(left, right, of, with_, lambda a, b: (a - b).square().sum(dim=1)) if found is None else found
-
-
-def cosines(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, norms: tuple[Tensor, Tensor | None]) -> Tensor:
-    """Inner products of rows that are divided by their norms first, for rows of extreme length, (P,) float64.
-
-    Args:
-        left: (N, d).
-        right: (M, d).
-        of: (P,) rows of the left one.
-        with_: (P,) rows of the right one.
-        norms: (P,) of the rows of the left one; of the right one, or None: these are taken as they are.
-    """
-    size, parts = max(1, CHUNK // left.shape[1]), []
-    second = torch.ones_like(norms[0]) if norms[1] is None else norms[1]
-    for a, b, m, n in zip(*(each.split(size) for each in (of, with_, norms[0], second)), strict=True):
-        parts.append((left[a].double() / m[:, None] * (right[b].double() / n[:, None])).sum(dim=1))
-    return torch.cat(parts) if parts else second
 
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:

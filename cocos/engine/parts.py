@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from cocos.engine import compact, devices
+from cocos.engine.compact import FEW, Ends
 from cocos.engine.view import View
 
 __all__ = ["Part", "Tally", "Tile", "parts_of", "tiles_of", "zeros"]
 
 PARTS = 12  # stretches that the longer side of a matrix is cut into at most
 STRIP = 256  # rows, or columns, that a stretch is a multiple of
-
-Ends = tuple[Tensor, Tensor] | None
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,9 @@ class Tile:
         """Whether lists are of a fixed length, so that nothing waits for a device."""
         return devices.ahead(self.scores.device) and not self.patient
 
-    def above(self, row_limit: Tensor | None, column_limit: Tensor | None = None) -> compact.Found:
-        """List the scores above the limits of their row, (m,), and of their column, (n,): see `compact.above`."""
-        return self._noted(compact.above(self.scores, row_limit, column_limit, patient=self.patient))
-
-    def between(self, row_ends: Ends, column_ends: Ends = None) -> compact.Found:
+    def between(self, row_ends: Ends | None, column_ends: Ends | None = None, room: int = FEW) -> compact.Found:
         """List the scores between two ends of their row, (m,), and of their column, (n,): see `compact.between`."""
-        return self._noted(compact.between(self.scores, row_ends, column_ends, patient=self.patient))
-
-    def _noted(self, found: compact.Found) -> compact.Found:
+        found = compact.between(self.scores, row_ends, column_ends, patient=self.patient, room=room)
         if self.fixed:
             self.short.append(found.short)
         return found.moved(self.rows.start, self.columns.start)

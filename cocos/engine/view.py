@@ -252,12 +252,12 @@ class View:
         (left, right), row, column = self.sides, row.long(), column.long()
         of, with_ = left.order[row], right.order[column]
         if self.distances:
-            square = exact.gaps(left.matrix, right.matrix, of, with_)
+            square = exact.pairs(left.matrix, right.matrix, of, with_, gaps=True)
             return -square.sqrt() if self.metric == "euclidean" else -square
         if left.unit and (left.extreme or right.extreme):
-            norms = left.norm[row], right.norm[column] if right.unit else None
-            return exact.cosines(left.matrix, right.matrix, of, with_, norms)
-        return right.divided(left.divided(exact.dots(left.matrix, right.matrix, of, with_), row), column)
+            norms = left.norm[row], right.norm[column] if right.unit else torch.ones_like(left.norm[row])
+            return exact.pairs(left.matrix, right.matrix, of, with_, norms=norms)
+        return right.divided(left.divided(exact.pairs(left.matrix, right.matrix, of, with_), row), column)
 
     def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[Tensor, slice, Tensor]]:
         """Scores of some queries of a direction in float64, -inf where a pair is no negative, a piece at a time.

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
+from cocos.engine.compact import MANY
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
@@ -107,7 +108,7 @@ class Ladder:
         if not (tile.fixed or self.view.distances) and int(mixed.sum()) * DENSE > tile.scores.numel():
             return self._again(cell, tile)
         limit = tile.scores.new_full((len(bin_),), -torch.inf)
-        found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).above(limit)
+        found = replace(tile, scores=tile.scores.where(mixed, -torch.inf)).between((limit, None), room=MANY)
         score, reach = found.score.double(), self.reach[self._bin(found.score)]
         least, most = (torch.searchsorted(self.steps, score + sign * reach, right=True) for sign in (-1, 1))
         every = torch.arange(len(score), device=score.device)

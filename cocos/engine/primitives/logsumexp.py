@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds, compact, fused
 from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.exponentials import ROOM, Exponentials
 from cocos.engine.primitives.threshold import Threshold
@@ -154,7 +154,8 @@ class LogSumExp:
             self._add(state, k, where, lines, own)
             if self.known and state.noted[k] is not None:
                 limit = state.renew(k, where)
-                found = tile.above(*((limit, None) if k == 0 else (None, limit)))
+                ends = (limit, None)
+                found = tile.between(*((ends, None) if k == 0 else (None, ends)), room=compact.MANY)
                 state.note(k, [(found.row.int(), found.column.int(), found.score)], ROOM, tile)
 
     def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor | None) -> None:
