@@ -12,7 +12,7 @@ READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
 CHANGED = ("ntxent", "smoothap", "snm", "ce_softmax")  # of which a temperature or scale is changed
 GIVEN = {"triplet": {"margin": 0.5}, "triplet_squared": {"margin": 0.5}, "triplet_sh": {"margin": 0.5}}
 EFFECTIVE = 1e-5  # relative error of an effective number, for each unit of what multiplies the scores
-FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh")
+FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh", "smoothap")
 
 
 def captions(images=30, per=3, width=8):
@@ -92,7 +92,7 @@ def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, sma
             np.testing.assert_allclose(found[key], held[key], rtol=1e-9, atol=1e-9, err_msg=f"{key} {options}")
         np.testing.assert_array_equal(found["k"], held["k"])
         single = measures.lorenz(embeddings, loss, points=11, dtype="float32", **options)
-        if loss.metric == "cosine" and not hasattr(loss, "hinge"):
+        if hasattr(loss, "softmax_scale") and loss.metric == "cosine":
             for key in held.data_vars:
                 np.testing.assert_allclose(single[key], held[key], atol=1e-3, err_msg=f"{key} {options}")
 
@@ -101,7 +101,7 @@ def test_lorenz_curves_are_those_of_weights_that_are_held(monkeypatch, name, sma
 def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name):
     """More of them than are read in one pass, a 30th of the loss's own to 30 times it."""
     loss = losses.load(name)
-    values = getattr(loss, "temperature" if name in {"ntxent", "smoothap"} else "scale") * np.geomspace(1 / 30, 30, 9)
+    values = getattr(loss, "temperature" if name in {"ntxent", "smoothap"} else "scale") * np.geomspace(1 / 30, 30, 12)
     for embeddings, options in SETS.values():
         if name == "smoothap" and embeddings.proxies:
             continue

@@ -23,7 +23,7 @@ PARAMETERS = ("temperature", "scale")
 SPAN = 30.0  # times and parts of the loss's own value
 UNCERTAIN = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
 POINTS = 33  # odd: the own value is one of them
-TOGETHER = 8  # values in one pass: the reader of each may hold the scores of a stack, 16 MiB
+TOGETHER = 11  # values in one pass: what the reader of each notes takes up to 16 MiB a thread
 SUMS = ("effective", "pushed", "counted", "idle", "queries", "uncertain")
 
 

@@ -1,4 +1,4 @@
-"""What every negative of a query weighs, whole lines of scores at a time: for losses that are a softmax, or hinges.
+"""What every negative of a query weighs, whole lines of scores at a time: for softmax losses, hinges and SmoothAP.
 
 A reader of whole lines has `lines = True`, so that no part cuts them, and is run with tiles of the size that
 `Lines.tile` gives.
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from cocos.engine.parts import Tile
+from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
-from cocos.engine.readers import hinge, softmax
+from cocos.engine.readers import hinge, smooth_ap, softmax
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
@@ -31,18 +32,22 @@ class Lines:
 
     def __init__(self, view: View, loss):
         self.view, self.loss, self.scale = view, loss, getattr(loss, "softmax_scale", None)
-        self._weigh = self._hinge if self.scale is None else self._softmax
-        if self.scale is None:
-            self.levels, _ = about_positives(view, loss.margin)
-        else:  # the positives of all queries, beside one negative whose score is not known yet
+        if self.scale is not None:  # the positives of all queries, beside one negative whose score is not known yet
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
-            self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
+            self._weigh, self.pairs = (
+                self._softmax,
+                [softmax.beside(view, k, 0, len(w), w) for k, w in enumerate(there)],
+            )
+        elif hasattr(loss, "hinge"):
+            self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
+        else:
+            self._weigh, self.positives = self._smooth, Positives.of(view, loss.temperature)
 
     @staticmethod
     def reads(loss) -> bool:
         """Whether a negative of this loss weighs what its own score says, and numbers that a query has for all."""
-        found = (each.reads(loss, 0.01, spread=False, relative=False) for each in (softmax, hinge))
-        return any(type(reader) in {softmax.Softmax, hinge.Hinge} for reader in found)
+        found = (each.reads(loss, 0.01, spread=False, relative=False) for each in (softmax, hinge, smooth_ap))
+        return any(type(reader) in {softmax.Softmax, hinge.Hinge, smooth_ap.SmoothAPReader} for reader in found)
 
     @staticmethod
     def tile(view: View) -> tuple[int, int]:
@@ -83,6 +88,15 @@ class Lines:
             for each in level.unbind(dim=1):
                 number += lines > each[:, None]
         return number, torch.ones_like(level[:, 0])
+
+    def _smooth(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
+        positives, weight = self.positives[k], torch.zeros_like(lines)
+        for score, rank in zip(positives.score[:, a:b], positives.rank[:, a:b], strict=True):
+            z = (lines - score[:, None]) / self.loss.temperature
+            above = z.sigmoid()
+            whole = rank + above.sum(dim=1)
+            weight += above.mul_((-z).sigmoid_()) * torch.where(rank > 0, rank / whole.square(), 0)[:, None]
+        return weight, torch.ones_like(positives.rank[0, a:b])
 
 
 def _some(pairs: Pairs, rows: slice) -> Pairs:
