@@ -168,7 +168,7 @@ def test_ends_are_rounded_outward_and_by_no_more_than_one_step():
         dtype=torch.float64,
     )
     for values in (some, some * 1e-42, some.float().double(), edges):
-        low, high = bounds.down(values), bounds.up(values)
+        low, high = (bounds.rounded(values, to) for to in (-math.inf, math.inf))
         assert (low.double() <= values).all() and (high.double() >= values).all()
         assert (torch.nextafter(low, torch.tensor(math.inf)).double() > values).all()
         assert (torch.nextafter(high, torch.tensor(-math.inf)).double() < values).all()
@@ -195,7 +195,7 @@ def test_a_score_in_float64(width, unit):
                 true /= root(dot(first, first) * dot(second, second))
                 found = [each / sizes[0] / sizes[1] for each in found]
                 sizes = (1.0, 1.0)
-            bound = bounds.exact_dot(width, *sizes, unit=unit)
+            bound = bounds.exact_dot(width) * sizes[0] * sizes[1]
             most = max(most, *(float(abs(Fraction(float(each)) - true)) / bound for each in found))
     reached(most, 0.05)
     assert bounds.exact_dot(width) <= (2 * width + 12) * 2.0**-53

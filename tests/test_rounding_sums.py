@@ -17,7 +17,8 @@ from rational import reached
 def polynomial():
     """The coefficients of the kernel's 2^f, highest power first."""
     text = (Path(cocos.__file__).parent / "engine" / "kernel" / "simd.h").read_text()
-    found = re.findall(r"^ *(?:vf )?p = (?:p \* f \+ )?all\(([-\d.e+]+)f\);", text, flags=re.MULTILINE)
+    (others,), (highest,) = re.findall(r"terms\[\] = \{(.*)\};", text), re.findall(r"vf p = all\((.*)f\);", text)
+    found = [highest, *(each.strip(" f") for each in others.split(","))]
     assert len(found) == 6
     return np.array(found, dtype=np.float32)
 

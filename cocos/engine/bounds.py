@@ -24,7 +24,6 @@ __all__ = [
     "clamped",
     "cut",
     "distance",
-    "down",
     "equal",
     "exact_distance",
     "exact_dot",
@@ -35,13 +34,12 @@ __all__ = [
     "outward",
     "product",
     "room",
+    "rounded",
     "sigmoid",
     "slope",
     "squared_distance",
-    "stored",
     "ties",
     "total",
-    "up",
 ]
 
 # Unit roundoff of reduced factors, of the additions, and smallest normal number, by product. float32 and float64: IEEE
@@ -178,16 +176,11 @@ def distance(square: float, score: Tensor | float) -> Tensor:
     return (square / size.clamp(min=2.0**-1000)).clamp(max=square**0.5) + 2 * _SINGLE * size
 
 
-def down(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The largest numbers of a dtype that are not above some float64 values; what is not finite stays."""
-    rounded = values.to(dtype)
-    return torch.where(rounded.double() > values, _stepped(rounded, -torch.inf), rounded)
-
-
-def up(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """The smallest numbers of a dtype that are not below some float64 values; what is not finite stays."""
-    rounded = values.to(dtype)
-    return torch.where(rounded.double() < values, _stepped(rounded, torch.inf), rounded)
+def rounded(values: Tensor, to: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Some float64 values in another dtype, none on the other side of its value than `to`, which is -inf or +inf."""
+    near = values.to(dtype)
+    beyond = near.double() > values if to < 0 else near.double() < values
+    return torch.where(beyond, _stepped(near, to), near)
 
 
 def _stepped(values: Tensor, to: float) -> Tensor:
@@ -197,20 +190,15 @@ def _stepped(values: Tensor, to: float) -> Tensor:
 def outward(level: Tensor, width: Tensor | float, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Ends of the undecided scores about some levels: at most `low` is certainly not above, above `high` certainly is.
 
-    The float64 sum rounds once, and one step outward makes up for it; `down` and `up` do the rest without a factor.
+    The float64 sum rounds once, and one step outward makes up for it; `rounded` does the rest without a factor.
 
     Args:
         level: float64; an infinite level has infinite ends.
         width: how far a computed score may be from the true one, with the ties.
         dtype: of the scores that are compared.
     """
-    ends = (down(_stepped(level - width, -torch.inf), dtype), up(_stepped(level + width, torch.inf), dtype))
+    ends = (rounded(_stepped(level + to * width, to * torch.inf), to * torch.inf, dtype) for to in (-1, 1))
     return tuple(torch.where(level.isfinite(), end, level.to(dtype)) for end in ends)
-
-
-def stored(values: Tensor, dtype: torch.dtype) -> Tensor | float:
-    """Error of a float32 number made of a score of the tiles: none where these are float32."""
-    return 0.0 if dtype == torch.float32 else _SINGLE * values.abs()
 
 
 def exponential(size: float, span: float = 126.0) -> float:
@@ -278,14 +266,14 @@ def room(bound: Tensor | float, nats: float, error: Tensor | float, largest: flo
     return bound * (1 + gamma(4, _SINGLE)) + (error + formed) / nats
 
 
-def exact_dot(width: int, left: float = 1.0, right: float = 1.0, *, unit: bool = True) -> float:
-    r"""Error of a score taken again in float64 from the embeddings as they are: an inner product, over norms if `unit`.
+def exact_dot(width: int) -> float:
+    r"""Error of an inner product in float64 of the embeddings as they are, over norms, or in parts of the largest ones.
 
     :math:`\gamma_d` for the product (products of two float32 numbers are exact, which is not needed), and for each
     norm its own error and a division. Stays below :math:`(2d + 12) 2^{-53}`: 1.2e-13 for unit rows of 512.
     """
-    relative = _together(gamma(width, _DOUBLE), *([_norm(width), gamma(1, _DOUBLE)] * 2 if unit else []))
-    return relative * left * right + width * UNITS["float64"][2] * (1 + left) * (1 + right)
+    norm = _together(_norm(width), gamma(1, _DOUBLE))
+    return _together(gamma(width, _DOUBLE), norm, norm) + 4 * width * UNITS["float64"][2]
 
 
 def exact_distance(width: int) -> float:

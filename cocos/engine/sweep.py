@@ -84,45 +84,34 @@ def run(
         loss = getattr(reader, "loss", None)
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
-    asking, found = [_passes(reader, view) for reader in readers], [None] * len(readers)
-    wanted, counter = {}, _Counter(progress)
+    steps, found, counter = [_passes(reader, view) for reader in readers], [None] * len(readers), _Counter(progress)
+    sent = dict.fromkeys(range(len(readers)))
     with (
         devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 rounds no factor of bfloat16
         devices.threads(1),
     ):
-        for k, steps in enumerate(asking):
-            _advance(steps, None, k, wanted, found)
-        while wanted:
-            each = [(k, reader) for k, some in wanted.items() for reader in some]
-            results = dict.fromkeys(wanted, ())
-            for (k, _), result in zip(each, _visit(view, [reader for _, reader in each], tile, counter), strict=True):
-                results[k] += (result,)
-            again, wanted = wanted, {}
-            for k, some in results.items():
-                _advance(asking[k], some if len(again[k]) > 1 else some[0], k, wanted, found)
+        while sent:
+            wanted = {}
+            for k, value in sent.items():
+                try:
+                    asked = steps[k].send(value)
+                    wanted[k] = asked if isinstance(asked, tuple) else (asked,)
+                except StopIteration as end:
+                    found[k] = end.value
+            results = iter(_visit(view, sum(wanted.values(), ()), tile, counter) if wanted else ())
+            sent = {k: tuple(next(results) for _ in some) for k, some in wanted.items()}
+            sent = {k: some if len(some) > 1 else some[0] for k, some in sent.items()}
     return found
 
 
 def _passes(reader, view: View) -> Generator:
-    """The passes that a reader asks for, one `yield` each."""
-    return reader.passes(view) if hasattr(reader, "passes") else _alone(reader)
-
-
-def _alone(reader: Reader) -> Generator:
-    """One pass for a reader, and one more for each `Next` that it gives."""
+    """The readers that a reader asks for, one `yield` a pass: itself, and one more for each `Next` that it gives."""
+    if hasattr(reader, "passes"):
+        return (yield from reader.passes(view))
     found = Next(reader)
     while isinstance(found, Next):
         found = yield found.reader
-    return found  # noqa: B901 - the value of a generator that `_advance` takes from StopIteration
-
-
-def _advance(steps: Generator, sent, place: int, wanted: dict, found: list) -> None:
-    """Let a reader go on: note which readers it wants in the next pass, or what it has found."""
-    try:
-        asked = steps.send(sent)
-        wanted[place] = asked if isinstance(asked, tuple) else (asked,)
-    except StopIteration as end:
-        found[place] = end.value
+    return found  # noqa: B901 - the value of a generator that `run` takes from StopIteration
 
 
 class _Counter:

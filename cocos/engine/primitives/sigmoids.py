@@ -307,7 +307,7 @@ class _Kernel(fused.Arguments):
         self.struct.set(work=torch.empty(columns, structs.constant("width")))
         for k, numbers in enumerate(reader.numbers):
             floor, size = numbers[: reader.levels[k]].amin(dim=0) - reader.far * reader.unit, numbers.shape[1]
-            side, known = self.struct.sides[k], {"floor": bounds.down(floor), "number": numbers.float()}
+            side, known = self.struct.sides[k], {"floor": bounds.rounded(floor, -torch.inf), "number": numbers.float()}
             known = {name: pad(values, (0, fused.PAD), value=torch.inf) for name, values in known.items()}
             side.set(step=size + fused.PAD, line=size, levels=reader.levels[k], lines=reader.lines[k], **known)
 
