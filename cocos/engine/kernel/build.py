@@ -53,16 +53,14 @@ def _folder() -> Path:
     """Folder of the libraries; a relative XDG_CACHE_HOME is not heeded, as its specification says.
 
     Raises:
-        OSError: there is no home.
+        OSError: the home folder is a relative path.
+        RuntimeError: there is no home.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError as error:
-            raise OSError(str(error)) from None
+        base = Path.home() / ".cache"
     if not base.is_absolute():
-        raise OSError(f"the home folder {Path.home()} is a relative path")
+        raise OSError(f"the home folder {base.parent} is a relative path")
     return base / "cocos"
 
 
@@ -75,6 +73,11 @@ def _processor() -> str:
     return "".join(line for line in about if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
+def _mine(about: os.stat_result) -> bool:
+    """Whether only this user can have written a file or folder."""
+    return about.st_uid == os.getuid() and not about.st_mode & 0o022
+
+
 def _prepare(folder: Path) -> None:
     """Make the folder, or see that only this user can have written there, and take all rights from others.
 
@@ -83,33 +86,24 @@ def _prepare(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+    if not (stat.S_ISDIR(about.st_mode) and _mine(about)):
         raise OSError(f"{folder} is a link, or can be written by others; only a folder of yours with mode 700 is used")
-    if about.st_mode & 0o077:
-        folder.chmod(0o700)
+    folder.chmod(0o700)
     for left in folder.glob("build-*"):
         if time.time() - left.lstat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _own(path: Path) -> bool:
-    """Whether a file is there that only this user can have written, and no link."""
-    with suppress(FileNotFoundError):
-        about = path.lstat()
-        plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-        return plain and about.st_uid == os.getuid() and not about.st_mode & 0o022
-    return False
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def _kept(folder: Path, key: str) -> Path | None:
     """The library of a key, if it is whole; what has its name and is not, goes away."""
     for path in sorted(folder.glob(f"kernel-{key}-*.so")):
-        if _own(path) and path.stem.rpartition("-")[2] == _digest(path):
+        about = path.lstat()
+        plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+        if plain and _mine(about) and path.stem.rpartition("-")[2] == _hash(path.read_bytes()):
             return path
         path.unlink()
     return None
@@ -147,7 +141,7 @@ def _done(command: Sequence[str], log: Path) -> None:
 
 
 def _built(command: Sequence[str], folder: Path, key: str) -> Path:
-    """Compile the library; tried in a process of its own, written to the disk, and moved into place whole.
+    """Compile the library, try it in a process of its own, and move it into place whole.
 
     Raises:
         OSError: the folder cannot be used.
@@ -160,15 +154,7 @@ def _built(command: Sequence[str], folder: Path, key: str) -> Path:
             raise _NotBuilt(f"{command[0]} made no library")
         _done([sys.executable, "-I", "-S", "-c", PROBE, str(made)], log)
         made.chmod(0o500)
-        with open(made, "rb") as stream:
-            os.fsync(stream.fileno())
-        path = folder / f"kernel-{key}-{_digest(made)}.so"
-        made.replace(path)
-    with suppress(OSError):  # not every file system can
-        place = os.open(folder, os.O_RDONLY)
-        os.fsync(place)
-        os.close(place)
-    return path
+        return made.replace(folder / f"kernel-{key}-{_hash(made.read_bytes())}.so")
 
 
 def _compiled() -> Path:
@@ -184,23 +170,20 @@ def _compiled() -> Path:
     command = [found[0] or compiler[0], *compiler[1:], *FLAGS, *NATIVE.get(platform.machine(), ())]
     tools = [(name, about.st_size, about.st_mtime_ns) for name in found if name for about in (os.stat(name),)]
     sources = [path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]"))]
-    parts = (*sources, repr((command, tools)).encode(), _processor().encode())
-    key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), _processor().encode()]))[:16]
     folder = _folder()
     _prepare(folder)
     if (path := _kept(folder, key)) is not None:
         return path
     failed = folder / f"kernel-{key}.failed"
-    if _own(failed):
+    if failed.exists():
         raise _NotBuilt(failed.read_text("utf-8").strip(), said=True)
     try:
         return _built(command, folder, key)
     except _NotBuilt as error:
         said = f"{error}; to try again, change CC or remove {failed}"
-        failed.unlink(missing_ok=True)
         with suppress(OSError):
             failed.write_text(f"{said}\n", "utf-8")
-            failed.chmod(0o600)
         raise _NotBuilt(said) from None
 
 
@@ -212,7 +195,7 @@ def _opened() -> tuple[ctypes.CDLL | None, str]:
         return None, "none is built on Windows"
     try:
         return ctypes.CDLL(str(_compiled())), ""
-    except (OSError, ValueError, _NotBuilt) as error:  # ValueError: a CC that has no second quote
+    except (OSError, RuntimeError, ValueError, _NotBuilt) as error:  # ValueError: a CC that has no second quote
         if not getattr(error, "said", False):
             LOG.warning("note: there is no compiled kernel, PyTorch reads the tiles: %s", error)
         return None, str(error)

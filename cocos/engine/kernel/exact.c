@@ -76,11 +76,6 @@ static double exact(const view *v, int64_t row, int64_t column) {
     return v->metric == PRODUCT ? sum / norm / other : v->metric == ROOT ? -sqrt(sum) : -sum;
 }
 
-/* The scores of a row with some columns. */
-static void exact_row(const view *v, int64_t row, const int64_t *column, int some, double *score) {
-    for (int k = 0; k < some; k++) score[k] = exact(v, row, column[k]);
-}
-
 typedef struct { /* pairs of rows of two matrices */
     int64_t size;
     const void *left, *right;                    /* (N, d), (M, d) */

@@ -73,12 +73,11 @@ INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double sc
 static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, int64_t *column, const int32_t *bin, int number) {
     const float *row = t->score + (int64_t)i * WIDTH - t->column;
     int32_t least[WIDTH + 1], most[WIDTH + 1];
-    double score[WIDTH];
     int open = 0;
     for (int k = 0; k < number; k++) {
         const int32_t *end = of->ends + 2 * bin[k];
         const double x = row[column[k]], reach = of->reach[bin[k]], *step = of->step + end[0];
-        unsigned some = (1u << NEAR) - 1 >> (end[1] - end[0] < NEAR ? NEAR + end[0] - end[1] : 0);
+        unsigned some = ((1u << NEAR) - 1) >> (end[1] - end[0] < NEAR ? NEAR + end[0] - end[1] : 0);
         some &= -(unsigned)(end[1] - end[0] <= NEAR); /* of more than that one is as good as surely near */
         least[open] = end[0] + __builtin_popcount(below(step, x - reach) & some);
         most[open] = end[1] - __builtin_popcount(~below(step, x + reach) & some);
@@ -86,8 +85,7 @@ static void ladder_decide(const ladder *of, const view *v, const tile *t, int i,
         of->cell[least[open]] += least[open] == most[open];
         open += least[open] < most[open];
     }
-    exact_row(v, t->row + i, column, open, score);
-    for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], score[k])]++;
+    for (int k = 0; k < open; k++) of->cell[reached_steps(of->step, least[k], most[k], exact(v, t->row + i, column[k]))]++;
 }
 
 static void ladder_see(void *arguments, const view *v, const tile *t) {
