@@ -14,6 +14,7 @@ from cocos.engine.primitives.histogram import Bins, Ladder
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall
+from cocos.engine.readers.ranks import Ranks
 
 
 def drawn(number, width, seed=0):
@@ -235,3 +236,18 @@ def test_a_negative_that_ties_with_a_positive_is_nearer():
     rows = Embeddings(same, same.repeat(3, 1), torch.zeros(1).long(), torch.tensor([0, 1, 0]), ("q2c",))
     (found,) = engine.run(engine.view(rows, product="float64"), [Neighbours(3)])
     assert found.positive.tolist() == [[False, True, True]] and found.candidate.tolist() == [[1, 0, 2]]
+
+
+def test_ranks_among_many_positives_are_those_of_sorted_scores():
+    """More queries than are scored in float64 at once, and more positives than a pass counts above."""
+    given = Embeddings(drawn(1100, 12), drawn(70, 12, 1), torch.arange(1100) % 3, torch.arange(70) % 3)
+    pairs = [scores.pairs(each.to(dtype=torch.float64)) for each in (given, given.flip())]
+    view = engine.view(given)
+    for ranked, each in zip(engine.run(view, [Ranks()])[0], pairs, strict=True):
+        negative = each.scores.masked_fill(~each.negative, -torch.inf).sort(dim=1).values[ranked.query]
+        level = each.scores[ranked.query, ranked.candidate][:, None]
+        right = negative.shape[1] - torch.searchsorted(negative, level + view.tie, right=True).flatten()
+        assert torch.equal(ranked.above, right) and not ranked.ties.any()
+        assert len(ranked.query) == int(each.positive.sum()) and bool(
+            each.positive[ranked.query, ranked.candidate].all()
+        )

@@ -24,7 +24,7 @@ def number_kept(fraction: float, number: Tensor) -> Tensor:
 
 
 def hardest(
-    view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), *, sure: bool = False, **given
+    view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), **given
 ) -> Generator[object, object, tuple[Sums, list[Kept]]]:
     """Sums over the hardest negatives of every query, or batch, and those of these that decided who is one.
 
@@ -33,15 +33,17 @@ def hardest(
         scale: as in `LogSumExp`.
         keeps: as in `bracketed`.
         of: of each direction, (n,) the batch of every query, where it is batches that keep pairs.
-        sure: as in `bracketed`.
         given: to `LogSumExp`.
     """
-    brackets = yield from bracketed(view, keeps, of[0] if of else None, sure=sure)
-    high = [each.ends(view)[1] for each in brackets]
-    floor = [high[0][own] for own in of] or high
-    seen, sums = yield listing(view, brackets), LogSumExp(view, scale, floor=floor, **given)
-    found = [settled(view, k, bracket, seen, both=len(of) > 1) for k, bracket in enumerate(brackets)]
-    kept = [each for some in found for each in some]
+    for sure in (False, True) if of else (False,):  # a batch is too large to be weighed with all of its scores held
+        brackets = yield from bracketed(view, keeps, of[0] if of else None, sure=sure)
+        high = [each.ends(view)[1] for each in brackets]
+        floor = [high[0][own] for own in of] or high
+        seen, sums = yield listing(view, brackets), LogSumExp(view, scale, floor=floor, **given)
+        found = [settled(view, k, bracket, seen, both=len(of) > 1) for k, bracket in enumerate(brackets)]
+        kept = [each for some in found for each in some]
+        if not bool(kept[0].lost.any()):
+            break
     for k, each in enumerate(kept):
         sums = _joined(sums, k, each)
     return sums, kept  # noqa: B901 - the value of `yield from`

@@ -41,7 +41,7 @@ class CrossExample(Softmax):
     """Counts and sums of both losses, of every query.
 
     The denominator of a share is not known before all pairs have been seen. So it is guessed from a sample, a little
-    too small, for the limits of the negatives to note; where it was not too small, the pass is made again without it.
+    too small, for the limits of the negatives to note; where it was not too small, a second pass counts them.
 
     Args:
         loss: Cross-Example Softmax, or its negative mining.
@@ -52,25 +52,9 @@ class CrossExample(Softmax):
     """
 
     def passes(self, view: View) -> Generator:
-        """The statistics of every query, one dict a direction: see `cocos.engine.readers`.
-
-        Raises:
-            InputError: too many pairs have the score of the last one that is kept.
-        """
+        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
-        for sure in (False, True):
-            unknown = torch.full((view.blocks,), -torch.inf, dtype=torch.float64, device=view.device)
-            least = unknown if sure or self.relative else batches.guess(self.scale * LOG2E)
-            sums, kept = yield from self._sums(batches, least, sure=sure)
-            whole = batches.whole(sums.log2[0])
-            lost = kept[0].lost if kept else unknown > 0
-            if not bool((lost | (least > whole - 1)).any()):
-                break
-        if bool(lost.any()):
-            raise InputError(
-                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, as near as "
-                f"{view.product} can tell; take a smaller batch size"
-            )
+        sums, kept, whole = yield from self._sums(batches)
         wholes, found = yield from self._counted(batches, sums, kept, whole)
         if self._settled(batches, sums, kept, found):
             whole = batches.whole(sums.log2[0])
@@ -81,20 +65,37 @@ class CrossExample(Softmax):
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
-    def _sums(self, batches: "_Batches", least: Tensor, *, sure: bool) -> Generator:
-        """Sums over the pairs that are kept, and those pairs, of each direction.
+    def _sums(self, batches: "_Batches") -> Generator:
+        """Sums over the pairs that are kept, those pairs of each direction, and log2 Z of every batch.
 
-        A limit is taken from the sum of the query and `least` together, which may be half as much again as Z.
+        Limits are taken from a guess of Z, and if that was too large, what was noted is not all.
+
+        Raises:
+            InputError: too many pairs have the score of the last one that is kept.
         """
-        view, base, offset = batches.view, [least[of] for of in batches.of], []
+        view, offset = batches.view, []
+        least = batches.guess(self.scale * LOG2E)
+        least = torch.full_like(least, -torch.inf) if self.relative else least
+        base = [least[of] for of in batches.of]
+        every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
         for k, of in enumerate(batches.of):
-            number = view.counted(k).clamp(min=1).double()
-            every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
-            offset.append((math.log2(self.eps) if self.eps else math.inf) + (number / every[of] / 1.5).log2())
+            offset.append((view.counted(k).clamp(min=1) / every[of] / 1.5).log2())  # Z and the sum of the query
+            offset[k] += math.log2(self.eps) if self.eps else math.inf
         given = {"base": base, "offset": offset, "moments": self.spread}
         if bool((batches.keep == batches.number).all()):
-            return (yield LogSumExp(view, self.scale, **given)), []
-        return (yield from hardest(view, self.scale, [batches.keep], batches.of, sure=sure, **given))
+            sums, kept = (yield LogSumExp(view, self.scale, **given)), []
+        else:
+            sums, kept = yield from hardest(view, self.scale, [batches.keep], batches.of, **given)
+        if kept and bool(kept[0].lost.any()):
+            raise InputError(
+                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, as near as "
+                f"{view.product} can tell; take a smaller batch size"
+            )
+        whole = batches.whole(sums.log2[0])
+        if bool((least > whole - 1).any()):
+            for k in view.directions:
+                sums.noted[k] = None
+        return sums, kept, whole  # noqa: B901 - the value of `yield from`
 
     def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
         """Take the sums of batches with uncertain counts again in float64, if these are not too large.

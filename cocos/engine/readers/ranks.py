@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos import scores
+from cocos.engine.primitives.kth import ascending
 from cocos.engine.primitives.threshold import Threshold, about_positives, few
 from cocos.engine.readers.held import pieces
 from cocos.engine.view import View
@@ -41,45 +41,38 @@ class Ranks:
 
     def passes(self, view: View) -> Generator:
         """One `Ranked` a direction."""
-        if not few(view):
-            return tuple(_ranked(view, direction, _held(view, direction)) for direction in view.directions)
         levels, pairs = about_positives(view, 0.0)
-        counts = yield Threshold(view, levels)
-        found = []
-        for direction, (query, other, place, score) in enumerate(pairs):
-            above, ties = (each[direction][query, place] for each in (counts.above, counts.ties))
-            found.append(_ranked(view, direction, (query, other, above, ties, score)))
-        return tuple(found)
+        if few(view):
+            counts = yield Threshold(view, levels)
+            counted = zip(counts.above, counts.ties, strict=True)
+        else:
+            counted = (_held(view, direction, level) for direction, level in enumerate(levels))
+        return tuple(_ranked(view, k, *both) for k, both in enumerate(zip(pairs, counted, strict=True)))
 
 
-def _ranked(view: View, direction: int, found: tuple[Tensor, ...]) -> Ranked:
-    """Positive pairs of places, their counts and scores, in the order of the batches."""
-    query, other, *rest = found
+def _ranked(view: View, direction: int, pairs: tuple[Tensor, ...], counted: tuple[Tensor, Tensor]) -> Ranked:
+    """Positive pairs, their counts and scores, in the order of the batches."""
+    query, other, place, score = pairs
+    above, ties = (each[query, place] for each in counted)
     query, other = view.sides[direction].place[query], view.sides[1 - direction].place[other]
     order = other.argsort(stable=True)
     order = order[query[order].argsort(stable=True)]
-    return Ranked(*(each[order] for each in (query, other, *rest)))
+    return Ranked(*(each[order] for each in (query, other, above, ties, score)))
 
 
-def _held(view: View, direction: int) -> tuple[Tensor, ...]:
-    """Query, other, negatives above, negatives with the same score, and score of every positive pair."""
-    parts, columns = [], (view.rows, view.columns)[1 - direction]
+def _held(view: View, direction: int, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Negatives above each level of every query, and at it, (n, K) int64 each, from scores that are held."""
+    above, ties = torch.zeros(2, *level.shape, dtype=torch.int64, device=view.device)
+    edges = (view.rows, view.columns)[1 - direction]
     for places in pieces(view, direction):
-        pairs = view.dense(direction, places)
-        begin = int(columns[int(view.block_of(direction, places[:1]))])
-        query, other = pairs.positive.nonzero(as_tuple=True)
-        above, ties = _counted(pairs, query, pairs.scores[query, other], view.tie)
-        parts.append((places[query], other + begin, above, ties, pairs.scores[query, other]))
-    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
-
-
-def _counted(pairs: scores.Pairs, query: Tensor, score: Tensor, tie: float) -> tuple[Tensor, Tensor]:
-    """Negatives of some queries above some scores, and at them, (P,) int64 each, from scores that are held."""
-    negative = pairs.scores.masked_fill(~pairs.negative, -torch.inf).sort(dim=1).values
-    number = torch.bincount(query, minlength=len(negative))
-    slot = torch.arange(len(query), device=query.device) - (number.cumsum(0) - number)[query]
-    level = score.new_full((len(negative), max(1, int(number.max()))), torch.inf)
-    level[query, slot] = score
-    over = negative.shape[1] - torch.searchsorted(negative, (level + tie).contiguous(), right=True)
-    reached = negative.shape[1] - torch.searchsorted(negative, (level - tie).contiguous())
-    return over[query, slot], (reached - over)[query, slot]
+        first, last = edges[int(view.block_of(direction, places[:1])) :][:2].tolist()
+        score = level.new_empty(len(places), last - first)
+        for mine, others, some in view.exact_rows(direction, places):
+            score[mine, others.start - first : others.stop - first] = some
+        score = ascending(score)
+        over, reached = (
+            score.shape[1] - torch.searchsorted(score, level[places] + sign * view.tie, right=sign > 0)
+            for sign in (1, -1)
+        )
+        above[places], ties[places] = over, reached - over
+    return above, ties
