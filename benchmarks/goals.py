@@ -94,8 +94,8 @@ GOALS = (
     _batches(2048, 8, 1.3),
     _large("8192", "pairs", 1.10),
     _large("clusters", "clusters", 1.20),
-    _curves(128, 100, 13.0, 12.0, 17.0, 42.0),
-    _curves(512, 16, 8.0, 9.0, 11.0, 20.0),
+    _curves(128, 100, 14.0, 14.0, 22.0, 45.0),
+    _curves(512, 16, 8.0, 9.0, 12.0, 20.0),
     *_threads(),
     _evaluate(5000),
     Case(
