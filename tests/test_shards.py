@@ -21,7 +21,7 @@ from cocos.errors import InputError
 from cocos.measures import _weighing
 from cocos.shards import World
 
-LIMIT = 60  # seconds: a run that fails must end by itself
+LIMIT = 180  # seconds: a run that fails must end by itself
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 ELASTIC = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "FORCE_COLOR", "TTY_COMPATIBLE")
 PLAIN = {k: v for k, v in os.environ.items() if k not in ELASTIC} | {"OMP_NUM_THREADS": "1"}
