@@ -10,8 +10,8 @@ typedef struct { /* the queries of one direction; arrays of whole lines, a numbe
     const float *floor;  /* (step,) scores that are not above it are left out */
     const float *number; /* (.., step): scores of the positives, +infinity where there is none; to weigh also factors of a slope
                             in a share, and in a term of Eq. 7, of each; and the ends of what counts, as `weighed` has them */
-    double *sums;        /* (.., line), added to: of sigmoids and of slopes about each positive; or FOUND of what scores weigh */
-    double *most;        /* (line,) the largest share */
+    double *sums;        /* (.., line), added to: of sigmoids and of slopes about each positive, and a line that is not used; or
+                            FOUND of what scores weigh, and the largest share */
     int64_t step, line;
     int32_t levels, lines; /* positives of a query; sums */
 } asking;
@@ -96,8 +96,8 @@ INLINE void gathered(const asking *a, int64_t place, const float *sums, int64_t 
         for (int lane = 0; lane < lanes; lane++) sum += sums[k * line + lane];
         a->sums[k * a->line + place] += sum;
     }
-    for (int lane = 0; lane < lanes; lane++)
-        if (sums[a->lines * line + lane] > a->most[place]) a->most[place] = sums[a->lines * line + lane];
+    double *most = a->sums + a->lines * a->line + place;
+    for (int lane = 0; lane < lanes; lane++) *most = fmax(*most, sums[a->lines * line + lane]);
 }
 
 /* The numbers of one query, each filling a vector. */

@@ -8,7 +8,7 @@ of every positive among all, B = A + Σ σ, is known, and a second pass (`Shares
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.threshold import about_positives
 from cocos.engine.view import View
 
-__all__ = ["Factors", "Positives", "Shares", "Sigmoids", "Sums", "Weighed", "slope", "widest"]
+__all__ = ["FOUND", "Positives", "Shares", "Sigmoids", "Sums", "slope", "widest"]
 
 FOUND = 10  # sums of what negatives weigh, as in kernel/sigmoids.c
 
@@ -74,68 +74,46 @@ class Positives:
 
 @dataclass(eq=False)
 class Found:
-    """The state of a pass, by direction: (lines, n) float64 sums, and the largest share, (n,)."""
+    """The state of a pass: of each direction (lines + 1, n) float64, sums and, last, a maximum that is above 0."""
 
     sums: list[Tensor]
-    most: list[Tensor]
 
     def merge(self, other: "Found", part: Part) -> None:
-        """Add the sums of a part."""
-        for k, where in enumerate((part.rows, part.columns)[: len(self.sums)]):
-            self.sums[k][:, where] += other.sums[k][:, where]
-            torch.maximum(self.most[k][where], other.most[k][where], out=self.most[k][where])
+        """Take in those of a part."""
+        for mine, its, where in zip(self.sums, other.sums, (part.rows, part.columns), strict=False):
+            mine[:-1, where] += its[:-1, where]
+            mine[-1, where] = mine[-1, where].maximum(its[-1, where])
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums over the negatives of one direction, for every positive, (K, n) float64.
+    """What a first pass finds of one direction, float64: sums over the negatives, and how these are weighed by them.
 
     Args:
-        above: Σ σ.
-        slope: Σ σ (1 - σ).
-        loose: how far `above` may be from that of the true scores.
-        lost: what the sigmoids that were left out may come to.
+        above: (K, n) Σ σ about every positive.
+        slope: (K, n) Σ σ (1 - σ).
+        factor: (K, n) A / B², 0 where there is no positive.
+        inverse: (K, n) 1 / B², 0 where there is no positive.
+        lost: (n,) shares that may have been left out, together.
+        error: (n,) logarithmic error of a share that comes from the ranks.
     """
 
     above: Tensor
     slope: Tensor
-    loose: Tensor
+    factor: Tensor
+    inverse: Tensor
     lost: Tensor
+    error: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """Shares of all negatives together, (n,)."""
+        return (self.factor * self.slope).sum(dim=0)
 
     def replaced(self, far: Tensor, exponent: Tensor) -> "Sums":
         """The same with 2^exponent, (K, n), for both sums of some queries: there sigmoids are exponentials."""
         power = torch.where(far, exponent.exp2(), 0)
-        above, slope = (torch.where(far, power, each) for each in (self.above, self.slope))
-        return Sums(above, slope, self.loose + power, self.lost)
-
-
-@dataclass(frozen=True, eq=False)
-class Factors:
-    """What the shares of the negatives of one direction are computed with, float64.
-
-    Args:
-        factor: (K, n) A / B², 0 where there is none.
-        inverse: (K, n) 1 / B², 0 where there is none.
-        total: (n,) shares of all negatives together.
-        lost: (n,) part of it that may have been left out.
-        error: (n,) logarithmic error of a share that comes from the ranks.
-    """
-
-    factor: Tensor
-    inverse: Tensor
-    total: Tensor
-    lost: Tensor
-    error: Tensor
-
-    @classmethod
-    def of(cls, positives: Positives, sums: Sums) -> "Factors":
-        """Those of the sums of a first pass."""
-        there = positives.score < torch.inf
-        whole = torch.where(there, positives.rank + sums.above, 1)
-        inverse = torch.where(there, whole.square().reciprocal(), 0)
-        factor, off = positives.rank * inverse, torch.where(there, sums.loose / whole, 0).amax(dim=0)
-        total, lost = ((factor * each).sum(dim=0) for each in (sums.slope, sums.lost))
-        return cls(factor, inverse, total, lost, -2 * torch.log1p(-off.clamp(max=0.9999)))
+        return replace(self, **{name: torch.where(far, power, getattr(self, name)) for name in ("above", "slope")})
 
     def ends(self, eps: float, share: float) -> Tensor:
         """What a share is compared with, (4, n): the ends about eps, and those about eps of the push.
@@ -143,11 +121,11 @@ class Factors:
         The share and the push err as their slopes do, by `share`. Errors of the ranks concern both, and cancel where
         there is one positive; else the quotient errs by them once up and once down.
         """
-        error = self.error + share
+        error, total = self.error + share, self.total
         heavy = 2 * (error if len(self.factor) > 1 else torch.full_like(error, share))
-        heavy += torch.log1p(self.lost / self.total.clamp(min=1e-300))
+        heavy += torch.log1p(self.lost / total.clamp(min=1e-300))
         ends = [eps * sign.exp() for sign in (-error, error)]
-        return torch.stack([*ends, *(eps * self.total * sign.exp() for sign in (-heavy, heavy))])
+        return torch.stack([*ends, *(eps * total * sign.exp() for sign in (-heavy, heavy))])
 
 
 class _Pass:
@@ -168,23 +146,19 @@ class _Pass:
 
     def start(self, view: View) -> Found:
         """Nothing yet."""
-        made, sizes = {"dtype": torch.float64, "device": view.device}, [each.shape[1] for each in self.numbers]
-        return Found(
-            [zeros(lines, n, **made) for lines, n in zip(self.lines, sizes, strict=True)],
-            [zeros(n, **made) for n in sizes],
-        )
+        sizes = [(lines + 1, numbers.shape[1]) for lines, numbers in zip(self.lines, self.numbers, strict=True)]
+        return Found([zeros(*size, dtype=torch.float64, device=view.device) for size in sizes])
 
     def see(self, state: Found, tile: Tile) -> None:
         """Take in a tile."""
         for direction, numbers in enumerate(self.numbers):
             where, dim = (tile.rows, tile.columns)[direction], 1 - direction
-            sums, most = state.sums[direction][:, where], state.most[direction][where]
-            beside = numbers[:, where].to(tile.scores.dtype).unsqueeze(1 + dim)
+            sums, beside = state.sums[direction][:, where], numbers[:, where].to(tile.scores.dtype).unsqueeze(1 + dim)
             for line, values in self._terms(tile.scores, beside, self.levels[direction]):
-                if line == len(sums):
-                    torch.maximum(most, values.amax(dim=dim).to(most.dtype), out=most)
-                else:
+                if line < self.lines[direction]:
                     sums[line] += values.sum(dim=dim, dtype=torch.float64)
+                else:
+                    sums[line] = sums[line].maximum(values.amax(dim=dim))
 
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
         """What is added to each line of sums; beyond the last one, what may be the largest."""
@@ -203,6 +177,7 @@ class Sigmoids(_Pass):
 
     def __init__(self, view: View, temperature: float, positives: list[Positives], far: float):
         levels = [len(each.score) for each in positives]
+        self.positives = positives
         super().__init__(view, temperature, far, [each.score for each in positives], levels, [2 * k for k in levels])
         nats, deep, width = 1 / temperature, fused.deep(view, self), max(widest(view, k) for k in view.directions)
         bound, size = view.bound(deep=deep), nats / math.log(2) * view.most * 2
@@ -223,60 +198,39 @@ class Sigmoids(_Pass):
 
     def done(self, state: Found) -> list[Sums]:
         """The sums of each direction."""
-        return [self._sums(k, *each.split(self.levels[k])) for k, each in enumerate(state.sums)]
+        return [self._sums(k, *each[:-1].split(self.levels[k])) for k, each in enumerate(state.sums)]
 
     def _sums(self, direction: int, above: Tensor, slope: Tensor) -> Sums:
-        score, number, moved = self.numbers[direction], widest(self.view, direction), min(self.error, 50.0)
-        loose = above * math.expm1(bounds.total(self.short, number)) + slope * math.expm1(moved) * math.exp(moved)
+        score, rank = self.positives[direction].score, self.positives[direction].rank
+        there, number, moved = score < torch.inf, widest(self.view, direction), min(self.error, 50.0)
         lost = bounds.cut(number, self.far) * ((score.amin(dim=0) - score).nan_to_num(-torch.inf) / self.unit).exp2()
-        return Sums(above, slope, loose + lost, lost)
-
-
-@dataclass(frozen=True, eq=False)
-class Weighed:
-    """What the negatives of every query of one direction weigh.
-
-    Args:
-        sums: (4, n) shares of all negatives, and of those above eps; Σ share², Σ share ln share.
-        counts: (6, n) int64, negatives that may be, and that certainly are, above eps; that may have, and that have,
-            more than eps of the push; terms of Eq. 7 that may be, and that are, above eps.
-        most: (n,) largest share.
-    """
-
-    sums: Tensor
-    counts: Tensor
-    most: Tensor
-
-    @classmethod
-    def of(cls, sums: Tensor, most: Tensor) -> "Weighed":
-        """Those of a second pass."""
-        return cls(sums[:4], sums[4:].long(), most.flatten())
-
-    @classmethod
-    def nothing(cls, queries: Tensor) -> "Weighed":
-        """No negative weighs anything, for as many queries, (n,)."""
-        return cls.of(
-            torch.zeros(10, len(queries), dtype=torch.float64, device=queries.device),
-            torch.zeros_like(queries, dtype=torch.float64),
-        )
+        loose = above * math.expm1(bounds.total(self.short, number)) + slope * math.expm1(moved) * math.exp(moved)
+        whole = torch.where(there, rank + above, 1)
+        inverse, off = torch.where(there, whole.square().reciprocal(), 0), ((loose + lost) / whole).amax(dim=0)
+        factor = rank * inverse
+        return Sums(above, slope, factor, inverse, (factor * lost).sum(dim=0), -2 * torch.log1p(-off.clamp(max=0.9999)))
 
 
 class Shares(_Pass):
     """The second pass: what every negative weighs, and how the push of a query is spread over its negatives.
 
+    It finds shares of all negatives, and of those certainly above eps; Σ share², Σ share ln share; how many may be, and
+    how many certainly are, above eps; may have, and have, more than eps of the push; terms of Eq. 7 that may be, and
+    that are, above eps; and the largest share.
+
     Args:
         first: the first pass.
-        factors: of each direction, from its sums.
+        sums: what it found.
         idle: of each direction, (n,) queries whose negatives are not weighed.
         eps: smallest share, and smallest term of Eq. 7, that counts.
     """
 
-    def __init__(self, first: Sigmoids, factors: list[Factors], idle: list[Tensor], eps: float):
+    def __init__(self, first: Sigmoids, sums: list[Sums], idle: list[Tensor], eps: float):
         numbers = [
             torch.cat([torch.where(some, torch.inf, score), own.factor, own.inverse, own.ends(eps, first.share)])
-            for score, own, some in zip(first.numbers, factors, idle, strict=True)
+            for score, own, some in zip(first.numbers, sums, idle, strict=True)
         ]
-        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [FOUND] * len(factors))
+        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [FOUND] * len(sums))
 
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
         level, factor, inverse, ends = numbers.split([levels, levels, levels, 4])
@@ -290,9 +244,9 @@ class Shares(_Pass):
         yield from ((4 + end, share > ends[end]) for end in range(4))
         yield FOUND, share
 
-    def done(self, state: Found) -> list[Weighed]:
-        """What each direction weighs."""
-        return [Weighed.of(*each) for each in zip(state.sums, state.most, strict=True)]
+    def done(self, state: Found) -> list[Tensor]:
+        """Of each direction (`FOUND` + 1, n)."""
+        return state.sums
 
 
 class _Kernel(fused.Arguments):
@@ -312,8 +266,8 @@ class _Kernel(fused.Arguments):
             side.set(step=size + fused.PAD, line=size, levels=reader.levels[k], lines=reader.lines[k], **known)
 
     def aim(self, state: Found, part: Part) -> None:
-        for side, sums, most in zip(self.struct.sides, state.sums, state.most, strict=False):
-            side.set(sums=sums, most=most)
+        for side, sums in zip(self.struct.sides, state.sums, strict=False):
+            side.set(sums=sums)
 
 
 Sigmoids.kernel = Shares.kernel = _Kernel

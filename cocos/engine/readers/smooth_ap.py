@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
-from cocos.engine.primitives.sigmoids import Factors, Positives, Shares, Sigmoids, Sums, Weighed, widest
+from cocos.engine.primitives.sigmoids import FOUND, Positives, Shares, Sigmoids, Sums, widest
 from cocos.engine.readers.held import again
 from cocos.engine.readers.held import weighed as weighed_rows
 from cocos.engine.view import View
@@ -67,17 +67,13 @@ class SmoothAPReader:
             sums = [each.replaced(*tail) for each, *tail in zip(sums, far, exponents, strict=True)]
         else:
             sums = yield first
-        factors = [Factors.of(*each) for each in zip(positives, sums, strict=True)]
         if not self.spread:  # no share is more than all of them
-            far = [(each.total + each.lost) * (each.error + first.share).exp() < self.eps / 2 for each in factors]
+            far = [(each.total + each.lost) * (each.error + first.share).exp() < self.eps / 2 for each in sums]
         if all(bool(each.all()) for each in far):
-            weighed = [Weighed.nothing(each) for each in far]
+            weighed = [torch.zeros(FOUND + 1, len(each), dtype=torch.float64, device=view.device) for each in far]
         else:
-            weighed = yield Shares(first, factors, far, self.eps)
-        found = []
-        for k, each in enumerate(zip(factors, weighed, far, strict=True)):
-            drawn = self._drawn(positives[k], sums[k], factors[k], first.settled)
-            found.append(self._statistics(view.negatives(k), view.counted(k), drawn, *each))
+            weighed = yield Shares(first, sums, far, self.eps)
+        found = [self._statistics(view, k, first, *each) for k, each in enumerate(zip(sums, weighed, far, strict=True))]
         if self.spread:
             yield from self._exponential(view, found, far, soft)
         for k, each in enumerate(found):
@@ -113,43 +109,44 @@ class SmoothAPReader:
         again(view, direction, result, places, self.loss, self.eps, 2 / self.temperature)  # of B too, once more
 
     def _statistics(
-        self, negatives: Tensor, number: Tensor, drawn: tuple, factors: Factors, weighed: Weighed, far: Tensor
+        self, view: View, k: int, first: Sigmoids, sums: Sums, weighed: Tensor, far: Tensor
     ) -> dict[str, Tensor]:
         """The statistics of every query, and in how many ways they are `open`: not decided by the scores at hand."""
-        unit, mass, (pulled, among, near) = 1 / (self.temperature * number.clamp(min=1)), weighed.sums[1], drawn
-        possible, certain, heavy_possible, heavy, terms_possible, terms = weighed.counts
+        negatives, number = view.negatives(k), view.counted(k).clamp(min=1)
+        unit, (pulled, among, near) = 1 / (self.temperature * number), self._drawn(first, k, sums)
+        share, mass, square, entropy, *numbers, most = weighed
+        possible, certain, heavy_possible, heavy, terms_possible, terms = (each.long() for each in numbers)
         result = {
             "contributing": certain,
             "uncertain": possible - certain,
             "weight_above": mass,
-            "weight_below": torch.where(certain < negatives, (factors.total - mass).clamp(min=0), 0),
+            "weight_below": torch.where(certain < negatives, (sums.total - mass).clamp(min=0), 0),
             "weight_positive": pulled.abs().sum(dim=0),
-            "push": unit * (factors.total + (-pulled).clamp(min=0).sum(dim=0)),
+            "push": unit * (sums.total + (-pulled).clamp(min=0).sum(dim=0)),
             "pull": unit * pulled.clamp(min=0).sum(dim=0),
-            "eq7": (among + terms).double() / number.clamp(min=1),
+            "eq7": (among + terms).double() / number,
             "negatives": negatives,
             "open": possible - certain + terms_possible - terms + near,
         }
         if self.spread:
-            active = weighed.sums[0] > 0
-            whole, _, square, entropy = torch.where(active, weighed.sums, 1)
-            doubt = heavy_possible - heavy
-            result["open"] += doubt + ((factors.lost > LOST * weighed.sums[0]) & ~far)
+            active, doubt = share > 0, heavy_possible - heavy
+            whole = torch.where(active, share, 1)
+            result["open"] += doubt + ((sums.lost > LOST * share) & ~far)
             result |= {
                 "relative": heavy,
                 "relative_uncertain": doubt,
-                "hardest_share": weighed.most / whole,
+                "hardest_share": most / whole,
                 "effective": torch.where(active, (whole.log() - entropy / whole).exp(), 0),
                 "participation": torch.where(active, whole.square() / square, 0),
             }
         return result
 
-    def _drawn(self, positives: Positives, sums: Sums, factors: Factors, settled: float) -> tuple[Tensor, ...]:
+    def _drawn(self, first: Sigmoids, direction: int, sums: Sums) -> tuple[Tensor, ...]:
         """Share of the pull of every positive, (K, n); terms of Eq. 7 among positives, (n,); those near eps, (n,)."""
-        beside, pulled, error = sums.above * factors.inverse, factors.factor * sums.slope, factors.error + settled
+        beside, pulled, error = sums.above * sums.inverse, sums.factor * sums.slope, sums.error + first.settled
         among = near = torch.zeros_like(error, dtype=torch.int64)
-        for k, inverse in enumerate(factors.inverse if len(pulled) > 1 else ()):
-            met = positives.met(k, self.temperature)
+        for k, inverse in enumerate(sums.inverse if len(pulled) > 1 else ()):
+            met = first.positives[direction].met(k, self.temperature)
             term = met * inverse
             among = among + (term > self.eps).sum(dim=0)
             near = near + ((term / self.eps).log().abs() <= error).sum(dim=0)
