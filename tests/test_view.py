@@ -222,3 +222,28 @@ def test_the_reader_of_the_engine_s_page_finds_what_it_says():
         mean = torch.where(pairs.negative, pairs.scores, 0).sum(dim=1) / pairs.negative.sum(dim=1)
         right = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1) - mean
         torch.testing.assert_close(part, right, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_norms_and_products_that_are_kept_are_those_of_the_rows(turned, repeated):
+    """Batches of single pairs, of which one may stand in a batch twice: it is then its own group there."""
+    generator = torch.Generator().manual_seed(3)
+    query, candidate = torch.randn(2, 90, 33, generator=generator)
+    place = torch.randperm(90, generator=generator)
+    data = cocos.Embeddings(query, candidate[place], torch.arange(90), place)
+    partner = torch.empty_like(place).index_copy_(0, place, torch.arange(90))
+    rows = torch.randperm(90, generator=generator)[:80].split(20)
+    rows = [torch.cat([each, each[:2]]) for each in rows] if repeated else rows
+    some = [Batch(each, partner[each], paired=True) for each in rows]
+    if turned:
+        data, some = data.flip(), [batch.flip() for batch in some]
+    view = engine.view(data, some, metric="cosine")
+    for side in view.sides:
+        torch.testing.assert_close(side.norm, exact.lengths(side.matrix, side.order), rtol=1e-15, atol=0)
+    asking, other, score = view.scored(0, 0, len(view.sides[0]))
+    assert torch.equal(data.query_group[view.sides[0].order[asking]], data.candidate_group[view.sides[1].order[other]])
+    torch.testing.assert_close(score, view.exact(asking, other), rtol=0, atol=1e-15)
+    sizes = torch.cat([torch.full_like(each, len(each)) for each in rows])
+    own = torch.cat([(each[:, None] == each).sum(dim=1) for each in rows])
+    assert torch.equal(view.sides[0].unsorted(view.negatives(0)), sizes - own)

@@ -27,6 +27,7 @@ ONCE = 2**20  # for one strip, which does not come back to them: they stay in th
 KEPT = 16 * 2**20  # bytes of a whole side up to which it is packed once, for all parts
 PATIENCE = 64  # strips between two looks of Python
 ROOM = 2**18  # entries of a list: more than a tile can add for its rows and its columns (2 x 256 x 384)
+AHEAD = 4  # times its room that a list has memory for, of which the system gives what is written to
 METRICS = {"euclidean": 2, "squared_euclidean": 1}  # ROOT and SQUARE of kernel.h; else PRODUCT
 
 
@@ -81,7 +82,7 @@ class Arguments:
 
 
 class Lists:
-    """Memory of a `places` struct of the kernel: entries are taken out as copies, in the order in which they came.
+    """Memory of a `places` struct of the kernel: entries are taken out in the order in which they came, not copied.
 
     Args:
         place: the struct, a field of the arguments.
@@ -90,15 +91,23 @@ class Lists:
     """
 
     def __init__(self, place: structs.Struct, room: int, *, side: bool = True):
-        self._place, wanted = place, {"row": torch.int32, "column": torch.int32, "score": torch.float32}
-        wanted |= {"side": torch.int8} if side else {}
-        self.arrays = {name: torch.empty(room, dtype=dtype) for name, dtype in wanted.items()}
-        place.set(room=room, found=0, **self.arrays)
+        self._place, self._room = place, room
+        self._wanted = {"row": torch.int32, "column": torch.int32, "score": torch.float32}
+        self._wanted |= {"side": torch.int8} if side else {}
+        self._aim({})
+
+    def _aim(self, rest: dict[str, Tensor]) -> None:
+        """Write to the rest of the memory, or to more of it where there is too little."""
+        if not rest or len(rest["row"]) < self._room:
+            rest = {name: torch.empty(AHEAD * self._room, dtype=dtype) for name, dtype in self._wanted.items()}
+        self._arrays = rest
+        self._place.set(room=self._room, found=0, **rest)
 
     def taken(self) -> dict[str, Tensor]:
         """The entries since the last call, (found,) each."""
-        found, self._place.found = self._place.found, 0
-        return {name: array[:found].clone() for name, array in self.arrays.items()}
+        arrays, found = self._arrays, self._place.found
+        self._aim({name: array[found:] for name, array in arrays.items()})
+        return {name: array[:found] for name, array in arrays.items()}
 
 
 _seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()

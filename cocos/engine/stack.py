@@ -55,9 +55,11 @@ def view(
     """
     batches = _checked(embeddings, batches, metric, product)
     paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
-    sizes = [[len(getattr(batch, f"{name}_index")) for batch in batches] for name in SIDES]
-    offsets = [np.concatenate([[0], np.cumsum(each, dtype=np.int64)]) for each in sizes]
+    offsets = [np.cumsum([0, *each], dtype=np.int64) for each in zip(*(batch.sizes for batch in batches), strict=True)]
     index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDES]
+    if paired and not _pairs(embeddings, batches, index):
+        for batch in batches:
+            matches(embeddings, batch)
     own = _Own.of(embeddings, index, offsets, paired=paired, apart=paired and same_group == "negative")
     origin = None
     if metric in {"euclidean", "squared_euclidean"}:
@@ -65,7 +67,7 @@ def view(
         origin = embeddings.candidate.mean(dim=0, dtype=wide)
     orders = [each[place] for each, place in zip(index, own.place, strict=True)]
     only = None if embeddings.shared and not paired else own.only(paired=paired)
-    norms, dots = _norms(matrices, orders, origin, only)
+    norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
         order, norm, unit = orders[k], norms[k], name in scores.UNIT.get(metric, ())
@@ -82,11 +84,40 @@ def view(
     return made
 
 
-def _norms(matrices, orders: list[Tensor], origin: Tensor | None, only: Tensor | None) -> tuple[list, Tensor | None]:
-    """Norms of both sides, (n,) float64, and products of each query with its only positive, if one visit gives both."""
-    found = None if only is None or origin is not None else exact.squares(*matrices, orders[0], orders[1][only])
-    if found is None:
+def _norms(
+    embeddings: Embeddings, orders: list[Tensor], origin: Tensor | None, only: Tensor | None
+) -> tuple[list[Tensor], Tensor | None]:
+    """Norms of both sides, (n,) float64, and products of each query with its only positive, if one visit gives both.
+
+    Where most of the set is asked for they are taken of all rows in their order, and kept: batches are rows that lie
+    anywhere, which take three times as long to read.
+    """
+    matrices = (embeddings.query, embeddings.candidate)
+    if origin is not None:
         return [exact.lengths(matrix, order, origin) for matrix, order in zip(matrices, orders, strict=True)], None
+    if all(len(matrix) < 2 * len(order) for matrix, order in zip(matrices, orders, strict=True)):
+        groups = (embeddings.query_group, embeddings.candidate_group)
+        norms, dots = embeddings.kept("norms", (*matrices, *groups), lambda *_: _all_norms(embeddings))
+        alone = dots is not None and only is not None
+        return [norm[order] for norm, order in zip(norms, orders, strict=True)], dots[orders[0]] if alone else None
+    return _norms_of(matrices, orders, only)
+
+
+def _all_norms(embeddings: Embeddings) -> tuple[list[Tensor], Tensor | None]:
+    """Norms of all rows of both sides, and products of each query with the only candidate of its group."""
+    groups, matrices, only = embeddings.groups, (embeddings.query, embeddings.candidate), None
+    orders = [torch.arange(len(matrix), device=matrix.device) for matrix in matrices]
+    if groups.single and len(groups.query) == len(groups.candidate) == len(groups.queries):  # every group has both
+        only = torch.empty_like(groups.candidate).index_copy_(0, groups.candidate, orders[1].cpu())[groups.query]
+        only = only.to(orders[0].device)
+    return _norms_of(matrices, orders, only)
+
+
+def _norms_of(matrices, orders: list[Tensor], only: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+    """As `_norms`, of some rows."""
+    found = None if only is None else exact.squares(*matrices, orders[0], orders[1][only])
+    if found is None:
+        return [exact.lengths(matrix, order) for matrix, order in zip(matrices, orders, strict=True)], None
     dots, left, right = found
     return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
 
@@ -114,21 +145,14 @@ def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list
         raise InputError(f"batches: {len(batches)}, expected at least one, all of pairs or none")
     if two and not all(batch.square for batch in batches):
         raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
-    if not _pairs(embeddings, batches):
-        for batch in batches:
-            matches(embeddings, batch)
     return batches
 
 
-def _pairs(embeddings: Embeddings, batches: list[Batch]) -> bool:
-    """Whether the rows of all batches are pairs of one group, where they need to be: one comparison for a stack."""
-    if not batches[0].paired:
-        return True
-    asked = [batch.candidate_index[: len(batch.candidate_index) - batch.extra] for batch in batches]
-    if any(len(batch.query_index) != len(other) for batch, other in zip(batches, asked, strict=True)):
+def _pairs(embeddings: Embeddings, batches: list[Batch], index: list[Tensor]) -> bool:
+    """Whether all batches are pairs of one group, found by one comparison for a stack; False where it is not known."""
+    if any(batch.extra or batch.sizes[0] != batch.sizes[1] for batch in batches):
         return False
-    query = embeddings.query_group[torch.cat([batch.query_index for batch in batches])]
-    return torch.equal(query, embeddings.candidate_group[torch.cat(asked)])
+    return torch.equal(embeddings.query_group[index[0]], embeddings.candidate_group[index[1]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +177,9 @@ class _Own:
     def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
         """Sort both sides by block and group; `apart`: each pair is a group of its own."""
         device = index[0].device
+        if paired and len(offsets[0]) > 2 and np.array_equal(*offsets) and (apart or _once(embeddings, index[0])):
+            at = torch.arange(len(index[0]), device=device)  # pairs stand side by side, each a group of its own
+            return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
         block = [torch.from_numpy(np.repeat(np.arange(len(o) - 1), np.diff(o))).to(device) for o in offsets]
         start = [torch.from_numpy(o).to(device)[b] for o, b in zip(offsets, block, strict=True)]
         within = [torch.arange(len(i), device=device) - s for i, s in zip(index, start, strict=True)]
@@ -174,6 +201,11 @@ class _Own:
             inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and ask for nothing
             partner = (turned[1][beside[place[0]]], turned[0][inside[place[1]]])
         return cls((place[0], place[1]), first, last, partner)
+
+
+def _once(embeddings: Embeddings, rows: Tensor) -> bool:
+    """Whether no two of some queries are of one group."""
+    return embeddings.groups.single and int(torch.bincount(rows).max()) < 2
 
 
 def _keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:

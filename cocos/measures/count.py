@@ -98,7 +98,7 @@ def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _
             if not part["push"].isfinite().all():
                 raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
             found.records[name].append(part | {"query_index": torch.cat(index)})
-            found.sizes[name].extend(map(len, index))
+            found.sizes[name].extend(rows.shape[0] for rows in index)
         done += 1
     return replace(found, others=others)
 

@@ -100,8 +100,7 @@ class Softmax:
 
     def _alone(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
         """Smallest exponent that a positive of each query stands for, (n,): its share beside an equal negative."""
-        positive = torch.tensor([[True], [False]], device=score.device).expand(2, len(score)).T
-        pairs = Pairs(torch.stack([score, score]).T, positive, query_norm=norm[query])
+        pairs = _Couples(score, score, torch.ones_like(score, dtype=torch.bool), norm[query])
         share = self.loss.weight(pairs).abs() / self.loss.unit(pairs)
         rest = (1 / share[:, 1] - 1 - bounds.equal(0.0, 0.0, 2)).clamp(min=0)
         exponent = score * (self.scale * math.log2(math.e)) + rest.log2()
@@ -159,21 +158,48 @@ class Softmax:
         again(view, k, result, places, self.loss, self.eps, self.scale)
 
 
+class _Couples(Pairs):
+    """Pairs of one positive and one negative a query, (n, 2): their closed forms need neither masks nor a sum.
+
+    Args:
+        positive: (n,) score.
+        negative: (n,) score.
+        there: (n,) whether there is a negative.
+        norm: (n,) of the query.
+    """
+
+    def __init__(self, positive: Tensor, negative: Tensor, there: Tensor, norm: Tensor):
+        self.__dict__.update(dict.fromkeys(("candidate_group", "candidate_norm", "embeddings")), query_norm=norm)
+        mask = torch.stack([torch.ones_like(there), torch.zeros_like(there)]).T
+        self.__dict__.update(scores=torch.stack([positive, negative]).T, positive=mask)
+        self.__dict__.update(negative=torch.stack([mask[:, 1], there]).T)
+
+    def positives(self) -> Tensor:
+        """One of each query, (n, 1)."""
+        return torch.ones_like(self.scores[:, :1])
+
+    def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
+        """As in `Pairs`."""
+        there = (self.negative if negative is None else negative)[:, 1]
+        missing = torch.where(there, (logits[:, 1] - logits[:, 0]).sigmoid(), 0)
+        return torch.stack([-missing, missing]).T
+
+
 def beside(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
     """The positives of some queries, and a last column with all negatives as one; each column is contiguous."""
     query, _, score = view.scored(k, a, b)
-    count = view.counted(k)[a:b]
+    count, there, norm = view.counted(k)[a:b], whole > -torch.inf, view.sides[k].norm[a:b]
+    whole = torch.where(there, whole, 0)
     if len(query) == b - a and bool((count == 1).all()):
-        slots, filled = score[None], torch.ones_like(score, dtype=torch.bool)[None]
-    else:
-        slot = torch.arange(len(query), device=score.device) - (count.cumsum(0) - count)[query]
-        slots = score.new_zeros(int(count.max()), b - a)
-        filled = torch.zeros_like(slots, dtype=torch.bool)
-        slots[slot, query], filled[slot, query] = score, True
-    there = (whole > -torch.inf)[None]
+        return _Couples(score, whole, there, norm)
+    slot = torch.arange(len(query), device=score.device) - (count.cumsum(0) - count)[query]
+    slots = score.new_zeros(int(count.max()), b - a)
+    filled = torch.zeros_like(slots, dtype=torch.bool)
+    slots[slot, query], filled[slot, query] = score, True
+    there = there[None]
     return Pairs(
-        torch.cat([slots, torch.where(there, whole, 0)]).T,
+        torch.cat([slots, whole[None]]).T,
         torch.cat([filled, torch.zeros_like(there)]).T,
         torch.cat([torch.zeros_like(filled), there]).T,
-        query_norm=view.sides[k].norm[a:b],
+        query_norm=norm,
     )
