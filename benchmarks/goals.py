@@ -66,13 +66,12 @@ def _threads() -> tuple[Case, ...]:
     )
 
 
-def _evaluate(queries: int) -> Case:
-    """Retrieval of images and their five captions: all metrics, and what others give of them."""
+def _evaluate(name: str, kind: str, queries: int, captions: int) -> Case:
+    """Retrieval of images and their captions: all metrics, and what others give of them."""
     peers = {"argsort": "ranks by numpy's argsort", "faiss": "faiss, nearest 10", "calculator": "PML's calculator"}
     bars = (Bar(2.0), Bar(1e8, "", "bytes"), *(Bar(1.0, name) for name in peers.values()))
     rows = (BARE, Row("measures.evaluate", "evaluate", (), bars), *(Row(name, way) for way, name in peers.items()))
-    name = "goals-evaluate" if queries == 5000 else f"goals-evaluate-{queries}"
-    return Case(name, Inputs(queries, WIDTH, "faint", per_query=5), rows, "goals", rounds=3)
+    return Case(f"goals-{name}", Inputs(queries, WIDTH, kind, per_query=captions), rows, "goals", rounds=3)
 
 
 GOALS = (
@@ -97,7 +96,8 @@ GOALS = (
     _curves(128, 100, 14.0, 14.0, 22.0, 45.0),
     _curves(512, 16, 8.0, 9.0, 12.0, 20.0),
     *_threads(),
-    _evaluate(5000),
+    _evaluate("evaluate", "faint", 5000, 5),
+    _evaluate("evaluate-deep", "deep", 2000, 4),
     Case(
         "goals-startup",
         Inputs(2000, WIDTH),

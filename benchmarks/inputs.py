@@ -13,6 +13,7 @@ __all__ = ["Inputs"]
 
 NOISE = 2.0  # of a candidate around its query: cosines of positives are then about 0.45
 FAINT = 6.0  # cosines of positives are then about 0.16, and many negatives of d = 512 lie above one of 25,000
+DEEP = 12.0  # cosines of positives are then about 0.08: many negatives lie near one of them
 CLASS = 64
 RADIUS = 3.0  # of the warp: own distances of proxies lie on both sides of it
 
@@ -24,9 +25,9 @@ class Inputs:
     Args:
         queries: in a batch.
         width: d.
-        kind: `pairs`, candidates are noisy copies of their query; `faint`, very noisy ones; `clusters`, rows of 64
-            points, in turn, with a noise of 0.1; `classes`, 64 rows of a class, of which one is the
-            positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
+        kind: `pairs`, candidates are noisy copies of their query; `faint`, very noisy ones; `deep`, noisier still;
+            `clusters`, rows of 64 points, in turn, with a noise of 0.1; `classes`, 64 rows of a class, of which one is
+            the positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
             `proxies`, of length 3, one a class, in one direction.
         per_query: candidates of each query.
         others: further candidates, which match no query.
@@ -95,6 +96,11 @@ def _faint(rows: int, width: int, per_query: int, generator: Generator) -> tuple
     return query, _near(query.repeat_interleave(per_query, dim=0), FAINT, generator)
 
 
+def _deep(rows: int, width: int, per_query: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    query = _unit(rows, width, generator)
+    return query, _near(query.repeat_interleave(per_query, dim=0), DEEP, generator)
+
+
 def _clusters(rows: int, width: int, _: int, generator: Generator) -> tuple[Tensor, Tensor]:
     centre = _unit(CLASS, width, generator)[torch.arange(rows) % CLASS]
     return _near(centre, 0.1, generator), _near(centre, 0.1, generator)
@@ -128,6 +134,7 @@ def _proxies(rows: int, width: int, per_query: int, generator: Generator) -> tup
 KINDS = {
     "pairs": _pairs,
     "faint": _faint,
+    "deep": _deep,
     "clusters": _clusters,
     "classes": _classes,
     "ascending": _ascending,
