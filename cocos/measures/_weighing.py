@@ -21,12 +21,13 @@ from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DTYPES", "Progress", "Run", "prepare"]
+__all__ = ["DTYPES", "Progress", "Run", "prepare", "threads"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")  # metrics of which q and c may change places
+LARGE = 2**20  # scores from which on several threads of PyTorch save more than they spin
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 STACK = 2**17  # queries, or candidates, of the batches that are visited at once
 SHARED = 2**22  # scores of a stack from which on processes share them
@@ -126,7 +127,8 @@ class Run:
 
     def _scored(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
         apart = "negative" if self.same_group == "negative" else "ignore"
-        with devices.rounding():
+        number = len(batch.query_index[block]) * len(batch.candidate_index)
+        with devices.rounding(), threads(number):
             return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
 
     def _seen(self, batch: Batch) -> Batch:
@@ -204,8 +206,9 @@ class Run:
         Raises:
             InputError: the loss leaves the range of the dtype.
         """
-        found = weights.of(self.loss, pairs)
-        unit = self.loss.unit_of(found, pairs) if hasattr(self.loss, "unit_of") else self.loss.unit(pairs)
+        with threads(pairs.scores.numel()):
+            found = weights.of(self.loss, pairs)
+            unit = self.loss.unit_of(found, pairs) if hasattr(self.loss, "unit_of") else self.loss.unit(pairs)
         if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
             raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
@@ -233,6 +236,11 @@ class Run:
             key, sizes = np.unique(key, return_counts=True)
             np.add.at(found, key // len(groups.queries), sizes * (sizes - 1) // 2)
         return found.tolist()
+
+
+def threads(number: int) -> contextlib.AbstractContextManager:
+    """PyTorch at all of its threads for so many scores that are held at once, if they pay; else at one."""
+    return devices.threads(None if number >= LARGE else 1)
 
 
 def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:

@@ -17,14 +17,13 @@ from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
-from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
+from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare, threads
 
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
-LARGE = 2**20  # scores of a batch from which on several threads of PyTorch save time where their processors are busy
 STEPS = 1000  # of the progress of one stack, where there are several
 
 
@@ -69,8 +68,7 @@ def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | N
     records = {name: [] for name, _, _ in run.sides}
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     for done, batch in enumerate(share):
-        large = len(batch.query_index) * len(batch.candidate_index) >= LARGE
-        with devices.threads(None if large else 1):
+        with threads(len(batch.query_index) * len(batch.candidate_index)):
             for name, (second, blocks) in zip(records, run.sided(batch, whole=published), strict=True):
                 found = _of_batch(run, blocks, eps, convention, second, n90)
                 index = (batch.flip() if second else batch).query_index

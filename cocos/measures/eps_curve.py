@@ -11,7 +11,7 @@ from cocos import losses, results
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import Tally, Tile, View
+from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._curves import passes
@@ -22,6 +22,7 @@ __all__ = ["eps_curve"]
 CELL = 44  # bits below those of the grid of shares, of which there are 2^(52 - CELL) cells from a number to its double
 
 
+@devices.threads(1)
 def eps_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",

@@ -11,7 +11,7 @@ from cocos import losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import Tally, Tile, View
+from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.parts import zeros
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
@@ -53,6 +53,7 @@ def _sorted(weight: Tensor, number: Tensor, place: Tensor, k: Tensor) -> tuple[T
     return torch.lerp(left, right, at - below), 1 - under / number[:, 0].clamp(min=1), top
 
 
+@devices.threads(1)
 def lorenz(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",

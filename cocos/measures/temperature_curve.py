@@ -12,7 +12,7 @@ from cocos import losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import readers
+from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.measures._curves import passes
 from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
@@ -55,6 +55,7 @@ def _with(loss, name: str, value: float):
         raise InputError(f"loss {losses.name_of(loss)}: {error}") from None
 
 
+@devices.threads(1)
 def temperature_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
