@@ -9,7 +9,7 @@ import torch
 import cocos
 from cocos import batches, engine, scores
 from cocos.batches import Batch
-from cocos.engine import exact, sweep
+from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.sweep import Next
 from cocos.errors import InputError
@@ -179,6 +179,28 @@ def test_a_second_pass_is_asked_for_and_progress_tells_of_both():
     assert torch.equal(first[1], second[1]) and int(first[1].max()) == 1
     done, every = zip(*told, strict=True)
     assert done == tuple(range(1, len(done) + 1)) and every[0] == every[-1] == done[-1]
+
+
+def test_pytorch_has_one_thread_of_its_own_where_workers_see_parts(monkeypatch):
+    data, before, seen = embeddings("pairs"), torch.get_num_threads(), []
+
+    def noted(*given):
+        seen.append((torch.get_num_threads(), devices.workers()))
+        return lengths(*given)
+
+    lengths = exact.lengths
+    monkeypatch.setattr(exact, "lengths", noted)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _: range(3), raising=False)
+    try:
+        torch.set_num_threads(2)
+        view = engine.view(data, metric="euclidean")
+        engine.run(view, [Everything()], progress=lambda *_: noted(data.query, torch.arange(2)))
+        with devices.threads(1), devices.threads():
+            noted(data.query, torch.arange(2))
+        assert set(seen[:-1]) == {(1, 2)} and len(seen) > 3 and seen[-1] == (2, 2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("blocks", [8, 90])
