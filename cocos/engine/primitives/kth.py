@@ -27,11 +27,11 @@ __all__ = ["Bracket", "Kept", "ascending", "bracketed", "drawn", "listing", "set
 
 # Candidates that the sample of a query has at most, scores of such samples that are held at once, and pairs that the
 # sample of a batch has: so many over all batches, and so many of each at least.
-SAMPLE, BLOCK, PAIRS, FEWEST = 256, 2**20, 2**17, 256
+SAMPLE, BLOCK, PAIRS, FEWEST = 384, 2**20, 2**16, 256
 # Standard errors of a quantile of a sample to either side of it that a bracket spans: 1 in 16,000 queries is outside.
 DEVIATIONS = 4.0
 # Scores in a bracket that a pass counts above, and passes that may be made.
-LEVELS, PASSES = 16, 2
+LEVELS, PASSES = 18, 2
 # Negatives that may be listed, in all and for each query besides: 48 MiB, and memory in proportion to the sides.
 LISTED = (2**21, 32)
 
