@@ -150,6 +150,8 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
 
 def _first(pairs: Pairs) -> Pairs:
     """The first queries of some pairs, with all of their candidates."""
+    if len(pairs.scores) <= QUERIES:
+        return pairs
     query, candidate = (torch.arange(size, device=pairs.scores.device) for size in pairs.scores.shape)
     query = query[:QUERIES]
     return Pairs(

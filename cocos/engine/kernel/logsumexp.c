@@ -8,7 +8,7 @@
 #define REACH -100.0f /* the same below a reference, so that no product with a score is denormal */
 
 typedef struct { /* the rows, or the columns, as those that ask; arrays by place */
-    double *total;              /* (4, step): sums of 2^z, score 2^z and 4^z, z = scale score - reference; how many above the floor */
+    double *total;              /* (3, step): sums of 2^z, score 2^z, 4^z, z = scale score - reference; with a floor 4: how many above it */
     float *top;                 /* largest score above the floor */
     float *reference;           /* whole exponents that only grow; NULL: 0, and there is no floor */
     const float *floor;         /* scores at or below it are left out; NULL: none is */

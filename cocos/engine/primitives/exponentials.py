@@ -21,7 +21,7 @@ class Exponentials:
     """State of `LogSumExp`; of each direction, arrays of its queries, `PAD` longer than there are.
 
     Args:
-        total: (4, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z, and the number of negatives above the floor, if there is one.
+        total: (3, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z; (4, n) where there is a floor, with the number above it.
         top: (n,) largest score, above the floor.
         reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
         limit: (n,) scores above which a negative may count.

@@ -135,7 +135,7 @@ class LogSumExp:
         """No negative yet."""
         sizes = [len(lowest) for lowest in self.lowest]
         return Exponentials(
-            [zeros(4, n, dtype=torch.float64, device=view.device) for n in sizes],
+            [zeros(4 if self.floor else 3, n, dtype=torch.float64, device=view.device) for n in sizes],
             [lowest.clone() for lowest in self.lowest],
             [torch.full_like(least, -math.ceil(self.size)) if self.wide else least for least in self.zero],
             [limit.clone() if self.known else limit for limit in self.floor or self.lowest],
