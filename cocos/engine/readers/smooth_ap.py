@@ -24,6 +24,8 @@ MOST = 64
 FAR, CUT = 14.0, 30.0
 # Part of the push that may be left out before the spread of a query is described from scores in float64.
 LOST = 1e-4
+# Where no more than one pair in so many is of a query whose negatives may count, these are weighed in float64 at once.
+FEW = 64
 # One pair in so many, and some more, may be scored again in float64.
 AGAIN = (16, 2**20)
 
@@ -50,7 +52,7 @@ class SmoothAPReader:
         self.loss, self.eps, self.temperature, self.spread = loss, eps, loss.temperature, spread
 
     def passes(self, view: View) -> Generator:
-        """One pass, and a second one unless all negatives are too far below the positives of their query to count."""
+        """One pass, and a second one where the negatives of more than a few queries may count."""
         positives = Positives.of(view, self.temperature)
         most = max(len(each.score) for each in positives)
         if self.eps <= LEAST or most > MOST:
@@ -69,11 +71,15 @@ class SmoothAPReader:
             sums = yield first
         if not self.spread:  # no share is more than all of them
             far = [(each.total + each.lost) * (each.error + first.share).exp() < self.eps / 2 for each in sums]
-        if all(bool(each.all()) for each in far):
+        pairs = len(view.sides[0]) * len(view.sides[1]) // view.blocks
+        few = [int((~each).sum()) * widest(view, k) * FEW <= pairs for k, each in enumerate(far)]
+        if all(few):
             weighed = [torch.zeros(FOUND + 1, len(each), dtype=torch.float64, device=view.device) for each in far]
         else:
             weighed = yield Shares(first, sums, far, self.eps)
         found = [self._statistics(view, k, first, *each) for k, each in enumerate(zip(sums, weighed, far, strict=True))]
+        for each, some in zip(found, far, strict=True):
+            each["open"] += ~some if all(few) else 0
         if self.spread:
             yield from self._exponential(view, found, far, soft)
         for k, each in enumerate(found):
