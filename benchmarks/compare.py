@@ -177,6 +177,8 @@ class Loss:
                     said = f"{key}: uncertain of query {{row}} is above all near it"
                     wrong += _worst(uncertain, (uncertain > near) & ~cut, said)
                 tied = cut | ~np.isfinite(room)
+                if key == "relative":  # a push below the smallest normal number may be none
+                    tied |= (total[:, 0] > 0) & (total[:, 0] < np.finfo(np.float64).tiny)
             wrong += self._count(key, part[key], uncertain, counted, tied)
             if key == "contributing":
                 clear = (uncertain == 0) & (counted.least == counted.most) & ~np.asarray(tied)
