@@ -1,7 +1,6 @@
 /* The kernel as one translation unit: see kernel.h. */
 #include "simd.h"
 #include "kernel.h"
-#include "memory.c"
 #include "exact.c"
 #include "product.c"
 #include "threshold.c"
