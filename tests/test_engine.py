@@ -256,9 +256,7 @@ def check(found, loss, eps, pairs, what, *, settled=True):
         "weight_above": (above, error * above + moved),
         "weight_below": (below, error * (above + below) + moved),
     }
-    decided = torch.ones_like(above, dtype=torch.bool)
-    if hasattr(loss, "hinge"):  # float64 cannot say on which side of a hinge a tie lies
-        decided = (found["uncertain"] == 0) & (tied(loss, share, pairs, eps) == 0)
+    decided = found["uncertain"] == 0 if hasattr(loss, "hinge") else torch.ones_like(above, dtype=torch.bool)
     for name in sorted(right.keys() & found.keys()):
         want, room = right[name]
         off = (found[name] - want).abs()
