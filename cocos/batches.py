@@ -343,7 +343,7 @@ def _against_all(embeddings: Embeddings, size: int, generator: torch.Generator) 
 def _has_negatives(batch: Batch, candidate_group: Tensor) -> bool:
     """Whether a query may have a negative: there are two pairs, or candidates of two groups."""
     if batch.paired:
-        return len(batch.query_index) > 1 or batch.extra > 0
+        return batch.sizes[0] > 1 or batch.extra > 0
     group = candidate_group[batch.candidate_index]
     return bool((group != group[0]).any())
 

@@ -66,7 +66,12 @@ class Loss(Protocol):
 
 def names() -> list[str]:
     """Names of all losses on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return list(_files(tuple(__path__)))
+
+
+@functools.cache
+def _files(folders: tuple[str, ...]) -> list[str]:
+    return sorted(m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_"))
 
 
 def _plain(name: str) -> str:

@@ -1,5 +1,6 @@
 """Passes of the curves: the batches of a run, stack by stack, seen by some readers."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
@@ -38,7 +39,7 @@ def passes(
     run.embeddings.unchanged()
     made = []
     for stack in run.stacks():
-        large = max(len(batch.query_index) * len(batch.candidate_index) for batch in stack) > MOST
+        large = max(math.prod(batch.sizes) for batch in stack) > MOST
         made += run.views(stack, apart=lines is not None and large)
     for done, (make, names, asking) in enumerate(made):
         view, found = make(), []

@@ -186,7 +186,7 @@ class Run:
 
         Where all scores of the batch are held, those of the second direction are the same ones, turned.
         """
-        small = len(batch.query_index) * len(batch.candidate_index) <= BLOCK
+        small = math.prod(batch.sizes) <= BLOCK
         if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
             (pairs,) = self.pairs(self.embeddings, batch, whole=True)
             for second, each in ((False, pairs), (True, pairs.flip())):
@@ -319,8 +319,8 @@ def prepare(
         given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
         for batch in given:
             batches.matches(embeddings, batch)
-        plan = Plan(given, sample or loss.sample, max(len(batch.query_index) for batch in given))
-    largest = max(len(batch.query_index) * len(batch.candidate_index) for batch in plan.batches)
+        plan = Plan(given, sample or loss.sample, max(batch.sizes[0] for batch in given))
+    largest = max(math.prod(batch.sizes) for batch in plan.batches)
     reads = visits if callable(visits) else readers.has
     visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
     if not visited:
