@@ -468,6 +468,15 @@ def test_a_stack_finds_what_its_batches_find_alone(kind, sizes):
             assert_same(loss, found, joined, f"{kind}, batches of {sizes}")
 
 
+@pytest.mark.parametrize("name", READ)
+def test_one_large_batch_is_cut_into_parts_whatever_the_loss(name, monkeypatch):
+    """Which threads share: a reader that is not cut is seen by one."""
+    loss, seen, cut = losses.load(name), [], sweep.parts_of
+    monkeypatch.setattr(sweep, "parts_of", lambda *given, **how: seen.append(cut(*given, **how)) or seen[-1])
+    visited(Input(Embeddings(*pairs_of(600, 16))), [(loss, 0.01)])
+    assert seen and all(len(parts) == 3 for parts in seen)
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_the_number_of_threads_changes_no_bit(monkeypatch, plain, fused):
     if not fused:

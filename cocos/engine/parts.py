@@ -87,19 +87,19 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
-def parts_of(view: View, *, lines: bool = False) -> list[Part]:
+def parts_of(view: View, *, whole_lines: bool = False) -> list[Part]:
     """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block.
 
     Args:
         view: the scores.
-        lines: none cuts what a query asks for.
+        whole_lines: none cuts what a query asks for.
     """
     rows, columns = view.rows.tolist(), view.columns.tolist()
-    if view.blocks > 1 or (lines and view.two):
+    if view.blocks > 1 or (whole_lines and view.two):
         edges = sorted({view.blocks * k // PARTS for k in range(PARTS + 1)})
         ends = list(zip(edges[:-1], edges[1:], strict=True))
         return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
-    turned = columns[-1] > rows[-1] and not lines
+    turned = columns[-1] > rows[-1] and not whole_lines
     longer = (rows, columns)[turned][-1]
     size = -(-longer // (PARTS * STRIP)) * STRIP
     cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]

@@ -39,7 +39,8 @@ class Reader(Protocol):
     """Looks at every tile once, and says in the end what it has found or that it needs one more pass.
 
     The reader of a loss may combine several of these: it then has one method `passes(view)`, a generator that yields
-    readers, together if they share a pass, is sent what they found, and returns its result.
+    readers, together if they share a pass, is sent what they found, and returns its result. With `whole_lines = True`
+    no part cuts the scores of a query.
     """
 
     def start(self, view: View) -> State:
@@ -133,7 +134,7 @@ class _Counter:
 
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
     """One pass for some readers; gives what each has found, or asks for."""
-    parts = parts_of(view, lines=any(getattr(reader, "lines", False) for reader in readers))
+    parts = parts_of(view, whole_lines=any(getattr(reader, "whole_lines", False) for reader in readers))
     together = view.together and shards.world().size > 1
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]

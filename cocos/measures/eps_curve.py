@@ -131,7 +131,7 @@ def _visited(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tenso
 class _Steps:
     """Reader: shares above each eps, and queries that have one, (J,) each, of each direction."""
 
-    lines = True
+    whole_lines = True
 
     def __init__(self, of: Lines, ladder: "_Ladder"):
         self.of, self.ladder = of, ladder

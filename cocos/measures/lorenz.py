@@ -191,7 +191,7 @@ def _visited(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Ite
 class _Lorenz:
     """Reader: most negatives, curves, Gini coefficients and top parts of each direction, in the batches' order."""
 
-    lines = True
+    whole_lines = True
 
     def __init__(self, of: Lines, place: Tensor, k: Tensor):
         self.of, self.place, self.k = of, place, k

@@ -1,6 +1,6 @@
 """What every negative of a query weighs, whole lines of scores at a time: for softmax losses, hinges and SmoothAP.
 
-A reader of whole lines has `lines = True`, so that no part cuts them, and is run with tiles of the size that
+A reader of whole lines has `whole_lines = True`, so that no part cuts them, and is run with tiles of the size that
 `Lines.tile` gives.
 """
 
