@@ -1,9 +1,9 @@
 """Lists of the few scores of a tile that lie between two ends, found word by word and without waiting for a device.
 
-The tile is read once, into a flag for each score. Eight flags make a word, and only words that are not 0 are opened:
-all else is an eighth of the tile, or as long as the answer. On a host the lists are as long as what they hold. A device
-that runs ahead of the host fills lists of a fixed length; `short` says in the end whether one was too short, and the
-same tiles are then seen again with `patient=True`.
+The tile is read once, into a flag for each score. Eight flags make a word, and only words that are not 0 are opened, so
+every later step works on an eighth of the tile or on the entries found. On the host a list has exactly its entries. A
+device that runs ahead of the host fills lists of a fixed length; `short` says at the end whether one was too short, and
+the same tiles are then seen again with `patient=True`.
 """
 
 import functools

@@ -44,9 +44,9 @@ def workers() -> int:
 
 @contextmanager
 def threads(number: int | None = None) -> Generator[None]:
-    """PyTorch at so many threads of its own, or at `workers`: they spin in small operations, and take processors.
+    """Run PyTorch with this many threads, or with `workers()`. Its idle threads keep spinning and take up processors.
 
-    On a busy machine two of them make 200 batches of 128 five times as slow as one.
+    On a busy machine many small operations then take longer with two threads than with one.
     """
     before, token = torch.get_num_threads(), _asked.set(workers())
     torch.set_num_threads(number or workers())

@@ -27,7 +27,7 @@ ONCE = 2**20  # for one strip, which does not come back to them: they stay in th
 KEPT = 16 * 2**20  # bytes of a whole side up to which it is packed once, for all parts
 PATIENCE = 64  # strips between two looks of Python
 ROOM = 2**18  # entries of a list: more than a tile can add for its rows and its columns (2 x 256 x 384)
-AHEAD = 4  # times its room that a list has memory for, of which the system gives what is written to
+AHEAD = 4  # a list reserves memory for this many times its room; the system provides only the pages written to
 METRICS = {"euclidean": 2, "squared_euclidean": 1}  # ROOT and SQUARE of kernel.h; else PRODUCT
 
 

@@ -8,11 +8,9 @@ from torch import Tensor
 from cocos import engine
 from cocos.engine import View
 from cocos.engine.readers.lines import MOST
-from cocos.measures._weighing import Run
+from cocos.measures._weighing import Run, within
 
 __all__ = ["passes"]
-
-STEPS = 1000  # of the progress of one pass
 
 
 def passes(
@@ -45,12 +43,7 @@ def passes(
         view, found = make(), []
         groups = readers(view)
         for place, group in enumerate(groups):
-            shown = report and _part(report, done * len(groups) + place, len(made) * len(groups))
+            shown = within(report, done * len(groups) + place, len(made) * len(groups))
             found += engine.run(view, group, tile=lines and lines(view), progress=shown)
         yield names, asking, found
     run.embeddings.unchanged()
-
-
-def _part(report: Callable[[int, int], None], done: int, number: int) -> Callable[[int, int], None]:
-    """Progress within one of several parts of the work that are taken to be equal."""
-    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)

@@ -21,12 +21,13 @@ from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DTYPES", "Progress", "Run", "prepare", "threads"]
+__all__ = ["DTYPES", "Progress", "Run", "prepare", "threads", "within"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
 UNIT = 1e-3  # norms this near to 1 are those of unit vectors
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")  # metrics of which q and c may change places
+STEPS = 1000  # of the progress of a part of the work, where there are several
 LARGE = 2**20  # scores from which on several threads of PyTorch save more than they spin
 BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
 STACK = 2**17  # queries, or candidates, of the batches that are visited at once
@@ -241,6 +242,13 @@ class Run:
 def threads(number: int) -> contextlib.AbstractContextManager:
     """PyTorch at all of its threads for so many scores that are held at once, if they pay; else at one."""
     return devices.threads(None if number >= LARGE else 1)
+
+
+def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:
+    """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
+    if report is None or number == 1:
+        return report
+    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)
 
 
 def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:

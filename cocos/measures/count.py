@@ -17,14 +17,13 @@ from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
-from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare, threads
+from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare, threads, within
 
 __all__ = ["count"]
 
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
-STEPS = 1000  # of the progress of one stack, where there are several
 
 
 @dataclass(frozen=True)
@@ -85,27 +84,19 @@ def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _
     Raises:
         InputError: the weights of a query leave the range of float64.
     """
-    names, done, others = [name for name, _, _ in run.sides], 0, []
+    names, others = [name for name, _, _ in run.sides], []
     found = _Counted({name: [] for name in names}, {name: [] for name in names})
     views = [view for stack in run.stacks() for view in run.views(stack)]
-    for make, directions, asking in views:
+    for done, (make, directions, asking) in enumerate(views):
         reader = readers.of(run.loss, eps, relative=True)
-        shown = report and _part(report, done, len(views))
+        shown = within(report, done, len(views))
         sides, *others = engine.run(make(), [reader, *more], progress=shown)
         for name, part, index in zip(directions, sides, asking, strict=True):
             if not part["push"].isfinite().all():
                 raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
             found.records[name].append(part | {"query_index": torch.cat(index)})
             found.sizes[name].extend(rows.shape[0] for rows in index)
-        done += 1
     return replace(found, others=others)
-
-
-def _part(report: Callable[[int, int], None], done: int, number: int) -> Callable[[int, int], None]:
-    """Progress within one of several equal parts of the work, of which some are done."""
-    if number == 1:
-        return report
-    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)
 
 
 def _everything(run: Run) -> bool:

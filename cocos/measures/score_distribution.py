@@ -11,7 +11,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.measures._asked import PERCENTILES, asked
-from cocos.measures._weighing import Progress
+from cocos.measures._weighing import Progress, within
 
 __all__ = ["score_distribution"]
 
@@ -69,7 +69,9 @@ def score_distribution(
     report, found = progress and progress("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}
     for number, (name, view) in enumerate(views.items()):
-        (found[name],) = engine.run(view, [readers.Neighbours(max(ks))], progress=_part(report, number, 2 * len(views)))
+        (found[name],) = engine.run(
+            view, [readers.Neighbours(max(ks))], progress=within(report, number, 2 * len(views))
+        )
     low, high = -1.0, 1.0
     if seen.metric != "cosine":
         low, high = (min(float(each.low.min()) for each in found.values()),
@@ -77,17 +79,12 @@ def score_distribution(
         low, high = (low, high) if high > low else (low - 0.5, low + 0.5)
     records = {}
     for number, (name, view) in enumerate(views.items()):
-        histogram, shown = readers.Histogram(bins, low, high), _part(report, len(views) + number, 2 * len(views))
+        histogram, shown = readers.Histogram(bins, low, high), within(report, len(views) + number, 2 * len(views))
         ((counted,),) = engine.run(view, [histogram], progress=shown)
         records[name] = _record(found[name], counted, _positives(view, histogram), ks)
         records[name]["query_index"] = seen.index[name]
     attrs = seen.attrs | {"title": "Candidates of a query by their score", "bin_width": (high - low) / bins}
     return results.score_distribution(records, low, ks, PERCENTILES, attrs)
-
-
-def _part(report, turn: int, turns: int):
-    """Progress of one of several passes of the same size."""
-    return report and (lambda done, total: report(turn * total + done, turns * total))
 
 
 def _positives(view: engine.View, histogram: readers.Histogram) -> torch.Tensor:

@@ -24,7 +24,7 @@ typedef struct {
     int32_t weigh;
 } sigmoids;
 
-typedef struct { /* a vector of queries: lines of what is known, and of what is found, which ends with a line of maxima */
+typedef struct { /* a vector of queries: rows of inputs, and rows of results, the last of which holds maxima */
     const float *number;
     float *sums;
     int64_t step, line;

@@ -9,7 +9,7 @@ typedef struct {
     int32_t *count;                /* (levels of the columns, line), of this chunk */
     int64_t step[2], line, at;     /* `at`: first column of the chunk */
     places list;                   /* where `listed`: the scores above low and not above high, which are not decided */
-    int32_t levels[2], listed, full; /* so many are not decided that none is listed any more */
+    int32_t levels[2], listed, full; /* `full`: the list overflowed, and nothing more is added to it */
 } threshold;
 
 #define STRETCH (4 * WIDE)

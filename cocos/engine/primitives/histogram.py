@@ -14,7 +14,7 @@ __all__ = ["Bins", "Ladder"]
 
 # Share of scores in mixed bins, one in so many, from which PyTorch multiplies a tile in float64.
 DENSE = 64
-# Bins of the grid under a ladder, at least and at most: what is known of each stays in the second-level cache.
+# Fewest and most bins of the grid under a ladder; the table of the largest grid fits in the second-level cache.
 GRID = (2**6, 2**14)
 # Steps that the kernel compares at once, as in histogram.c.
 NEAR = 8

@@ -26,7 +26,7 @@ def number_kept(fraction: float, number: Tensor) -> Tensor:
 def hardest(
     view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), **given
 ) -> Generator[object, object, tuple[Sums, list[Kept]]]:
-    """Sums over the hardest negatives of every query, or batch, and those of these that decided who is one.
+    """Sums over the hardest negatives of every query or batch, and the borderline negatives that are among them.
 
     Args:
         view: the scores.
@@ -82,7 +82,7 @@ def _powers(exponents: Tensor) -> Tensor:
 
 
 def limited(sums: Sums, asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
-    """Counts of all negatives as those of the kept ones, which are the hardest: no more of them, and no more mass.
+    """Counts for the kept negatives, from those for all: the kept ones are the hardest, so both are capped by theirs.
 
     Args:
         sums: over the kept negatives.

@@ -7,6 +7,7 @@ of every positive among all, B = A + Σ σ, is known, and a second pass (`Shares
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -128,7 +129,7 @@ class Sums:
         return torch.stack([*ends, *(eps * total * sign.exp() for sign in (-heavy, heavy))])
 
 
-class _Pass:
+class _Pass(ABC):
     """One of the passes over the negatives of every positive.
 
     Args:
@@ -160,9 +161,9 @@ class _Pass:
                 else:
                     sums[line] = sums[line].maximum(values.amax(dim=dim))
 
+    @abstractmethod
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
-        """What is added to each line of sums; beyond the last one, what may be the largest."""
-        raise NotImplementedError
+        """Values that are added to each row of sums; those with a number past the last row compete for the maximum."""
 
 
 class Sigmoids(_Pass):
