@@ -1,6 +1,7 @@
 """Open files in forked processes that are watched: what they run, raise, take, and how they end."""
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -152,6 +153,7 @@ def _one(seen: Seen, opening: Callable[[object, int], str], case, hook: _Hook, l
 
 def _child(cases: list, make: Callable, opening: Callable, turns: int, limits: Limits, pipe: int, folder: Path) -> None:
     """Make and open files until one takes too much; a line before and after each opening."""
+    gc.freeze()  # garbage of the parent, freed during an opening, would hide what the opening takes
     canary = folder / "canary"
     canary.mkdir()
     os.chdir(canary)

@@ -1,6 +1,7 @@
 """A few hundred hostile files; and the guard that counts what they do, made to count each kind of fault."""
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -71,6 +72,22 @@ def test_the_guard_counts_every_kind_of_fault():
         "crash": 2,
         "greedy": 2,
     }
+
+
+def test_garbage_of_the_parent_does_not_hide_what_an_opening_takes():
+    def opening(name, turn):
+        gc.collect()
+        return len(bytearray(200_000_000)) and "opened"
+
+    cycle = [b"\1" * 150_000_000]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del cycle
+        (seen,) = guard.watch([("", 0)], lambda name, number, folder: name, opening, limits=SMALL)
+    finally:
+        gc.enable()
+    assert seen.ended == "greedy"
 
 
 def test_whole_files_of_every_kind_open(tmp_path):
