@@ -1,0 +1,82 @@
+"""The command line of the faults: python -m faults, in the folder of the repository."""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from faults.planting import HERE, Fault, Found, Unfit, copied, load, place, tried
+
+REPOSITORY = HERE.parent
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m faults", description="Plant faults, and see what catches them.")
+    parser.add_argument("--only", action="append", metavar="NAME", help="faults, rooms or test files; repeatable")
+    parser.add_argument("--list", action="store_true", help="list the faults and where each applies, and run nothing")
+    parser.add_argument("--whole", action="store_true", help="run the whole suite where the test files miss a fault")
+    parser.add_argument("--jobs", type=int, default=1, help="faults that are tried at once, each in its own copy")
+    parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the test files of a fault may take")
+    return parser.parse_args()
+
+
+def _tell(found: Found) -> None:
+    result = f"caught by {found.by}" if found.caught else f"MISSED: {found.by}"
+    print(f"{found.fault.room:12}{found.fault.name:44}{found.seconds:6.0f} s  {result}", flush=True)
+
+
+def _every(faults: list[Fault], given: argparse.Namespace) -> list[Found]:
+    """The results of all faults, told one by one as they come."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for job in range(given.jobs):
+            copies.put(copied(REPOSITORY, Path(scratch) / str(job)))
+
+        def one(fault: Fault) -> Found:
+            copy = copies.get()
+            try:
+                found = tried(fault, copy, deadline=given.deadline, whole=given.whole)
+            except Unfit as error:
+                found = Found(fault, False, str(error), 0.0)
+            copies.put(copy)
+            _tell(found)
+            return found
+
+        with ThreadPoolExecutor(given.jobs) as pool:
+            return list(pool.map(one, faults))
+
+
+def main() -> int:
+    """Run the command line: 0 if each fault applies and is caught, else 1."""
+    given, faults = _arguments(), load()
+    if given.only:
+        wanted = set(given.only)
+        unknown = wanted - {name for each in faults for name in (each.name, each.room, *each.tests)}
+        if unknown:
+            print(f"no fault, room or test file is called {', '.join(sorted(unknown))}", file=sys.stderr)
+            return 1
+        faults = [each for each in faults if wanted & {each.name, each.room, *each.tests}]
+    if given.list:
+        unfit = 0
+        for fault in faults:
+            try:
+                where = str(place(fault, REPOSITORY).relative_to(REPOSITORY))
+            except Unfit as error:
+                where, unfit = str(error), unfit + 1
+            print(f"{fault.room:12}{fault.name:44}{where}")
+        print(f"{len(faults)} faults, {unfit} do not apply", file=sys.stderr)
+        return int(unfit > 0)
+    found = _every(faults, given)
+    rooms, caught = (
+        Counter(each.fault.room for each in found),
+        Counter(each.fault.room for each in found if each.caught),
+    )
+    print(", ".join(f"{room} {caught[room]} of {number}" for room, number in rooms.items()))
+    return int(not all(each.caught for each in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

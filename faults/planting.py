@@ -1,0 +1,164 @@
+"""Plants faults, one at a time, in a copy of the repository, and runs the tests that ought to catch them."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["HERE", "Fault", "Found", "Unfit", "copied", "load", "place", "tried"]
+
+HERE = Path(__file__).parent
+SOURCES = (".py", ".c", ".h")
+LISTED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)  # in the summary of pytest; without parameters
+
+
+class Unfit(ValueError):
+    """A fault that cannot be planted as it is listed."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of the code that some test must notice.
+
+    Args:
+        name: of the fault.
+        room: part of the package it belongs to.
+        old: code that stands exactly once in the package.
+        new: code that takes its place.
+        tests: names of the test files that ought to catch it, the most specific first.
+    """
+
+    name: str
+    room: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of one fault.
+
+    Args:
+        fault: that was planted.
+        caught: whether a test failed that passes without it.
+        by: the test, or why the fault counts as missed.
+        seconds: the run took.
+    """
+
+    fault: Fault
+    caught: bool
+    by: str
+    seconds: float
+
+
+def load(path: Path = HERE / "faults.toml") -> list[Fault]:
+    """The listed faults, in their order."""
+    listed = tomllib.loads(path.read_text("utf-8"))["fault"]
+    return [Fault(**each | {"tests": tuple(each["tests"])}) for each in listed]
+
+
+def place(fault: Fault, repository: Path) -> Path:
+    """The source file of the package that holds the old code of a fault.
+
+    Raises:
+        Unfit: no file holds it, or it stands there more than once; or the new code is no Python.
+    """
+    sources = sorted(path for path in (repository / "cocos").rglob("*") if path.suffix in SOURCES)
+    numbers = {path: number for path in sources if (number := path.read_text("utf-8").count(fault.old))}
+    if sum(numbers.values()) != 1:
+        where = ", ".join(f"{path.relative_to(repository)} ({number})" for path, number in numbers.items())
+        raise Unfit(f"{fault.name}: expected its old code exactly once, found it in {where or 'no file'}: {fault.old}")
+    (path,) = numbers
+    if path.suffix == ".py":
+        try:
+            compile(path.read_text("utf-8").replace(fault.old, fault.new), str(path), "exec")
+        except SyntaxError as error:
+            raise Unfit(f"{fault.name}: its new code is no Python ({error.msg}): {fault.new}") from None
+    return path
+
+
+def copied(repository: Path, folder: Path) -> Path:
+    """A copy of the files of a repository that git knows or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=repository, check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        if (repository / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(repository / name, folder / name)
+    return folder
+
+
+def _write(path: Path, content: str) -> None:
+    path.write_text(content, "utf-8")
+    if path.suffix == ".py":  # a change within a second would go unseen
+        Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
+
+
+@contextmanager
+def _planted(fault: Fault, repository: Path) -> Generator[None]:
+    path = place(fault, repository)
+    sound = path.read_text("utf-8")
+    try:
+        _write(path, sound.replace(fault.old, fault.new))
+        yield
+    finally:
+        _write(path, sound)
+
+
+def _run(repository: Path, arguments: list[str], seconds: float) -> tuple[int | None, str]:
+    """Exit code of pytest, None past the deadline, and the first test that failed."""
+    own = {"PYTHONPATH": str(repository), "XDG_CACHE_HOME": str(repository / ".cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments]
+    try:
+        done = subprocess.run(
+            command, check=False, cwd=repository, env=os.environ | own, capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return None, ""
+    failed = LISTED.search(done.stdout)
+    return done.returncode, failed[1] if failed else ""
+
+
+def tried(fault: Fault, repository: Path, *, deadline: float, whole: bool) -> Found:
+    """Plant a fault, and see whether the tests notice.
+
+    Args:
+        fault: to plant.
+        repository: a copy, which is as it was in the end.
+        deadline: seconds that its test files may take; the whole suite has six times as many.
+        whole: run the whole suite where its test files miss it.
+
+    Raises:
+        Unfit: the fault does not apply, or a test file is not there.
+    """
+    files = []
+    for name in fault.tests:
+        there = sorted((repository / "tests").rglob(f"{name}.py"))
+        if not there:
+            raise Unfit(f"{fault.name}: there is no test file {name}.py")
+        files.append(str(there[0].relative_to(repository)))
+    begun, code, by = time.monotonic(), 0, ""
+    with _planted(fault, repository):
+        code, by = _run(repository, ["-n", "0", *files], deadline)
+        if whole and code == 0:
+            code, by = _run(repository, [], 6 * deadline)
+    if code is None:
+        why = f"no end within {deadline:g} s"
+    elif code not in {1, 2}:
+        why = "no test failed" if code == 0 else f"pytest ended with exit code {code}"
+    elif by and _run(repository, ["-n", "0", by], deadline)[0] == 0:
+        return Found(fault, True, by, time.monotonic() - begun)
+    else:
+        why = f"{by or 'some test'} fails without the fault too"
+    return Found(fault, False, why, time.monotonic() - begun)
