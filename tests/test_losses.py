@@ -1,6 +1,7 @@
 """The contract: every file on the shelf of losses is tried here, with no edit."""
 
 import dataclasses
+import functools
 import inspect
 import json
 import re
@@ -36,15 +37,21 @@ def on_grid(loss):
     return dataclasses.replace(loss, **margins)
 
 
-def tried(name, regime):
-    loss = losses.load(name)
-    return on_grid(loss) if regime.name == "ties" else loss
+built = functools.cache(regimes.build)
 
 
-def close(actual, expected, tolerance):
+def cases(loss):
+    """The loss with every regime and seed, on the grid where scores tie, and what to call the case."""
+    for regime in regimes.NAMES:
+        tried = on_grid(loss) if regime == "ties" else loss
+        for seed in SEEDS:
+            yield tried, built(regime, loss.metric, seed), f"{regime}, seed {seed}"
+
+
+def close(actual, expected, tolerance, what=""):
     scale = max(1.0, expected.abs().max().item())
     worst = (actual - expected).abs().max().item()
-    assert worst <= tolerance * scale, f"off by {worst:.3e} with weights up to {scale:.3e}"
+    assert worst <= tolerance * scale, f"{what}: off by {worst:.3e} with weights up to {scale:.3e}"
 
 
 def cast(pairs, dtype):
@@ -60,45 +67,38 @@ def slow_loss(name, loss, frozen):
     return lambda pairs: function(pairs, *dataclasses.astuple(loss), **more)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CLOSED)
-def test_the_closed_form_is_the_gradient(name, regime, seed):
-    loss = tried(name, regime)
-    pairs = regime(loss.metric, seed)
-    expected = weights.autograd(loss, pairs)
-    assert expected.isfinite().all()
-    close(weights.analytic(loss, pairs), expected, 1e-10)
+def test_the_closed_form_is_the_gradient(name):
+    for loss, pairs, what in cases(losses.load(name)):
+        expected = weights.autograd(loss, pairs)
+        assert expected.isfinite().all(), what
+        close(weights.analytic(loss, pairs), expected, 1e-10, what)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CLOSED)
-def test_the_closed_form_is_the_gradient_in_a_labelled_set(name, seed):
+def test_the_closed_form_is_the_gradient_in_a_labelled_set(name):
     loss = losses.load(name)
-    pairs = regimes.labelled(loss.metric, seed)
-    expected = weights.autograd(loss, pairs)
-    assert expected.abs().max() > 0
-    close(weights.analytic(loss, pairs), expected, 1e-10)
+    for seed in SEEDS:
+        pairs = regimes.labelled(loss.metric, seed)
+        expected = weights.autograd(loss, pairs)
+        assert expected.abs().max() > 0
+        close(weights.analytic(loss, pairs), expected, 1e-10, f"seed {seed}")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", RADIAL)
-def test_the_radial_part_is_the_gradient_of_the_norm(name, regime, seed):
-    loss = tried(name, regime)
-    pairs = regime(loss.metric, seed)
-    close(loss.radial(pairs), weights.autograd_radial(loss, pairs), 1e-10)
+def test_the_radial_part_is_the_gradient_of_the_norm(name):
+    for loss, pairs, what in cases(losses.load(name)):
+        close(loss.radial(pairs), weights.autograd_radial(loss, pairs), 1e-10, what)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", CLOSED)
-def test_float32_is_as_good_as_float32_can_be(name, regime, seed):
-    loss = tried(name, regime)
-    single = cast(regime(loss.metric, seed), torch.float32)
-    same = cast(single, torch.float64)
-    exact = loss.weight(same)
-    plain = (weights.autograd(loss, single).double() - exact).abs().max().item()
-    ours = (loss.weight(single).double() - exact).abs().max().item()
-    assert loss.weight(single).dtype == torch.float32
-    assert ours <= plain + 1e-5 * max(1.0, exact.abs().max().item())
+def test_float32_is_as_good_as_float32_can_be(name):
+    for loss, pairs, what in cases(losses.load(name)):
+        single = cast(pairs, torch.float32)
+        exact, found = loss.weight(cast(single, torch.float64)), loss.weight(single)
+        plain = (weights.autograd(loss, single).double() - exact).abs().max().item()
+        assert found.dtype == torch.float32
+        assert (found.double() - exact).abs().max() <= plain + 1e-5 * max(1.0, exact.abs().max().item()), what
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -108,13 +108,11 @@ def test_finite_differences_agree(name, random_pairs):
     close(loss.weight(pairs), weights.finite_difference(loss, pairs), 1e-6)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", SLOW)
-def test_the_slow_loop_of_the_paper_agrees(name, regime, seed):
-    loss = tried(name, regime)
-    pairs = regime(loss.metric, seed)
-    slow = torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64)
-    close(loss(pairs), slow, 1e-11)
+def test_the_slow_loop_of_the_paper_agrees(name):
+    for loss, pairs, what in cases(losses.load(name)):
+        slow = torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64)
+        close(loss(pairs), slow, 1e-11, what)
 
 
 @pytest.mark.parametrize("name", SLOW)
@@ -124,13 +122,13 @@ def test_the_slow_loop_agrees_in_a_labelled_set(name):
     close(loss(pairs), torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64), 1e-11)
 
 
-@pytest.mark.parametrize("seed", (2, 3))
 @pytest.mark.parametrize("name", [n for n in CLOSED if n in SLOW and losses.load(n).gradient != "pseudo"])
-def test_the_slow_loop_has_this_gradient(name, random_pairs, seed):
+def test_the_slow_loop_has_this_gradient(name, random_pairs):
     loss = losses.load(name)
-    pairs = random_pairs(loss.metric, seed)
-    slow = oracles.difference(slow_loss(name, loss, pairs), pairs, apart=loss.couples == "query")
-    close(loss.weight(pairs), slow, 1e-5)
+    for seed in (2, 3):
+        pairs = random_pairs(loss.metric, seed)
+        slow = oracles.difference(slow_loss(name, loss, pairs), pairs, apart=loss.couples == "query")
+        close(loss.weight(pairs), slow, 1e-5, f"seed {seed}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,21 +146,22 @@ def test_rows_are_balanced_as_declared(name):
     loss, worst = losses.load(name), 0.0
     for regime in regimes.NAMES:
         for seed in SEEDS:
-            weight = loss.weight(regimes.build(regime, loss.metric, seed))
+            weight = loss.weight(built(regime, loss.metric, seed))
             worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
     assert (worst <= 1e-12) == loss.balanced
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_loss_and_weights_have_their_shapes(name, regime):
+def test_loss_and_weights_have_their_shapes(name):
     loss = losses.load(name)
-    pairs = regime(loss.metric)
-    assert loss(pairs).shape == pairs.scores.shape[:1]
-    assert loss(pairs).isfinite().all()
-    if name in CLOSED:
-        assert loss.weight(pairs).shape == pairs.scores.shape
-    unit = loss.unit(pairs).expand(pairs.scores.shape)
-    assert (unit > 0).all() and unit.isfinite().all()
+    for regime in regimes.NAMES:
+        pairs = built(regime, loss.metric, 0)
+        assert loss(pairs).shape == pairs.scores.shape[:1], regime
+        assert loss(pairs).isfinite().all(), regime
+        if name in CLOSED:
+            assert loss.weight(pairs).shape == pairs.scores.shape, regime
+        unit = loss.unit(pairs).expand(pairs.scores.shape)
+        assert (unit > 0).all() and unit.isfinite().all(), regime
 
 
 @pytest.mark.parametrize("name", CLOSED)
@@ -190,23 +189,22 @@ def test_a_query_without_positive_or_negative_has_no_weight(name):
         assert (loss(one_sided) == 0).all()
 
 
-@pytest.mark.parametrize("seed", (0, 1))
 @pytest.mark.parametrize("name", CLOSED)
-def test_candidates_and_queries_permute_with_their_weights(name, random_pairs, seed):
-    loss = losses.load(name)
-    pairs = random_pairs(loss.metric, seed)
-    generator = torch.Generator().manual_seed(5)
-    rows, columns = (torch.randperm(n, generator=generator) for n in pairs.scores.shape)
-    shuffled = Pairs(
-        pairs.scores[rows][:, columns],
-        pairs.positive[rows][:, columns],
-        pairs.negative[rows][:, columns],
-        candidate_group=pairs.candidate_group[columns],
-        query_norm=pairs.query_norm[rows],
-        candidate_norm=pairs.candidate_norm[columns],
-    )
-    close(loss(shuffled), loss(pairs)[rows], 1e-12)
-    close(loss.weight(shuffled), loss.weight(pairs)[rows][:, columns], 1e-12)
+def test_candidates_and_queries_permute_with_their_weights(name, random_pairs):
+    loss, generator = losses.load(name), torch.Generator().manual_seed(5)
+    for seed in (0, 1):
+        pairs = random_pairs(loss.metric, seed)
+        rows, columns = (torch.randperm(n, generator=generator) for n in pairs.scores.shape)
+        shuffled = Pairs(
+            pairs.scores[rows][:, columns],
+            pairs.positive[rows][:, columns],
+            pairs.negative[rows][:, columns],
+            candidate_group=pairs.candidate_group[columns],
+            query_norm=pairs.query_norm[rows],
+            candidate_norm=pairs.candidate_norm[columns],
+        )
+        close(loss(shuffled), loss(pairs)[rows], 1e-12, f"seed {seed}")
+        close(loss.weight(shuffled), loss.weight(pairs)[rows][:, columns], 1e-12, f"seed {seed}")
 
 
 @pytest.mark.parametrize("name", NAMES)
