@@ -1,7 +1,7 @@
 """Contributing negatives per query of the embedded example, for four losses."""
 
 from cocos import demo, measures, plots
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"
 DIFFERS = "another model and other data; only which losses leave queries idle can be compared"

@@ -4,8 +4,8 @@ The fourteen largest shares of each, with the captions and the images that they 
 """
 
 from cocos import demo, measures, plots
-from cocos.captions import holds
 from cocos.data import emoji_captions
+from cocos.reports.captions import holds
 
 PUBLISHED = "none; asked for by users"
 DIFFERS = "nothing published to compare with"

@@ -6,7 +6,7 @@ The triplet losses count every weight that is not zero, which is any eps below 1
 import numpy as np
 
 from cocos import demo, measures, plots
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = (
     "none as a curve; Bleeker & de Rijke 2022 count at eps = 0.01 for NT-Xent and SmoothAP, and every weight other "

@@ -7,7 +7,7 @@ one, circle: the minimum found, cross: the predicted; an arrow is as long as the
 
 import along_proxies
 from cocos import measures
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = (
     "DeMoor & Prevost 2024, Fig. 12 (landscapes). The picture itself was not at hand, so which parameters its panels "

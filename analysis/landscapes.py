@@ -2,7 +2,7 @@
 
 import along_proxies
 from cocos import measures
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 3a-d (t, t², √t and the warp with α = 3, k1 = 0.65, k2 = 1.5) and Table III"
 DIFFERS = (

@@ -3,8 +3,8 @@
 import numpy as np
 
 from cocos import measures, plots
-from cocos.captions import holds
 from cocos.plots.score_landscape import bar
+from cocos.reports.captions import holds
 
 PUBLISHED = "none; asked for by users. The triplet panel is the picture behind Bleeker & de Rijke 2022, eqs. 1 and 6"
 DIFFERS = "nothing published to compare with"

@@ -5,7 +5,7 @@ number then says that all negatives push, and the count that none contributes.
 """
 
 from cocos import demo, measures, plots
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = (
     "none; that a small temperature puts the push on the hardest negatives is from Wang & Liu 2021, arXiv:2012.09740"

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from cocos import measures, plots
-from cocos.captions import holds
+from cocos.reports.captions import holds
 
 PUBLISHED = "none; the pictures behind the formulae that each loss's source gives (see cocos losses NAME)"
 DIFFERS = "nothing published to compare with"

@@ -23,8 +23,9 @@ import typer
 from typer import Argument, Option
 
 import cocos
-from cocos import shards, terminal, usage, writing
+from cocos import processes, usage, writing
 from cocos.errors import InputError, UnsafeFile, unreachable
+from cocos.reports import terminal
 
 __all__ = ["app", "main"]
 
@@ -117,7 +118,7 @@ def _starved(error: BaseException | None) -> bool:
 
 def _closed() -> int:
     """Say that no descriptor is left, and give the exit code."""
-    _say(f"cocos: {shards.turn()}no file can be opened any more: raise the limit of open files (ulimit -n)")
+    _say(f"cocos: {processes.turn()}no file can be opened any more: raise the limit of open files (ulimit -n)")
     return 2
 
 
@@ -133,11 +134,11 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
         Exit: with the code that says why.
     """
     try:
-        if not shared and (size := shards.launched().size) > 1:
+        if not shared and (size := processes.launched().size) > 1:
             raise InputError(f"{size} processes: only cocos count shares its work; start this command without torchrun")
         yield
     except InputError as error:
-        turn = shards.turn()
+        turn = processes.turn()
         if usage.debug.get() and error.__cause__ is not None:
             for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
                 _say(line)
@@ -152,9 +153,9 @@ def _sentences(*, shared: bool = False) -> Generator[None]:
             raise typer.Exit(_closed()) from None
         if isinstance(error, OSError) and error.errno in SURROUNDINGS:
             where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-            _say(f"cocos: {shards.turn()}{where}{unreachable(error)}")
+            _say(f"cocos: {processes.turn()}{where}{unreachable(error)}")
             raise typer.Exit(2) from None
-        shards.turn()
+        processes.turn()
         raise
 
 
@@ -250,7 +251,8 @@ def _picture(out: Path, *inputs: Path | str | None) -> bool:
     Raises:
         InputError: it cannot be written.
     """
-    from cocos import drawing, results
+    from cocos import results
+    from cocos.reports import drawing
 
     picture = out.suffix != ".nc"
     drawing.drawable(out, ".nc") if picture else results.writable(out)
@@ -260,7 +262,7 @@ def _picture(out: Path, *inputs: Path | str | None) -> bool:
 
 def _show(table) -> None:
     """A table on stdout, no wider than the terminal."""
-    from cocos import tables
+    from cocos.reports import tables
 
     _print(tables.plain(table, terminal.room()))
 
@@ -306,10 +308,11 @@ def count(
         parameters = _parameters(param or [])
         if as_json and format is Format.latex:
             raise InputError("--json and --format latex: choose one of them")
-        from cocos import measures, results, tables
+        from cocos import measures, results
+        from cocos.reports import tables
 
-        shards.join(device)
-        first = shards.first()
+        processes.join(device)
+        first = processes.first()
         frozen, chosen, origin = _opened(file, loss, parameters, out if first else None, data, model, trust)
         with _progress(quiet or not first) as progress:
             counted = measures.count(
@@ -330,7 +333,7 @@ def count(
                 device=device,
                 progress=progress,
             )
-        shards.close()
+        processes.close()
         if not first:
             return
         if out is not None:
@@ -376,7 +379,8 @@ def decompose(
     """Take each query's gradient apart: what pulls, what pushes, what cancels, what the normalisation removes."""
     with _sentences():
         parameters = _parameters(param or [])
-        from cocos import measures, results, tables
+        from cocos import measures, results
+        from cocos.reports import tables
 
         frozen, chosen, origin = _opened(file, loss, parameters, out, data, model, trust)
         with _progress(quiet) as progress:
@@ -448,7 +452,8 @@ def evaluate(
     """
     with _sentences():
         ks = _numbers(k, "--k", "1,5,10")
-        from cocos import checkpoints, measures, results, tables
+        from cocos import checkpoints, measures, results
+        from cocos.reports import tables
 
         if out is not None:
             results.writable(out)
@@ -489,7 +494,8 @@ def inspect(
 ):
     """Say what a checkpoint is, what it recorded of its training, and what to type next. Nothing in it is run."""
     with _sentences():
-        from cocos import checkpoints, tables
+        from cocos import checkpoints
+        from cocos.reports import tables
 
         about = checkpoints.inspect(file, data)
         for note in about["notes"]:
@@ -509,8 +515,8 @@ def losses(
     quiet: Quiet = False,
 ):
     """List the losses, or show the card of one: formula, parameters, what counts, what it equals, its weight."""  # noqa: DOC501
-    from cocos import cards, tables
     from cocos import losses as shelf
+    from cocos.reports import cards, tables
 
     with _sentences():
         if name is None:
@@ -522,7 +528,8 @@ def losses(
             else:
                 _show(tables.losses(entries, shelf.UNSPECIFIED))
             return
-        from cocos import drawing, measures, plots
+        from cocos import measures, plots
+        from cocos.reports import drawing
 
         if shelf.canonical(name) not in shelf.names():
             raise InputError(
@@ -595,8 +602,9 @@ def landscape(
         if file is not None and polygon:
             raise InputError(f"--{next(iter(polygon))} and {file}: the proxies are its own; choose them with --rows")
         asked = {} if rows is None else {"rows": _numbers(rows, "--rows", "0,1,2")}
-        from cocos import checkpoints, drawing, measures, plots, results, tables
+        from cocos import checkpoints, measures, plots, results
         from cocos import losses as shelf
+        from cocos.reports import drawing, tables
 
         picture = _picture(out, file, data)
         chosen = None if loss is None else shelf.load(loss, parameters)
@@ -654,10 +662,11 @@ def query(
     """List the candidates that make up the gradient of one query, in the first batch that has it."""
     with _sentences():
         parameters = _parameters(param or [])
-        from cocos import drawing, measures, plots, results, tables
+        from cocos import measures, plots, results
         from cocos.checkpoints._texts import items
-        from cocos.pictures import find
         from cocos.plots.contributors import size as sized
+        from cocos.reports import drawing, tables
+        from cocos.reports.kinds import find
 
         picture = out is not None and _picture(out, file, data)
         frozen, chosen, origin = _opened(file, loss, parameters, None if picture else out, data, model, trust)
@@ -766,9 +775,10 @@ def plot(
         given = {name: value for name, value in given.items() if value is not None}
         extra, parameters = _parameters(more or [], "option", "bins=50"), _parameters(param or [])
         extra = {name.replace("-", "_"): value for name, value in extra.items()}
-        from cocos import drawing, pictures, results, summaries, tables
         from cocos import losses as shelf
+        from cocos import results, summaries
         from cocos.checkpoints import _texts
+        from cocos.reports import drawing, kinds, tables
 
         def spelled(name: str) -> str:
             return flags.get(name, f"--set {name}=")
@@ -776,9 +786,9 @@ def plot(
         if kind is None:
             if given or extra or parameters or out or as_json:
                 raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
-            _show(tables.kinds([(each.name, each.command, each.sentence) for each in pictures.kinds()]))
+            _show(tables.kinds([(each.name, each.command, each.sentence) for each in kinds.kinds()]))
             return
-        chosen = pictures.find(kind)
+        chosen = kinds.find(kind)
         if twice := given.keys() & extra.keys():
             raise InputError(f"{spelled(min(twice))} and --set {min(twice)}: give one of them")
         options = chosen.chosen(given | extra, spelled)
@@ -800,9 +810,9 @@ def plot(
         if len(set(runs)) < len(runs):
             raise InputError(f"{chosen.name}: a file or a loss is named twice")
         if len(runs) > 1 and not chosen.combines:
-            several = ", ".join(each.name for each in pictures.kinds() if each.combines)
+            several = ", ".join(each.name for each in kinds.kinds() if each.combines)
             raise InputError(f"{chosen.name}: it draws one loss of one file; these draw several: {several}")
-        given_to = dict(zip(wanted, pictures.parted(parameters, wanted), strict=True))
+        given_to = dict(zip(wanted, kinds.parted(parameters, wanted), strict=True))
         target = out or (None if as_json else Path(f"{chosen.name}.png"))
         picture = target is not None and _picture(target, *(files or ()), data)
         for name in wanted if len(runs) > 1 else ():
@@ -816,7 +826,7 @@ def plot(
                     weighed, origin = frozen.loss(name, given_to[name])
                 elif reads:
                     frozen, weighed, origin = _opened(file, name, given_to[name], None, data, model, trust)
-                    frozen = opened[file] = pictures.once(frozen)
+                    frozen = opened[file] = kinds.once(frozen)
                 else:
                     weighed = shelf.load(name or default, given_to[name])
                 if name is None and default is None:
@@ -830,7 +840,7 @@ def plot(
         notes |= dict.fromkeys(line for each in found for line in each.attrs.get("notes", "").splitlines() if line)
         items = _texts.items(frozen, split or "train", data) if reads and chosen.shows else None
         words = [chosen.words(each, items) for each in found]
-        names = pictures.called(runs) if len(runs) > 1 else None
+        names = kinds.called(runs) if len(runs) > 1 else None
         if picture:
             chosen.draw(found, options, target, words, names=names, width=width)
         elif target is not None and names:
@@ -907,7 +917,8 @@ def dtp(
     """Distance to proxy over the checkpoints of runs: how far the samples of a class come to rest from its proxy."""
     with _sentences():
         given = None if steps is None else _numbers(steps, "--steps", "1,5,10")
-        from cocos import checkpoints, drawing, measures, plots, results, runs, tables
+        from cocos import checkpoints, measures, plots, results, runs
+        from cocos.reports import drawing, tables
 
         found = runs.files(run)
         picture = _picture(out, data, *(each for files in found.values() for each in files))
@@ -976,8 +987,9 @@ def verify(
 ):
     """Check the weights of one loss or all: closed form, torch.func, finite differences, four dtypes; 1 if wrong."""  # noqa: DOC501
     with _sentences():
-        from cocos import checkpoints, measures, results, tables
+        from cocos import checkpoints, measures, results
         from cocos import losses as shelf
+        from cocos.reports import tables
 
         parameters = _parameters(param or [])
         if target is not None and loss is None and not Path(target).exists():
@@ -1039,8 +1051,8 @@ def figures(
 ):
     """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
     with _sentences():
-        from cocos import figures as every
-        from cocos import tables
+        from cocos.reports import figures as every
+        from cocos.reports import tables
 
         begun = time.monotonic()
         with _progress(quiet) as progress:
@@ -1065,7 +1077,8 @@ def demo(
     """Count on the embedded example: a real frozen model, its real training data, four losses."""
     with _sentences():
         from cocos import demo as example
-        from cocos import results, tables
+        from cocos import results
+        from cocos.reports import tables
 
         with _progress(quiet) as progress:
             datasets, files = example.run(out, device=device, seed=seed, progress=progress)
@@ -1099,7 +1112,7 @@ def _ended(signalled: BaseException) -> int:
     """Say that the run was ended, and give the exit code: 130 after Ctrl-C, 143 after SIGTERM."""
     number = signalled.args[0] if isinstance(signalled, _Signalled) else signal.SIGINT
     word = "interrupted" if number == signal.SIGINT else "terminated"
-    launched = shards.launched()  # torchrun terminates the others where one fails, and says why
+    launched = processes.launched()  # torchrun terminates the others where one fails, and says why
     _say(f"cocos: {word}", quiet=launched.rank > 0 or (number == signal.SIGTERM and launched.size > 1))
     return 128 + number
 
@@ -1149,12 +1162,12 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
     try:
         try:
-            sys.exit(app(standalone_mode=shards.launched().rank == 0))  # other ranks leave bad options to the first
+            sys.exit(app(standalone_mode=processes.launched().rank == 0))  # other ranks leave bad options to the first
         finally:
             for number in heard:  # all is written: a signal ends what is left, the end of the interpreter, at once
                 signal.signal(number, signal.SIG_DFL)
     except usage.UsageError as error:
-        _say(f"cocos: {shards.turn()}{error.format_message()}")
+        _say(f"cocos: {processes.turn()}{error.format_message()}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, _Signalled) as signalled:
         sys.exit(_ended(signalled))

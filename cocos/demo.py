@@ -6,10 +6,11 @@ from pathlib import Path
 
 import xarray as xr
 
-from cocos import checkpoints, drawing, measures, plots, results
+from cocos import checkpoints, measures, plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.errors import InputError, unreachable
-from cocos.measures._weighing import Progress
+from cocos.reports import drawing
+from cocos.run import Progress
 
 __all__ = ["LOSSES", "SIZE", "checkpoint", "draw", "run"]
 

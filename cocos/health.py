@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.decomposition import gradient, sides
 from cocos.embeddings import Embeddings
+from cocos.forces import gradient, sides
 from cocos.scores import UNIT, Pairs, length
 
 __all__ = ["CANDIDATES", "PAIRS", "QUERIES", "called", "felt", "of", "report", "sentence", "side", "warnings"]

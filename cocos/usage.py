@@ -7,7 +7,7 @@ from contextvars import ContextVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cocos import terminal
+from cocos.reports import terminal
 
 __all__ = ["COMMANDS", "OPTIONS", "Command", "Program", "UsageError", "debug"]
 

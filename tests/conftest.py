@@ -1,4 +1,4 @@
-"""Inputs that every loss must survive: the nine regimes of cocos.regimes. How tests are shared among processes."""
+"""Inputs that every loss must survive: the nine regimes of cocos._regimes. How tests are shared among processes."""
 
 import os
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from cocos import regimes
+from cocos.measures import _regimes
 
 settings.register_profile("cocos", derandomize=True, deadline=None)
 settings.load_profile("cocos")
@@ -29,12 +29,12 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
 
-@pytest.fixture(params=regimes.NAMES)
+@pytest.fixture(params=_regimes.NAMES)
 def regime(request):
     """(metric, seed) -> Pairs, for one regime at a time."""
 
     def build(metric, seed=0):
-        return regimes.build(request.param, metric, seed)
+        return _regimes.build(request.param, metric, seed)
 
     build.name = request.param
     return build
@@ -43,4 +43,4 @@ def regime(request):
 @pytest.fixture
 def random_pairs():
     """Pairs of the random regime."""
-    return lambda metric="cosine", seed=0: regimes.build("random", metric, seed)
+    return lambda metric="cosine", seed=0: _regimes.build("random", metric, seed)

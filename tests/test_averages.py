@@ -7,9 +7,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, measures, results, tables
+from cocos import Embeddings, measures, results
 from cocos.batches import Batch
 from cocos.cli import app
+from cocos.reports import tables
 
 OF_QUERIES = {
     "contributing_mean": ("contributing", "contributing"),

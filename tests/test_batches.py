@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, results, scores, tables
+from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, results, scores
 from cocos.batches import Batch, plan
+from cocos.reports import tables
 
 
 def two_sided(images=23, captions=5, width=4):

@@ -14,10 +14,11 @@ import pytest
 import torch
 import xarray as xr
 
-from cocos import Embeddings, InputError, engine, findings, measures, plots, results, tables
+from cocos import Embeddings, InputError, engine, findings, measures, plots, results
 from cocos.engine.readers import Curve, PrecisionRecall
-from cocos.measures._asked import steps
 from cocos.measures.precision_recall import _thinned
+from cocos.queries import steps
+from cocos.reports import tables
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):

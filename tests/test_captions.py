@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cocos import InputError, captions, figures
+from cocos import InputError
+from cocos.reports import captions, figures
 
 ROOT = Path(__file__).parent.parent
 ANALYSIS, FOLDER = ROOT / "analysis", ROOT / "figures"

@@ -14,25 +14,13 @@ import xarray as xr
 from matplotlib.offsetbox import AnnotationBbox
 from typer.testing import CliRunner
 
-from cocos import (
-    Embeddings,
-    InputError,
-    demo,
-    findings,
-    losses,
-    measures,
-    plots,
-    results,
-    scores,
-    summaries,
-    tables,
-    weights,
-)
+from cocos import Embeddings, InputError, demo, findings, losses, measures, plots, results, scores, summaries, weights
 from cocos.batches import plan
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._texts import texts
 from cocos.cli import app
 from cocos.data import emoji_captions
+from cocos.reports import tables
 
 
 def call(*arguments):

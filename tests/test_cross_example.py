@@ -9,7 +9,8 @@ import torch
 from torch.func import jacrev
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, cards, losses, measures, weights
+from cocos import Embeddings, InputError, Pairs, losses, measures, weights
+from cocos.reports import cards
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, engine, losses, measures
+from cocos import Embeddings, InputError, engine, losses, measures, run
 from cocos.engine.readers import lines
-from cocos.measures import _weighing
 
 READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
 CHANGED = ("ntxent", "smoothap", "snm", "ce_softmax")  # of which a temperature or scale is changed
@@ -43,12 +42,12 @@ SETS = {
 def both(monkeypatch, measure, *arguments, **options):
     """A curve by the engine, and with all weights held."""
     seen = []
-    run = engine.run
-    monkeypatch.setattr(engine, "run", lambda *given, **more: seen.append(given) or run(*given, **more))
+    original = engine.run
+    monkeypatch.setattr(engine, "run", lambda *given, **more: seen.append(given) or original(*given, **more))
     found = measure(*arguments, **options)
     assert seen, "the engine was not asked"
     with monkeypatch.context() as patch:
-        patch.setattr(_weighing.engine, "fits", lambda *_: False)
+        patch.setattr(run.engine, "fits", lambda *_: False)
         number = len(seen)
         held = measure(*arguments, **options)
         assert len(seen) == number and held.attrs["dtype"] == "float64"
@@ -116,7 +115,7 @@ def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name
 
 @pytest.mark.parametrize("measure", [measures.eps_curve, measures.temperature_curve, measures.lorenz])
 def test_the_progress_of_a_curve_grows_to_its_end(measure, monkeypatch):
-    monkeypatch.setattr(_weighing, "STACK", 40)
+    monkeypatch.setattr(run, "STACK", 40)
     told = []
     embeddings, options = SETS["pairs"]
     measure(embeddings, "ntxent", progress=lambda what: lambda done, every: told.append(done / every), **options)

@@ -15,12 +15,12 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, Pairs, decomposition, losses, measures, plots, regimes, results, scores
-from cocos import tables as texts
+from cocos import Embeddings, InputError, Pairs, forces, losses, measures, plots, results, run, scores
 from cocos import weights as weighing
 from cocos.batches import plan
 from cocos.cli import app
-from cocos.measures import _weighing
+from cocos.measures import _regimes
+from cocos.reports import tables as texts
 
 NAMES = losses.names()
 METRICS = sorted(scores.METRICS)
@@ -58,13 +58,13 @@ def close(actual, expected, tolerance=1e-10):
 
 
 def of(loss, name, seed):
-    return scores.pairs(regimes.embeddings(name, seed), metric=loss.metric)
+    return scores.pairs(_regimes.embeddings(name, seed), metric=loss.metric)
 
 
 def given(metric, seed=0, dtype=torch.float64):
     """Pairs of one metric, and weights that no loss has: of any sign, on a part of the pairs, in neither mask too."""
     generator = torch.Generator().manual_seed(seed)
-    embeddings = regimes.embeddings("random", seed).to(dtype=dtype)
+    embeddings = _regimes.embeddings("random", seed).to(dtype=dtype)
     pairs = scores.pairs(embeddings, metric=metric)
     out = torch.rand(pairs.scores.shape, generator=generator) < 0.2
     pairs = dataclasses.replace(pairs, positive=pairs.positive & ~out, negative=pairs.negative & ~out)
@@ -83,22 +83,22 @@ def test_both_roles_are_the_gradient_of_the_embeddings(name, regime):
         pairs = of(loss, regime, seed)
         weights, radial = weigh(loss, pairs), radial_of(loss, pairs)
         query, candidate = trained(loss, pairs, pairs.embeddings.query, pairs.embeddings.candidate)
-        pull, push = decomposition.sides(weights, pairs, loss.metric)
-        close(decomposition.gradient(pull, push, pairs, loss.metric, radial), query)
-        across = decomposition.norm_slope(loss, pairs, "candidate")
-        close(decomposition.candidate_gradient(weights, pairs, loss.metric, across), candidate)
+        pull, push = forces.sides(weights, pairs, loss.metric)
+        close(forces.gradient(pull, push, pairs, loss.metric, radial), query)
+        across = forces.norm_slope(loss, pairs, "candidate")
+        close(forces.candidate_gradient(weights, pairs, loss.metric, across), candidate)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_labelled_set_the_roles_add_up_to_the_gradient_of_the_one_matrix(name):
     loss = losses.load(name)
     for seed in range(4):
-        pairs = regimes.labelled(loss.metric, seed)
+        pairs = _regimes.labelled(loss.metric, seed)
         weights = weigh(loss, pairs)
-        pull, push = decomposition.sides(weights, pairs, loss.metric)
-        found = decomposition.gradient(pull, push, pairs, loss.metric, radial_of(loss, pairs))
-        across = decomposition.norm_slope(loss, pairs, "candidate")
-        found = found + decomposition.candidate_gradient(weights, pairs, loss.metric, across)
+        pull, push = forces.sides(weights, pairs, loss.metric)
+        found = forces.gradient(pull, push, pairs, loss.metric, radial_of(loss, pairs))
+        across = forces.norm_slope(loss, pairs, "candidate")
+        found = found + forces.candidate_gradient(weights, pairs, loss.metric, across)
         (expected,) = trained(loss, pairs, pairs.embeddings.query)
         assert expected.abs().max() > 0
         close(found, expected)
@@ -112,7 +112,7 @@ def test_statistics_of_every_loss_are_numbers_that_make_sense(name):
     for regime in REGIMES:
         pairs = of(loss, regime, 1)
         weights, unit = weigh(loss, pairs), loss.unit(pairs)
-        found = decomposition.per_query(weights, pairs, loss.metric, radial_of(loss, pairs))
+        found = forces.per_query(weights, pairs, loss.metric, radial_of(loss, pairs))
         for key, values in found.items():
             assert values.shape == pairs.scores.shape[:1], key
             assert not values.isinf().any(), key
@@ -127,7 +127,7 @@ def test_statistics_of_every_loss_are_numbers_that_make_sense(name):
             ratio = found["mass_ratio"][found["push_norm"] > 1e-6]  # -1: label smoothing may pull the negatives
             assert ((ratio.abs() - 1).abs() < 1e-6).all()
         by_weight = (weights.abs() / unit).expand(pairs.scores.shape)
-        by_force = decomposition.force_share(weights, unit, pairs, loss.metric)
+        by_force = forces.force_share(weights, unit, pairs, loss.metric)
         assert (by_force <= by_weight * (1 + 1e-12)).all()
 
 
@@ -236,7 +236,7 @@ def test_statistics_agree_with_slow_loops(metric, seed):
     weights = torch.where(pairs.positive | pairs.negative, weights, 0)
     radial = weights[:, 0] if seed % 2 else None
     expected = slow(weights, pairs, metric, radial)
-    found = decomposition.per_query(weights, pairs, metric, radial)
+    found = forces.per_query(weights, pairs, metric, radial)
     assert found.keys() == expected.keys()
     for key in expected:
         torch.testing.assert_close(found[key].double(), expected[key], rtol=1e-9, atol=1e-12, equal_nan=True, msg=key)
@@ -261,7 +261,7 @@ def test_a_force_is_the_length_of_a_candidates_own_gradient(metric):
             variance = (embeddings.candidate_variance[c : c + 1],) if metric == "mahalanobis" else ()
             score = scores.METRICS[metric](x, candidate[c : c + 1], *variance)
             expected[q, c] = torch.autograd.grad((weights[q, c] * score).sum(), x)[0].norm()
-    torch.testing.assert_close(decomposition.force(weights, pairs, metric), expected, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(forces.force(weights, pairs, metric), expected, rtol=1e-10, atol=1e-13)
 
 
 # --- identities
@@ -277,7 +277,7 @@ def test_a_balanced_loss_of_inner_products_does_not_see_a_constant_added_to_all_
     found = []
     for shift in (0, torch.linspace(-2, 3, part.query.shape[1], dtype=torch.float64)):
         moved = dataclasses.replace(pairs, embeddings=dataclasses.replace(part, candidate=candidate + shift))
-        pull, push = decomposition.sides(weights, moved, "dot")
+        pull, push = forces.sides(weights, moved, "dot")
         found.append(pull + push)
     assert found[0].abs().max() > 0
     close(found[1], found[0], 1e-12)
@@ -286,11 +286,11 @@ def test_a_balanced_loss_of_inner_products_does_not_see_a_constant_added_to_all_
 @pytest.mark.parametrize("metric", ["cosine", "cosine_dot"])
 def test_the_normalisation_leaves_nothing_along_the_query(metric):
     pairs, weights = given(metric)
-    pull, push = decomposition.sides(weights, pairs, metric)
-    found = decomposition.gradient(pull, push, pairs, metric)
+    pull, push = forces.sides(weights, pairs, metric)
+    found = forces.gradient(pull, push, pairs, metric)
     along = (found * pairs.embeddings.query).sum(dim=1)
     assert along.abs().max() < 1e-12 * found.norm(dim=1).max()
-    statistics = decomposition.per_query(weights, pairs, metric)
+    statistics = forces.per_query(weights, pairs, metric)
     left = statistics["net_norm"] * (1 - statistics["radial_fraction"].square()).sqrt()
     close(statistics["tangential_norm"], left, 1e-12)
     close(statistics["gradient_norm"], left / pairs.query_norm, 1e-12)
@@ -298,11 +298,11 @@ def test_the_normalisation_leaves_nothing_along_the_query(metric):
 
 def test_a_euclidean_force_is_the_weight_and_a_distance_of_0_has_none():
     pairs, weights = given("euclidean")
-    assert torch.equal(decomposition.force(weights, pairs, "euclidean"), weights.abs())
+    assert torch.equal(forces.force(weights, pairs, "euclidean"), weights.abs())
     rows = pairs.embeddings.query
     same = scores.pairs(Embeddings(rows, rows), metric="euclidean")
-    forces = decomposition.force(torch.ones_like(same.scores), same, "euclidean")
-    assert torch.equal(forces, 1 - torch.eye(len(rows), dtype=torch.float64))
+    found = forces.force(torch.ones_like(same.scores), same, "euclidean")
+    assert torch.equal(found, 1 - torch.eye(len(rows), dtype=torch.float64))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "squared_euclidean", "mahalanobis"])
@@ -319,10 +319,10 @@ def test_near_duplicates_keep_the_direction_of_their_difference(metric):
     away, weights = candidate - query, torch.tensor([[-3.0, 1.0, 1.0, 0.5, 0.5]], dtype=torch.float64)
     scale = {"euclidean": away.norm(dim=1, keepdim=True), "squared_euclidean": 0.5, "mahalanobis": 1.0}[metric]
     expected = weights.T * (away / scale)
-    pull, push = decomposition.sides(weights, pairs, metric)
+    pull, push = forces.sides(weights, pairs, metric)
     torch.testing.assert_close(pull[0], expected[0], rtol=1e-12, atol=0)
     torch.testing.assert_close(push[0], expected[1:].sum(dim=0), rtol=1e-12, atol=0)
-    torch.testing.assert_close(decomposition.force(weights, pairs, metric)[0], expected.norm(dim=1), rtol=1e-7, atol=0)
+    torch.testing.assert_close(forces.force(weights, pairs, metric)[0], expected.norm(dim=1), rtol=1e-7, atol=0)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -331,7 +331,7 @@ def test_a_cosine_force_keeps_its_digits_where_the_cosine_has_lost_them(sign):
     candidate = sign * torch.stack([angle.cos(), angle.sin()], dim=1)
     pairs = scores.pairs(Embeddings(torch.tensor([[5.0, 0.0]], dtype=torch.float64), candidate, [0], [0, 1, 2, 3]))
     assert pairs.scores[0, 2].abs() == 1
-    found = decomposition.force(torch.ones_like(pairs.scores), pairs, "cosine")[0]
+    found = forces.force(torch.ones_like(pairs.scores), pairs, "cosine")[0]
     torch.testing.assert_close(found, angle.sin() / 5, rtol=1e-9, atol=0)
 
 
@@ -344,19 +344,19 @@ def test_an_angular_margin_has_weights_without_bound_and_bounded_forces(name):
     pairs = scores.pairs(Embeddings(query, candidate, [0] * 6, [0, 1]))
     weights = loss.weight(pairs)
     assert weights[-1, 0].abs() > 1e3 * weights[0, 0].abs() > 0
-    assert (decomposition.force(weights, pairs, "cosine")[:, 0] <= loss.scale * (1 + 1e-3)).all()
+    assert (forces.force(weights, pairs, "cosine")[:, 0] <= loss.scale * (1 + 1e-3)).all()
 
 
 def test_a_share_by_force_is_the_share_by_weight_times_a_part_of_the_longest_lever():
     pairs, weights = given("cosine")
     unit = torch.tensor(4.0, dtype=torch.float64)
     sine = (1 - pairs.scores.square()).sqrt()
-    close(decomposition.force_share(weights, unit, pairs, "cosine"), weights.abs() / 4 * sine, 1e-12)
+    close(forces.force_share(weights, unit, pairs, "cosine"), weights.abs() / 4 * sine, 1e-12)
     for metric in ("dot", "cosine_dot"):
         pairs, weights = given(metric)
         sine = (1 - scores.pairs(pairs.embeddings).scores.square()).sqrt() if metric == "cosine_dot" else 1
         longest = ((pairs.positive | pairs.negative) * pairs.candidate_norm).amax(dim=1, keepdim=True)
-        found = decomposition.force_share(weights, unit, pairs, metric)
+        found = forces.force_share(weights, unit, pairs, metric)
         close(found, weights.abs() / 4 * sine * pairs.candidate_norm / longest, 1e-12)
 
 
@@ -366,7 +366,7 @@ def test_of_equal_weights_the_most_similar_negative_is_the_hardest():
     )
     pairs = scores.pairs(scored)
     loss = losses.load("triplet")
-    found = decomposition.per_query(loss.weight(pairs), pairs, "cosine")
+    found = forces.per_query(loss.weight(pairs), pairs, "cosine")
     assert found["hardest_rank"].item() == 1
     assert found["hardest_share"].item() == pytest.approx(1 / 3)
     assert found["hardest_rank_force"].item() == 3  # the least similar of the three has the longest lever
@@ -379,14 +379,14 @@ def test_of_equal_weights_the_most_similar_negative_is_the_hardest():
 @pytest.mark.parametrize("norm", [1e-20, 1.0, 1e20])
 def test_cosine_statistics_do_not_depend_on_norms(dtype, norm):
     loss = losses.load("ntxent")
-    unit = regimes.embeddings("random", 2)
+    unit = _regimes.embeddings("random", 2)
     found = []
     for factor in (1.0, norm):
         rows = dataclasses.replace(unit, query=factor * unit.query, candidate=factor * unit.candidate).to(dtype=dtype)
         pairs = scores.pairs(rows)
-        found.append(decomposition.per_query(loss.weight(pairs), pairs, "cosine"))
-        forces = decomposition.force(loss.weight(pairs), pairs, "cosine") * factor
-        assert forces.isfinite().all() and forces.max() > 0.1
+        found.append(forces.per_query(loss.weight(pairs), pairs, "cosine"))
+        felt = forces.force(loss.weight(pairs), pairs, "cosine") * factor
+        assert felt.isfinite().all() and felt.max() > 0.1
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
     for key, expected in found[0].items():
         scaled = found[1][key] * (norm if key == "gradient_norm" else 1)
@@ -398,8 +398,8 @@ def test_float32_is_as_good_as_float32_can_be(metric):
     single, weights = given(metric, dtype=torch.float32)
     double = scores.pairs(single.embeddings.to(dtype=torch.float64), metric=metric)
     double = dataclasses.replace(double, positive=single.positive, negative=single.negative)
-    found = decomposition.per_query(weights, single, metric)
-    for key, expected in decomposition.per_query(weights.double(), double, metric).items():
+    found = forces.per_query(weights, single, metric)
+    for key, expected in forces.per_query(weights.double(), double, metric).items():
         assert found[key].dtype in {torch.float32, torch.int64}
         torch.testing.assert_close(
             found[key].double(), expected.double(), rtol=1e-4, atol=1e-5, equal_nan=True, msg=key
@@ -408,16 +408,16 @@ def test_float32_is_as_good_as_float32_can_be(metric):
 
 def test_blocks_of_candidates_change_nothing(monkeypatch):
     pairs, weights = given("mahalanobis")
-    whole = decomposition.sides(weights, pairs, "mahalanobis")
-    monkeypatch.setattr(decomposition, "BLOCK", 100)
-    for part, expected in zip(decomposition.sides(weights, pairs, "mahalanobis"), whole, strict=True):
+    whole = forces.sides(weights, pairs, "mahalanobis")
+    monkeypatch.setattr(forces, "BLOCK", 100)
+    for part, expected in zip(forces.sides(weights, pairs, "mahalanobis"), whole, strict=True):
         close(part, expected, 1e-14)
 
 
 def test_pairs_without_embeddings_are_refused():
     pairs = Pairs(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"pairs\.embeddings is None"):
-        decomposition.sides(torch.zeros(2, 2), pairs, "cosine")
+        forces.sides(torch.zeros(2, 2), pairs, "cosine")
 
 
 # --- the measure
@@ -445,7 +445,7 @@ def test_the_measure_is_what_the_functions_say_of_each_batch():
         for direction, side, drawn in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
             pairs = scores.pairs(side, drawn)
             weights = loss.weight(pairs)
-            expected = decomposition.per_query(weights, pairs, "cosine")
+            expected = forces.per_query(weights, pairs, "cosine")
             share = weights.abs() / loss.unit(pairs)
             expected["contributing"] = ((share > 0.02) & pairs.negative).sum(dim=1)
             expected["query_index"] = drawn.query_index
@@ -462,7 +462,7 @@ def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
     for embeddings in (planted(), labelled()):
         whole = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         with monkeypatch.context() as patched:
-            patched.setattr(_weighing, "BLOCK", 100)
+            patched.setattr(run, "BLOCK", 100)
             blocks = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         some = whole["push_norm"] > 1e-6 * whole["push_norm"].max()  # ratios of rounding errors are not compared
         for key in set(whole.data_vars) - {"queries"}:

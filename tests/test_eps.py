@@ -11,13 +11,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, Pairs, conventions, engine, losses, measures, regimes, results, scores, statistics
-from cocos import tables as tables_
+from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
 from cocos import weights as weights_
 from cocos.batches import Batch
 from cocos.cli import app
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
+from cocos.measures import _regimes
+from cocos.reports import tables as tables_
 from test_engine import READ
 
 PAGE = Path(__file__).parents[1] / "docs" / "eps.md"
@@ -90,7 +91,7 @@ def test_the_page_has_every_loss():
 
 
 def one_positive(metric):
-    found = scores.pairs(regimes.embeddings("random", 1), metric=metric)
+    found = scores.pairs(_regimes.embeddings("random", 1), metric=metric)
     return dataclasses.replace(found, candidate_norm=None)
 
 

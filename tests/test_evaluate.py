@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 import cocos
 import reference
-from cocos import Embeddings, InputError, measures, results, retrieval, scores, tables
+from cocos import Embeddings, InputError, measures, results, retrieval, scores
 from cocos.cli import app
+from cocos.reports import tables
 
 
 def call(*arguments):

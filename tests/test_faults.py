@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import cocos
-from cocos import drawing, figures, results, writing
+from cocos import results, writing
 from cocos.cli import app
 from cocos.errors import InputError
+from cocos.reports import drawing, figures
 
 SCRIPT = '''"""A figure of numbers."""
 import numpy as np
@@ -33,7 +34,7 @@ def draw(parts, figure):
 # Runs each command in a process of its own that has everything imported, under a limit of the machine.
 STARVED = """
 import json, os, resource, sys, tempfile
-import cocos.cli, cocos.demo, cocos.figures, cocos.pictures, cocos.engine
+import cocos.cli, cocos.demo, cocos.reports.figures, cocos.reports.kinds, cocos.engine
 found = []
 for limit, value, arguments in json.loads(sys.argv[1]):
     with tempfile.TemporaryFile() as said:

@@ -15,8 +15,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, demo, drawing, figures
+from cocos import InputError, demo
 from cocos.cli import app
+from cocos.reports import drawing, figures
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = '''"""A line: it rises."""

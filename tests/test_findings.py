@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, drawing, findings, losses, measures, pictures, plots, results, summaries
+from cocos import Embeddings, InputError, findings, losses, measures, plots, results, summaries
 from cocos.cli import app
 from cocos.plots import _labels
+from cocos.reports import drawing, kinds
 
 LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
 
@@ -193,8 +194,8 @@ def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
 
 
 def test_the_kinds_that_combine_take_names():
-    combining = {kind.name for kind in pictures.kinds() if kind.combines}
+    combining = {kind.name for kind in kinds.kinds() if kind.combines}
     assert combining == {"count", "eps_curve", "lorenz", "precision_recall", "temperature_curve", "weight_curve"}
-    for kind in pictures.kinds():
+    for kind in kinds.kinds():
         assert not kind.combines or kind.looks["names"].default is None
     plt.close("all")

@@ -9,9 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, health, losses, measures, plots, results, tables
+from cocos import Embeddings, health, losses, measures, plots, results
 from cocos.batches import Batch
 from cocos.cli import app
+from cocos.reports import tables
 
 GENERATOR = torch.Generator().manual_seed(0)
 POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
-from cocos import InputError, Pairs, losses, regimes, weights
+from cocos import InputError, Pairs, losses, weights
 from cocos.cli import app
 from cocos.losses import _about
+from cocos.measures import _regimes
 
 SEEDS = range(4)
 NAMES = losses.names()
@@ -37,12 +38,12 @@ def on_grid(loss):
     return dataclasses.replace(loss, **margins)
 
 
-built = functools.cache(regimes.build)
+built = functools.cache(_regimes.build)
 
 
 def cases(loss):
     """The loss with every regime and seed, on the grid where scores tie, and what to call the case."""
-    for regime in regimes.NAMES:
+    for regime in _regimes.NAMES:
         tried = on_grid(loss) if regime == "ties" else loss
         for seed in SEEDS:
             yield tried, built(regime, loss.metric, seed), f"{regime}, seed {seed}"
@@ -79,7 +80,7 @@ def test_the_closed_form_is_the_gradient(name):
 def test_the_closed_form_is_the_gradient_in_a_labelled_set(name):
     loss = losses.load(name)
     for seed in SEEDS:
-        pairs = regimes.labelled(loss.metric, seed)
+        pairs = _regimes.labelled(loss.metric, seed)
         expected = weights.autograd(loss, pairs)
         assert expected.abs().max() > 0
         close(weights.analytic(loss, pairs), expected, 1e-10, f"seed {seed}")
@@ -118,7 +119,7 @@ def test_the_slow_loop_of_the_paper_agrees(name):
 @pytest.mark.parametrize("name", SLOW)
 def test_the_slow_loop_agrees_in_a_labelled_set(name):
     loss = losses.load(name)
-    pairs = regimes.labelled(loss.metric, seed=1)
+    pairs = _regimes.labelled(loss.metric, seed=1)
     close(loss(pairs), torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64), 1e-11)
 
 
@@ -144,7 +145,7 @@ def test_queries_are_coupled_as_declared(name, random_pairs):
 @pytest.mark.parametrize("name", CLOSED)
 def test_rows_are_balanced_as_declared(name):
     loss, worst = losses.load(name), 0.0
-    for regime in regimes.NAMES:
+    for regime in _regimes.NAMES:
         for seed in SEEDS:
             weight = loss.weight(built(regime, loss.metric, seed))
             worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
@@ -154,7 +155,7 @@ def test_rows_are_balanced_as_declared(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_weights_have_their_shapes(name):
     loss = losses.load(name)
-    for regime in regimes.NAMES:
+    for regime in _regimes.NAMES:
         pairs = built(regime, loss.metric, 0)
         assert loss(pairs).shape == pairs.scores.shape[:1], regime
         assert loss(pairs).isfinite().all(), regime

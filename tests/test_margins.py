@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, losses, regimes, scores, weights
+from cocos import Embeddings, InputError, Pairs, losses, scores, weights
+from cocos.measures import _regimes
 
 NAMES = (
     "normalized_softmax",
@@ -81,7 +82,7 @@ def raw(pairs_of, seed=0, queries=6, classes=5):
 def gradient(loss, seed, unit):
     """∂ Σ loss / ∂ raw queries and candidates of the random regime; `unit` makes all of them unit vectors first."""
     prepared = F.normalize if unit else torch.clone
-    given = regimes.embeddings("random", seed)
+    given = _regimes.embeddings("random", seed)
     given = dataclasses.replace(given, query=prepared(given.query), candidate=prepared(given.candidate))
     pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
 
@@ -111,7 +112,7 @@ def test_rows_are_balanced_as_the_parameters_say(name, parameters):
     loss, worst = losses.load(name, parameters), 0.0
     for name_ in ("random", "separated"):
         for seed in range(4):
-            weight = loss.weight(regimes.build(name_, loss.metric, seed))
+            weight = loss.weight(_regimes.build(name_, loss.metric, seed))
             worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
     assert (worst < 1e-12) == loss.balanced
 
@@ -591,7 +592,7 @@ def test_peers_speak_their_own_language():
 def test_nothing_to_tell_apart_and_all_of_one_kind():
     for name in NAMES:
         loss = losses.load(name)
-        pairs = regimes.build("random", loss.metric, 3)
+        pairs = _regimes.build("random", loss.metric, 3)
         none = torch.zeros_like(pairs.positive)
         empty = dataclasses.replace(pairs, positive=none, negative=none)
         assert (loss(empty) == 0).all() and (loss.weight(empty) == 0).all()

@@ -10,9 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, losses, measures, regimes, results, scores, tables, weights
+from cocos import Embeddings, InputError, losses, measures, results, scores, weights
 from cocos.cli import app
 from cocos.errors import Unfit
+from cocos.measures import _regimes
+from cocos.reports import tables
 
 FILE = '''
 import random
@@ -559,7 +561,7 @@ def test_one_set_is_not_two_sides(own):
     with pytest.raises(InputError, match="query i must match candidate i"):
         measures.count(labelled(), own("VSE"))
     with pytest.raises(InputError, match="these pairs are scores alone"):
-        own("SupCon").weight(regimes.build("ties"))
+        own("SupCon").weight(_regimes.build("ties"))
     assert own("VSE")(matched(two_sided())).isfinite().all()
     with pytest.raises(Unfit, match="query i must match candidate i"):
         own("VSE")(pairs_of(labelled()))

@@ -17,9 +17,10 @@ from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, drawing, losses, measures, pictures, plots, results, summaries, tables
+from cocos import Embeddings, losses, measures, plots, results, summaries
 from cocos.cli import app
 from cocos.data import emoji_captions
+from cocos.reports import drawing, kinds, tables
 
 README = Path(__file__).parent.parent / "README.md"
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
@@ -75,17 +76,17 @@ def undrawn(monkeypatch):
 
 
 def test_every_twin_of_the_shelf_is_a_kind_and_has_a_command():
-    assert [kind.name for kind in pictures.kinds()] == TWINS
+    assert [kind.name for kind in kinds.kinds()] == TWINS
     text, commands = (
         call("plot").stdout,
         {command.name or command.callback.__name__ for command in app.registered_commands},
     )
     listed = call("plot", "--help").stdout.replace("\n", " ")
-    for kind in pictures.kinds():
+    for kind in kinds.kinds():
         assert f"{kind.name}  " in text and kind.sentence in text
         assert kind.name in re.sub(r"\s+", " ", listed)
         assert (kind.reads in {"embeddings", "loss"}) == (kind.name not in OWN)
-    assert OWN <= commands and {"cocos dtp", "cocos landscape"} <= {kind.command for kind in pictures.kinds()}
+    assert OWN <= commands and {"cocos dtp", "cocos landscape"} <= {kind.command for kind in kinds.kinds()}
     assert set(FAST) | OWN == set(TWINS)
 
 
@@ -210,7 +211,7 @@ def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
     size = sys.modules["cocos.plots.retrievals"].size
     large = measures.retrievals(embeddings, queries=3, k=4)
     small = large.isel(query=slice(1), rank=slice(1))
-    pictures.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
+    kinds.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
     ((_, found),) = undrawn
     assert found == (2 * size(large)[0], size(large)[1])
 
@@ -331,7 +332,7 @@ def test_a_zero_vector_is_told_with_its_file(command, file):
 
 def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     items = emoji_captions.load("test")
-    sheet, bars = pictures.find("retrievals"), pictures.find("contributors")
+    sheet, bars = kinds.find("retrievals"), kinds.find("contributors")
     captions, images = (xr.Dataset(attrs={"direction": name, "row": 7}) for name in ("t2i", "i2t"))
     show = sheet.words(captions, items)["pictures"]
     assert show("query", 7) == items.captions[7]
@@ -340,7 +341,7 @@ def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     assert told["query"] == items.captions[7] and told["labels"](1) == f"image of: {items.captions[5]}"
     assert told["pictures"](1).shape == (*items.images.shape[2:], 3)
     assert set(bars.words(images, items)) == {"labels", "query", "image"}
-    assert pictures.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
+    assert kinds.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
 
 
 def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
@@ -348,7 +349,7 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
     images = np.arange(24, dtype=np.uint8).repeat(2 * 2 * 3).reshape(24, 2, 2, 3)
     given = {"query_name": [f"picture {k}" for k in range(24)], "query_image": images}
     np.savez("named.npz", **arrays, **given)
-    direction = str(measures.contributors(pictures.once(cocos.open("named.npz"))).attrs["direction"])
+    direction = str(measures.contributors(kinds.once(cocos.open("named.npz"))).attrs["direction"])
     assert call("plot", "contributors", "named.npz", "--set", "row=3").exit_code == 0
     first, second = (panel.keywords for panel in undrawn[-1][0])
     assert first["query"] == "picture 3" and first["image"][0, 0, 0] == 3
@@ -398,5 +399,5 @@ def test_a_suffix_in_capitals_is_one(file, tmp_path):
 
 def test_the_commands_of_the_readme_are_there():
     used = re.findall(r"^cocos plot ([\w-]+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(used) > 4 and {pictures.find(name).name for name in used} <= set(TWINS)
+    assert len(used) > 4 and {kinds.find(name).name for name in used} <= set(TWINS)
     plt.close("all")

@@ -11,7 +11,7 @@ import cocos
 import pretended
 from cocos import Embeddings, measures
 from cocos.engine import devices
-from cocos.losses._cut import seeded
+from cocos.losses.external.cut import seeded
 
 DEVICE = pretended.DEVICE
 HOUSE = Path(cocos.__file__).parent

@@ -16,10 +16,9 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import cocos
-from cocos import cli, measures, results, shards
+from cocos import cli, measures, processes, results, run
 from cocos.errors import InputError
-from cocos.measures import _weighing
-from cocos.shards import World
+from cocos.processes import World
 
 LIMIT = 180  # seconds: a run that fails must end by itself
 LAUNCH = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -69,7 +68,7 @@ def runs():
     yield "one batch", measures.count(two, "ce_softmax", batch_size=250)
     yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
     yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
-    with patch.object(_weighing, "SHARED", 0):  # as if the batch were a large one
+    with patch.object(run, "SHARED", 0):  # as if the batch were a large one
         for name in ("ntxent", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
             whole = measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet")
             yield f"one batch, {name}", whole
@@ -77,23 +76,23 @@ def runs():
 
 def in_one_of_several(folder):
     """What each process of the test below does."""
-    here = shards.join("cpu")
-    assert here == shards.world() == shards.launched() and here.size == 3
+    here = processes.join("cpu")
+    assert here == processes.world() == processes.launched() and here.size == 3
     assert torch.distributed.get_backend() == "gloo"
     own = {"rank": here.rank, "ones": [torch.ones(here.rank, dtype=torch.bool)], "nan": torch.tensor([0.1, np.nan])[1:]}
-    for rank, other in enumerate(shards.gather(own)):
+    for rank, other in enumerate(processes.gather(own)):
         assert other["rank"] == rank
         assert torch.equal(other["ones"][0], torch.ones(rank, dtype=torch.bool))
         assert other["nan"].shape == (1,) and other["nan"].isnan().all()
     for name, data in runs():
-        if shards.first():
+        if processes.first():
             results.save(data, folder / f"{name}.nc")
     generator = torch.Generator().manual_seed(here.rank)  # encoders that are not seeded alike
     other = torch.randn(50, 8, generator=generator)
     with pytest.raises(InputError, match="the embeddings of ranks 0 and 1 differ"):
         measures.count(cocos.Embeddings(other, other + 0.1, torch.arange(50), torch.arange(50)))
-    shards.close()
-    assert shards.world() == World(0, 1) and shards.gather("me") == ["me"]
+    processes.close()
+    assert processes.world() == World(0, 1) and processes.gather("me") == ["me"]
 
 
 @pytest.fixture
@@ -194,27 +193,27 @@ def test_a_rank_that_fails_stops_the_run(folder, loss, sentences):
 
 
 def test_one_process_is_alone(alone):
-    assert shards.join() == shards.world() == World(0, 1) and shards.first()
+    assert processes.join() == processes.world() == World(0, 1) and processes.first()
     assert not torch.distributed.is_initialized()
-    assert shards.mine("abc") == ["a", "b", "c"] and shards.collect(["a"]) == ["a"]
+    assert processes.mine("abc") == ["a", "b", "c"] and processes.collect(["a"]) == ["a"]
     value = {"x": [torch.eye(2), (1, torch.tensor(True))]}
-    (found,) = shards.gather(value)
+    (found,) = processes.gather(value)
     assert torch.equal(found["x"][0], torch.eye(2)) and found["x"][1] == (1, torch.tensor(True))
-    shards.alike("nothing", torch.eye(2))
-    assert shards.turn() == ""
-    shards.close()
+    processes.alike("nothing", torch.eye(2))
+    assert processes.turn() == ""
+    processes.close()
     alone.setenv("WORLD_SIZE", "1")
     alone.setenv("RANK", "0")
-    assert shards.join() == World(0, 1) and not torch.distributed.is_initialized()
+    assert processes.join() == World(0, 1) and not torch.distributed.is_initialized()
 
 
 def test_who_does_not_join_is_alone(alone):
     """A training script under torchrun may count on one rank only: it must not wait for the others."""
     for name, value in zip(ELASTIC[:5], ("1", "2", "1", "localhost", "29500"), strict=True):
         alone.setenv(name, value)
-    assert shards.launched() == World(1, 2)
-    assert shards.world() == World(0, 1) and shards.first()
-    assert shards.mine([1, 2, 3]) == [1, 2, 3] and shards.gather(5) == [5]
+    assert processes.launched() == World(1, 2)
+    assert processes.world() == World(0, 1) and processes.first()
+    assert processes.mine([1, 2, 3]) == [1, 2, 3] and processes.gather(5) == [5]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -222,12 +221,12 @@ def test_who_does_not_join_is_alone(alone):
 def test_shares_are_apart_and_come_back_in_order(monkeypatch, size, number):
     items, shares = list(range(number)), []
     for rank in range(size):
-        monkeypatch.setattr(shards, "world", lambda rank=rank: World(rank, size))
-        shares.append(shards.mine(items))
+        monkeypatch.setattr(processes, "world", lambda rank=rank: World(rank, size))
+        shares.append(processes.mine(items))
     assert sorted(sum(shares, [])) == items
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    monkeypatch.setattr(shards, "gather", lambda value, device: shares)
-    assert shards.collect(shares[-1]) == items
+    monkeypatch.setattr(processes, "gather", lambda value, device: shares)
+    assert processes.collect(shares[-1]) == items
 
 
 WRONG = {
@@ -265,10 +264,10 @@ def test_processes_that_do_not_come_are_not_waited_for_forever(alone, tmp_path):
     """Rank 1 of 2 and no rank 0: nobody listens at its port."""
     for name, value in zip(ELASTIC[:5], ("1", "2", "1", "localhost", "1"), strict=True):
         alone.setenv(name, value)
-    alone.setattr(shards, "MEETING", timedelta(seconds=1))
+    alone.setattr(processes, "MEETING", timedelta(seconds=1))
     with pytest.raises(InputError, match="2 processes should meet at localhost:1 and did not"):
-        shards.join("cpu")
-    assert shards.world() == World(0, 1)
+        processes.join("cpu")
+    assert processes.world() == World(0, 1)
 
 
 @pytest.mark.parametrize(
@@ -287,10 +286,10 @@ def test_each_process_takes_a_gpu_of_its_own(alone, device, gpus, expected):
     alone.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     alone.setattr(torch.cuda, "device_count", lambda: gpus)
     if not isinstance(expected, str):
-        assert shards._own_gpu(device) == expected
+        assert processes._own_gpu(device) == expected
         return
     with pytest.raises(InputError, match=expected):
-        shards._own_gpu(device)
+        processes._own_gpu(device)
 
 
 if __name__ == "__main__":

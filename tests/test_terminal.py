@@ -12,9 +12,10 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import cocos
-from cocos import drawing, formulas, measures, pictures, tables, terminal
+from cocos import measures
 from cocos.cli import app
 from cocos.losses import _about
+from cocos.reports import drawing, formulas, kinds, tables, terminal
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
 
@@ -47,7 +48,7 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-FROM_A_FILE = sorted(kind.name for kind in pictures.kinds() if kind.command == f"cocos plot {kind.name} FILE")
+FROM_A_FILE = sorted(kind.name for kind in kinds.kinds() if kind.command == f"cocos plot {kind.name} FILE")
 TABLES = [
     ["count", "e.npz"],
     ["count", "e.npz", "--batch-size", "all", "--metrics"],

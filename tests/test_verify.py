@@ -8,8 +8,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, cards, losses, measures, results, tables
+from cocos import Embeddings, InputError, losses, measures, results
 from cocos.cli import app
+from cocos.reports import cards, tables
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
 FILE = '''

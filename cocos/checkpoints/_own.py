@@ -9,8 +9,8 @@ from cocos.checkpoints._content import File
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
-from cocos.losses._foreign import guarded
-from cocos.losses._own import located
+from cocos.losses.external.guard import guarded
+from cocos.losses.external.own import located
 
 __all__ = ["read"]
 

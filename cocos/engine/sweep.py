@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from cocos import shards
+from cocos import processes
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
 from cocos.engine.parts import STRIP, Part, Tile, parts_of, tiles_of
@@ -135,7 +135,7 @@ class _Counter:
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
     """One pass for some readers; gives what each has found, or asks for."""
     parts = parts_of(view, whole_lines=any(getattr(reader, "whole_lines", False) for reader in readers))
-    together = view.together and shards.world().size > 1
+    together = view.together and processes.world().size > 1
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]
     kernel, free = fused.Pass(view, inside) if inside else None, []
@@ -150,8 +150,8 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
             free.append(worker)
         return states + (_shown(view, rest, tile, part, counter) if rest else [])
 
-    found = _each(seen, shards.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers())
-    found = iter(shards.collect(list(found), view.device) if together else found)
+    found = _each(seen, processes.mine(parts) if together else parts, 1 if devices.ahead(view.device) else workers())
+    found = iter(processes.collect(list(found), view.device) if together else found)
     whole = next(found)
     for part, states in zip(parts[1:], found, strict=True):
         for state, other in zip(whole, states, strict=True):

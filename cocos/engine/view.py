@@ -114,7 +114,7 @@ class View:
         product: one of `PRODUCTS`: the arithmetic of the tiles.
         embeddings: the rows that are scored.
         origin: (D,) is taken off both sides where the metric is a distance, which makes the rounding smaller.
-        together: processes that have joined (`cocos.shards`) share the parts of this matrix.
+        together: processes that have joined (`cocos.processes`) share the parts of this matrix.
     """
 
     sides: tuple[Side, Side]

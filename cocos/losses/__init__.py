@@ -71,7 +71,7 @@ def names() -> list[str]:
 
 @functools.cache
 def _files(folders: tuple[str, ...]) -> list[str]:
-    return sorted(m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_"))
+    return sorted(m.name for m in pkgutil.iter_modules(folders) if not (m.ispkg or m.name.startswith("_")))
 
 
 def _plain(name: str) -> str:
@@ -158,13 +158,13 @@ def _place(name: str):
     """
     if name.strip().endswith("++"):
         return None  # VSE++ is a name
-    from_sum = importlib.import_module(f"{__name__}._sum") if set(name) & set("+*") else None
+    from_sum = importlib.import_module(f"{__name__}.external.sum") if set(name) & set("+*") else None
     terms = from_sum.terms_of(name) if from_sum else None
     if terms:
         return from_sum, (terms,)
     if name.lower().startswith("pml:"):
-        return importlib.import_module(f"{__name__}._pml"), (name,)
-    return (importlib.import_module(f"{__name__}._own"), (name,)) if ":" in name else None
+        return importlib.import_module(f"{__name__}.external.pml"), (name,)
+    return (importlib.import_module(f"{__name__}.external.own"), (name,)) if ":" in name else None
 
 
 def canonical(name: str) -> str:
@@ -290,7 +290,7 @@ def load(name: str, parameters: dict | None = None):
         given = _settled(name, {f.name.rstrip("_") for f in dataclasses.fields(cls)}, parameters)
         return _build(module_name(name), cls, own | given)
     file, (what,) = place
-    if file.__name__.endswith("._sum"):
+    if file.__name__.endswith(".sum"):
         return file.load(name, what, parameters)
     return file.load(what, parameters)
 
@@ -304,7 +304,7 @@ def of(loss):
     if all(hasattr(loss, name) for name in ("metric", "couples", "gradient", "unit")) and not isinstance(loss, type):
         return loss
     named = loss if hasattr(loss, "__qualname__") else type(loss)
-    return importlib.import_module(f"{__name__}._own").of(loss, f"{named.__module__}:{named.__qualname__}", {})
+    return importlib.import_module(f"{__name__}.external.own").of(loss, f"{named.__module__}:{named.__qualname__}", {})
 
 
 def __getattr__(name: str):

@@ -8,7 +8,7 @@ from torch import Tensor
 from cocos import engine
 from cocos.engine import View
 from cocos.engine.readers.lines import MOST
-from cocos.measures._weighing import Run, within
+from cocos.run import Run, within
 
 __all__ = ["passes"]
 

@@ -2,8 +2,8 @@
 
 import importlib.util
 
-from cocos import losses, regimes, scores
-from cocos.measures import _trials
+from cocos import losses, scores
+from cocos.measures import _regimes, _trials
 from cocos.scores import Pairs
 
 __all__ = ["parity"]
@@ -21,8 +21,8 @@ UNIT, ONE = (1, 3), (1, 3)  # seeds that give unit embeddings to a labelled set,
 
 def _inputs(setting: str, metric: str) -> list[Pairs]:
     if setting == "labelled":
-        return [regimes.labelled(metric, seed) for seed in UNIT]
-    return [scores.pairs(regimes.embeddings("random", seed), metric=metric) for seed in ONE]
+        return [_regimes.labelled(metric, seed) for seed in UNIT]
+    return [scores.pairs(_regimes.embeddings("random", seed), metric=metric) for seed in ONE]
 
 
 def parity(loss) -> tuple[float, float, str] | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cocos import regimes, scores, weights
+from cocos import scores, weights
 from cocos.embeddings import Embeddings
+from cocos.measures import _regimes
 from cocos.scores import Pairs
 
 __all__ = [
@@ -71,7 +72,7 @@ def fits(loss, trial: Trial) -> bool:
 
 def square(seed: int, metric: str) -> Pairs:
     """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
-    given = regimes.embeddings("random", 2 * seed + 1)
+    given = _regimes.embeddings("random", 2 * seed + 1)
     own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
     return scores.pairs(own, metric=metric)
 
@@ -79,19 +80,19 @@ def square(seed: int, metric: str) -> Pairs:
 def synthetic(loss) -> Iterator[Trial]:
     """The nine regimes, a square batch and a labelled set, four seeds each."""
     metric = loss.metric
-    for name in regimes.NAMES:
+    for name in _regimes.NAMES:
         for seed in SEEDS:
             smooth = name in {"random", "anti-aligned"}
-            yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth)
+            yield Trial(f"{name} {seed}", _regimes.build(name, metric, seed), smooth)
     for seed in SEEDS:
         yield Trial(f"square {seed}", square(seed, metric))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
-        yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
+        yield Trial(f"labelled {seed}", _regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
 
 
 def hardest(metric: str) -> Pairs:
     """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
-    query = regimes.embeddings("random", 3).query
+    query = _regimes.embeddings("random", 3).query
     group = torch.arange(2 * len(query))
     given = Embeddings(query, torch.cat([-query, query]), group[: len(query)], group, directions=("s2p",))
     return scores.pairs(given, metric=metric)

@@ -12,7 +12,7 @@ from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.measures._weighing import Progress, Run, prepare
+from cocos.run import Progress, Run, prepare
 
 __all__ = ["contributors"]
 

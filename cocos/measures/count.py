@@ -8,7 +8,7 @@ from numbers import Real
 import torch
 import xarray as xr
 
-from cocos import conventions, engine, losses, results, retrieval, shards, statistics
+from cocos import conventions, engine, losses, processes, results, retrieval, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -17,7 +17,7 @@ from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.losses.smoothap import SmoothAP
-from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare, threads, within
+from cocos.run import OUT_OF_RANGE, Progress, Run, prepare, threads, within
 
 __all__ = ["count"]
 
@@ -63,7 +63,7 @@ def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: b
 
 def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | None) -> _Counted:
     """Count batch by batch, the weights of each in memory; each process takes some of the batches."""
-    share = shards.mine(run.plan.batches)
+    share = processes.mine(run.plan.batches)
     records = {name: [] for name, _, _ in run.sides}
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
     for done, batch in enumerate(share):
@@ -74,7 +74,7 @@ def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | N
                 records[name].append(found | {"query_index": index})
         if report:
             report(done + 1, len(share))
-    records = {name: shards.collect(parts) for name, parts in records.items()}
+    records = {name: processes.collect(parts) for name, parts in records.items()}
     return _Counted(records, {name: [len(each["push"]) for each in parts] for name, parts in records.items()})
 
 
@@ -211,7 +211,7 @@ def count(
     )
     report = progress("counting") if progress else None
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
-    shards.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
+    processes.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
     run.embeddings.unchanged()
     if run.visited:
         more = [Ranks(), PrecisionRecall()] if metrics and _everything(run) else []

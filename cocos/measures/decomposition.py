@@ -11,10 +11,10 @@ from torch import Tensor
 from cocos import results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
-from cocos.decomposition import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.measures._weighing import Progress, Run, prepare
+from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.run import Progress, Run, prepare
 from cocos.scores import Pairs, length
 
 __all__ = ["decomposition"]
@@ -94,7 +94,7 @@ def decomposition(
         progress: called with what is done (`encoding`, `decomposing`); gives a function of (done, in all).
 
     Returns:
-        The statistics of `cocos.decomposition.per_query`, dims (direction, batch, query), missing where they are not
+        The statistics of `cocos.forces.per_query`, dims (direction, batch, query), missing where they are not
         defined; `contributing` by weight and `contributing_force`; `negatives`; and in a labelled set, where samples
         are candidates of each other, `candidate_role_norm`, the length of the gradient of a sample in that role, and
         `both_roles_norm`, that of its whole gradient.

@@ -15,7 +15,7 @@ from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._curves import passes
-from cocos.measures._weighing import Progress, Run, prepare
+from cocos.run import Progress, Run, prepare
 
 __all__ = ["eps_curve"]
 

@@ -6,9 +6,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, regimes, results, scores
+from cocos import losses, results, scores
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
+from cocos.measures import _regimes
 
 __all__ = ["equivalences"]
 
@@ -58,7 +59,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
             raise InputError(f"{losses.name_of(loss)}: equal to {name} where {where!r}, which is no known condition")
         gap = 0.0
         for seed in ONE if "one positive" in where else SEVERAL:
-            given = regimes.embeddings("random", seed)
+            given = _regimes.embeddings("random", seed)
             ours, theirs = (_gradient(each, given, unit) for each in (loss, other))
             gap = max(gap, ((ours - theirs).abs().max() / ours.abs().max()).item())
         others.append(repr(other))

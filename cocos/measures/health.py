@@ -8,7 +8,7 @@ from cocos import losses, results
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.measures._weighing import Progress, prepare
+from cocos.run import Progress, prepare
 
 __all__ = ["health"]
 

@@ -10,9 +10,9 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results, scores
-from cocos.curves import CurveSoftmax, parse
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
+from cocos.measures._distance_functions import CurveSoftmax, parse
 from cocos.scores import Pairs
 
 __all__ = ["landscape"]
@@ -67,7 +67,7 @@ def landscape(
     only knows the gradient ends.
 
     Args:
-        f1: function of the distance to the own proxy: see `cocos.curves.parse`.
+        f1: function of the distance to the own proxy: see `cocos.measures._distance_functions.parse`.
         f2: of the distance to the others; None: f1 itself, and t where f1 is the warp or a factor.
         loss: a loss of the shelf in their place, or its name.
         alpha: of the warp, as are the next three.

@@ -11,8 +11,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures._asked import asked
-from cocos.measures._weighing import Progress
+from cocos.queries import asked
+from cocos.run import Progress
 
 __all__ = ["retrievals"]
 

@@ -10,8 +10,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures._asked import PERCENTILES, asked
-from cocos.measures._weighing import Progress, within
+from cocos.queries import PERCENTILES, asked
+from cocos.run import Progress, within
 
 __all__ = ["score_distribution"]
 

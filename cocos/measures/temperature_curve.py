@@ -15,7 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.measures._curves import passes
-from cocos.measures._weighing import OUT_OF_RANGE, Progress, Run, prepare
+from cocos.run import OUT_OF_RANGE, Progress, Run, prepare
 
 __all__ = ["temperature_curve"]
 

@@ -13,8 +13,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures._asked import PERCENTILES, Asked, asked, steps
-from cocos.measures._weighing import Progress
+from cocos.queries import PERCENTILES, Asked, asked, steps
+from cocos.run import Progress
 
 __all__ = ["thresholds"]
 

@@ -10,14 +10,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import health, losses, regimes, results, weights
+from cocos import health, losses, results, weights
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
-from cocos.measures import _trials
+from cocos.measures import _regimes, _trials
 from cocos.measures._peers import parity
 from cocos.measures._trials import DTYPES, Trial
-from cocos.measures._weighing import Progress, Run, prepare
+from cocos.run import Progress, Run, prepare
 
 __all__ = ["verify"]
 
@@ -291,7 +291,7 @@ def verify(
 ) -> xr.Dataset:
     """Compare the closed form of a loss with torch.func and with finite differences, in four dtypes.
 
-    Without embeddings the inputs are the nine regimes of `cocos.regimes`, square batches and labelled sets, four seeds
+    Without embeddings the inputs are nine regimes of synthetic input, square batches and labelled sets, four seeds
     each; with embeddings they are real batches. Finite differences move every score by itself in small batches, and all
     scores along random directions in large ones; a loss of yours that reads embeddings has these moved.
 
@@ -347,7 +347,7 @@ def verify(
             try:
                 loss = loss.bind(_trials.square(0, loss.metric))
             except Unfit:
-                loss = loss.bind(regimes.labelled(loss.metric))
+                loss = loss.bind(_regimes.labelled(loss.metric))
         trials = [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
     if other is not None and other.metric != loss.metric:
         raise InputError(

@@ -9,7 +9,7 @@ from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.measures._weighing import Progress, prepare
+from cocos.run import Progress, prepare
 
 __all__ = ["weight_map"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import scores, shards
+from cocos import processes, scores
 from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
@@ -213,7 +213,7 @@ def bracketed(
         high, over = torch.where(every, low, torch.inf), torch.where(every, number, 0)
         brackets.append(Bracket(keep, low, high, over, number, of))
         guess = _guessed(view, k, brackets[k])
-        guesses.append(shards.gather(guess, view.device)[0] if view.together else guess)
+        guesses.append(processes.gather(guess, view.device)[0] if view.together else guess)
     levels, expected = zip(*guesses, strict=True)
     if not sure and sum(float(each.sum()) for each in expected) <= room(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]

@@ -10,7 +10,7 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
-from cocos import shards
+from cocos import processes
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import hardest, limited, number_kept
 from cocos.engine.primitives.kth import Kept, drawn
@@ -159,7 +159,7 @@ class _Batches:
         place = torch.arange(score.shape[1], 0, -1, device=score.device)
         z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
         guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
-        return shards.gather(guess, guess.device)[0] if self.view.together else guess  # processes must go on alike
+        return processes.gather(guess, guess.device)[0] if self.view.together else guess  # processes must go on alike
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""

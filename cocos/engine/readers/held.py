@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import shards, statistics, weights
+from cocos import processes, statistics, weights
 from cocos.engine import bounds, devices
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
@@ -45,9 +45,9 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
     """
     chunks = list(pieces(view, direction, places))
     with devices.threads():
-        mine = shards.mine(chunks) if view.together else chunks
+        mine = processes.mine(chunks) if view.together else chunks
         parts = [_weighed(view, direction, some, loss, eps) for some in mine]
-    parts = shards.collect(parts, places.device) if view.together else parts
+    parts = processes.collect(parts, places.device) if view.together else parts
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -17,13 +17,14 @@ from typing import get_args, get_origin
 
 import xarray as xr
 
-from cocos import drawing, measures, plots, tables
+from cocos import measures, plots
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._texts import Rows, said, shown
 from cocos.data import ImageCaptions
 from cocos.errors import InputError, nearest
 from cocos.losses import _about
-from cocos.measures._weighing import Progress
+from cocos.reports import drawing, tables
+from cocos.run import Progress
 
 __all__ = ["Kind", "called", "find", "kinds", "once", "parted"]
 
@@ -102,7 +103,7 @@ class Kind:
         return [(spelled(name), _shown(each.default), meant.get(name, "")) for name, each in self.options.items()]
 
     def table(self, data: xr.Dataset, words: Mapping[str, object]) -> tables.Table:
-        """The table of `cocos.tables` that has the name of the kind, or else the summary of the Dataset.
+        """The table of `cocos.reports.tables` that has the name of the kind, or else the summary of the Dataset.
 
         Args:
             data: of `measured`.
@@ -183,7 +184,7 @@ class Kind:
             path: of the picture.
             words: of each of them, what `words` gives.
             names: of the Datasets, where several go into one panel; None: their losses.
-            width: as for `cocos.drawing.draw`.
+            width: as for `cocos.reports.drawing.draw`.
 
         Raises:
             InputError: the file cannot be written, or an option that the plot refuses.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.errors import InputError, nearest
-from cocos.losses._foreign import UNIT, pushes
+from cocos.losses.external.guard import UNIT, pushes
 from cocos.scores import Pairs
 
 __all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
-from cocos.losses._cut import Cut, See, find, seeded
-from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
+from cocos.losses.external.cut import Cut, See, find, seeded
+from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
 from cocos.scores import METRICS, Pairs, length
 
 __all__ = ["Embedded"]
@@ -39,7 +39,7 @@ class Embedded:
     r"""A loss of embeddings that is somebody else's.
 
     Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
-    (`cocos.losses._cut`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j on the
+    (see `external.cut`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j on the
     loss of query i. Which of them it is shows with the first batch: see `bind`.
 
     Args:

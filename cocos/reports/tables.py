@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import health, results, summaries, terminal
+from cocos import health, results, summaries
+from cocos.reports import terminal
 
 __all__ = [
     "Table",

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cocos.errors import InputError, Unfit
-from cocos.losses._cut import seeded
-from cocos.losses._foreign import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
-from cocos.losses._signature import named, signature_of
+from cocos.losses.external.cut import seeded
+from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
+from cocos.losses.external.signature import named, signature_of
 from cocos.scores import Pairs
 
 __all__ = ["OfScores", "Told"]

@@ -5,8 +5,9 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import formulas, losses, results
+from cocos import losses, results
 from cocos.losses import _about
+from cocos.reports import formulas
 
 __all__ = ["card", "chart", "entry", "equal_to"]
 

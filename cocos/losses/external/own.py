@@ -12,11 +12,11 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.losses._cut import See, Watch
-from cocos.losses._embedded import Embedded
-from cocos.losses._foreign import guarded
-from cocos.losses._scored import OfScores, Told
-from cocos.losses._signature import (
+from cocos.losses.external.cut import See, Watch
+from cocos.losses.external.embedded import Embedded
+from cocos.losses.external.guard import guarded
+from cocos.losses.external.scored import OfScores, Told
+from cocos.losses.external.signature import (
     RESERVED,
     ROLE_OF,
     literal,

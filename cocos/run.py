@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import batches, engine, health, losses, scores, shards, weights
+from cocos import batches, engine, health, losses, processes, scores, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -179,7 +179,7 @@ class Run:
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
             # Each process counts a small stack for itself: that takes less time than to share it.
-            together=number > SHARED and shards.world().size > 1,
+            together=number > SHARED and processes.world().size > 1,
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:

@@ -16,10 +16,11 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 import cocos
-from cocos import captions, writing
-from cocos.drawing import fit, save, settle, share_legend, styled
+from cocos import writing
 from cocos.errors import InputError, nearest
-from cocos.measures._weighing import Progress
+from cocos.reports import captions
+from cocos.reports.drawing import fit, save, settle, share_legend, styled
+from cocos.run import Progress
 
 __all__ = ["Drawn", "index", "names", "run"]
 

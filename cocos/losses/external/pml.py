@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit, nearest
-from cocos.losses._cut import See, Watch
-from cocos.losses._embedded import Embedded
-from cocos.losses._foreign import guarded
-from cocos.losses._signature import literal, parameters_of
+from cocos.losses.external.cut import See, Watch
+from cocos.losses.external.embedded import Embedded
+from cocos.losses.external.guard import guarded
+from cocos.losses.external.signature import literal, parameters_of
 
 __all__ = ["PREFIX", "canonical", "known", "load"]
 

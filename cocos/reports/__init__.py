@@ -1,0 +1,1 @@
+"""What is shown of a Dataset: tables, cards, captions, and files of pictures."""
