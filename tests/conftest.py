@@ -1,4 +1,4 @@
-"""Inputs that every loss must survive: the nine regimes of cocos._regimes. How tests are shared among processes."""
+"""Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared among processes."""
 
 import os
 
