@@ -16,6 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import children
+
 HERE = Path(__file__)
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -g1"
 
@@ -24,11 +26,11 @@ def library(name):
     """Path of a runtime of GCC; None where it has none."""
     if not (gcc := shutil.which("gcc")):
         return None
-    path = subprocess.run([gcc, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    path = children.run(gcc, f"-print-file-name={name}").stdout.strip()
     return path if Path(path).is_absolute() else None
 
 
-def run(command, optimise="-O0", **streams):
+def run(command, optimise="-O0", timeout=None, **streams):
     """Run a command of this Python with a sanitized kernel, built in a cache of its own."""
     with tempfile.TemporaryDirectory() as folder:
         compiler = Path(folder) / "compiler"
@@ -42,7 +44,7 @@ def run(command, optimise="-O0", **streams):
             "UBSAN_OPTIONS": "print_stacktrace=1",
         }
         environment.pop("COCOS_KERNEL", None)
-        return subprocess.run([sys.executable, *command], env=environment, check=False, **streams)
+        return subprocess.run([sys.executable, *command], env=environment, check=False, timeout=timeout, **streams)
 
 
 def drive(calls, seed, threads):

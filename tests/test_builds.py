@@ -5,12 +5,12 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
+import children
 import sanitized
 from cocos import Embeddings, engine
 from cocos.engine import fused
@@ -50,7 +50,7 @@ def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
     usual = counts()
     path = tmp_path / "kernel.so"
     command = [compiler, *FLAGS, *flags, "-O1", str(build.SOURCE), "-o", str(path), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = children.run(*command)
     assert done.returncode == 0, done.stderr[-2000:]
     library = ctypes.CDLL(str(path))
     monkeypatch.setattr(build, "loaded", lambda: library)
@@ -63,7 +63,7 @@ def compiled(command, path):
     """Build the trial of the kernel with a compiler, all warnings errors."""
     source = HERE / "kernel_trial.c"
     command = [*command, "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.FOLDER}", str(source)]
-    done = subprocess.run([*command, "-o", str(path), "-lm"], capture_output=True, text=True, check=False)
+    done = children.run(*command, "-o", path, "-lm")
     assert done.returncode == 0, done.stderr[-2000:]
     return str(path)
 
@@ -71,7 +71,7 @@ def compiled(command, path):
 @pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
 def test_the_kernel_runs_on_aarch64(tmp_path):
     program = compiled([ARM[0], "-O2", "-ffp-contract=fast", "-fno-strict-aliasing", "-static"], tmp_path / "trial")
-    done = subprocess.run([ARM[1], program], capture_output=True, text=True, check=False, timeout=120)
+    done = children.run(ARM[1], program)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -81,7 +81,7 @@ def test_every_edge_size_is_clean_under_sanitizers(tmp_path):
     flags = sanitized.SANITIZERS.split()
     program = compiled(["gcc", "-O1", "-march=native", "-fno-strict-aliasing", *flags], tmp_path / "trial")
     quiet = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([program], env=quiet, capture_output=True, text=True, check=False, timeout=300)
+    done = children.run(program, env=quiet)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
@@ -89,6 +89,6 @@ def test_every_edge_size_is_clean_under_sanitizers(tmp_path):
 def test_all_readers_are_clean_under_sanitizers():
     """The long run: `python tests/sanitized.py --help`."""
     command = [sanitized.__file__, "--here", "--calls=25", "--seed=1", "--threads=1"]
-    done = sanitized.run(command, capture_output=True, text=True)
+    done = sanitized.run(command, capture_output=True, text=True, timeout=children.DEADLINE)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["calls"] == 25

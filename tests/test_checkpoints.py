@@ -10,7 +10,6 @@ import pickle
 import shlex
 import struct
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import pytest
 import safetensors.torch
 import torch
 
+import children
 import cocos
 from cocos import InputError, UnsafeFile, checkpoints
 
@@ -464,6 +464,6 @@ def test_what_a_single_array_is_told_to_type_makes_a_file_that_is_read(tmp_path,
     command = str(told.value).partition("writes: ")[2].partition(". Row i")[0]
     python, option, code = shlex.split(command)
     assert (python, option) == ("python", "-c")
-    subprocess.run([sys.executable, option, code], check=True, cwd=tmp_path)
+    assert children.python(code, cwd=tmp_path).returncode == 0
     found = cocos.open(tmp_path / f"images_and_{Path(name).stem}.npz").embed()
     np.testing.assert_array_equal(found.candidate, ARRAYS["query"][::-1])

@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import children
 import cocos
 from cocos import results
 from cocos.cli import app
@@ -21,9 +21,7 @@ PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_CO
 
 
 def run(*arguments, cwd=None):
-    return subprocess.run(
-        [*COCOS, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=PLAIN, check=False
-    )
+    return children.run(*COCOS, *arguments, cwd=cwd, env=PLAIN)
 
 
 def call(*arguments):
@@ -342,21 +340,10 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
     start = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     start += "runpy.run_module('cocos', run_name='__main__')"
     command = [sys.executable, "-c", start, "count", "large.npz", "--batches", "100000", "--out", "a.nc", "--json"]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=PLAIN,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with children.started(*command, cwd=tmp_path, env=PLAIN) as process:
         assert process.stderr.readline().startswith("counting: ")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == "cocos: interrupted"

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+import children
 import reference
 from cocos import engine, losses, scores, statistics, weights
 from cocos.batches import Batch
@@ -702,7 +702,7 @@ print(status("VmHWM") - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak")
 def test_a_gibibyte_of_scores_takes_64_mebibytes():
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "262144"}
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=environment, check=False)
+    done = children.python(MEMORY, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+import children
 import cocos
 from cocos import results, writing
 from cocos.cli import app
@@ -101,9 +101,7 @@ def starved(tmp_path_factory):
     commands.append(["figures", "--analysis", "analysis", "--out", ".", "-q"])
     cases = [("RLIMIT_FSIZE", 2048, each) for each in commands]
     cases += [("RLIMIT_NOFILE", limit, commands[0]) for limit in (3, 4)]
-    done = subprocess.run(
-        [sys.executable, "-c", STARVED, json.dumps(cases)], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = children.python(STARVED, json.dumps(cases), cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, [(*case, *found) for case, found in zip(cases, json.loads(done.stdout), strict=True)]
 
@@ -250,17 +248,11 @@ cocos.cli.main()
 
 def signalled(folder, what, *numbers):
     """Exit code, stdout and stderr of a run that gets signals, one for each line it prints."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW, what], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with children.started(sys.executable, "-c", SLOW, what, cwd=folder) as process:
         for number in numbers:
             assert process.stdout.readline()
             process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
     return process.returncode, out, err
 
 
@@ -304,6 +296,6 @@ def test_a_matplotlibrc_changes_no_picture(tmp_path):
     code = f"import sys, pathlib, matplotlib; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     code += "assert matplotlib.rcParams['font.size'] == 30\n"
     code += "import test_faults; test_faults.lines(pathlib.Path('with.png'))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = children.python(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "with.png").read_bytes() == lines(tmp_path / "without.png").read_bytes()

@@ -37,7 +37,7 @@ READERS = {
     "refuses": (lambda: fails(InputError("a sentence")), "refused"),
     "refuses as unsafe": (lambda: fails(UnsafeFile("a sentence")), "unsafe"),
     "starts a shell": (lambda: os.system("true") and "opened", "execution"),
-    "starts a process": (lambda: subprocess.run(["true"], check=False) and "opened", "execution"),
+    "starts a process": (lambda: subprocess.run(["true"], check=False, timeout=60) and "opened", "execution"),
     "runs code and hides it": (lambda: exec("1") or fails(InputError("a sentence")), "execution"),
     "imports a module": (lambda: __import__("this") and "opened", "execution"),
     "writes a file": (lambda: Path("canary").write_bytes(b"x") and "opened", "execution"),

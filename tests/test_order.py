@@ -1,13 +1,12 @@
 """The laws of the house: data flows one way, losses know nothing of counting, start-up is light."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import children
 import cocos
 
 HOUSE = Path(cocos.__file__).parent
@@ -95,7 +94,8 @@ def loaded_by(*arguments):
         else "import cocos\n"
     )
     code += f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = children.python(code)
+    assert done.returncode == 0, done.stderr
     return done.stderr.strip().splitlines()[-1]
 
 
@@ -112,7 +112,8 @@ def test_a_count_imports_what_it_needs(tmp_path):
 def test_the_embedded_example_is_opened_without_the_compiler():
     code = "import sys; from cocos import demo; demo.checkpoint()\n"
     code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = children.python(code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends():
@@ -121,7 +122,8 @@ def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_end
     code += "cocos.cli._opened = lambda *_: (print(gc.isenabled()), None, None)\n"
     code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
     code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\ncocos.cli.main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = children.python(code)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "True", "True"]
 
 

@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import children
 import cocos
 from cocos.cli import app
 
@@ -23,9 +23,7 @@ def call(*arguments):
 
 def shell(line, folder):
     line = line.replace("cocos", f"{sys.executable} -m cocos")
-    return subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=folder, env=PLAIN, timeout=120, check=False
-    )
+    return children.run("bash", "-c", line, cwd=folder, env=PLAIN)
 
 
 @pytest.fixture
