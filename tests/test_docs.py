@@ -1,0 +1,132 @@
+"""The README and the pages in docs/ say what is true: their code runs, their commands and links exist."""
+
+import doctest
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import cocos
+from cocos.cli import app
+from test_vsepp import options, save, text_state, vsepp_state, write_folder
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ELSEWHERE = {"torchrun", "python3", "source", ".venv/bin/pip", "pre-commit"}  # lines that start other programs
+LONG = {"demo", "figures", "landscape", "dtp"}  # commands with tests of their own: only their options are read
+
+
+def blocks(page, kind):
+    return [text for name, text in BLOCK.findall(page.read_text("utf-8")) if name == kind]
+
+
+def two_sides(seed, images=64):
+    """Embeddings of images and of two captions each, with their groups."""
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(images, 8)).astype("float32")
+    caption = image.repeat(2, axis=0) + rng.normal(size=(2 * images, 8)).astype("float32")
+    group = np.arange(images)
+    return {"query": image, "candidate": caption, "query_group": group, "candidate_group": group.repeat(2)}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with every file that the pages name."""
+    folder = tmp_path_factory.mktemp("docs")
+    np.savez(folder / "embeddings.npz", **two_sides(0))
+    np.savez(folder / "web.npz", **two_sides(1, images=4))
+    rng = np.random.default_rng(2)
+    labels = np.arange(24) // 4
+    proxies = rng.normal(size=(6, 8))
+    samples = proxies[labels] + rng.normal(size=(24, 8))
+    np.savez(folder / "labelled.npz", embeddings=samples, labels=labels)
+    (folder / "runs").mkdir()
+    for run in (folder / "runs" / "plain", folder / "runs" / "warp", folder):
+        run.mkdir(exist_ok=True)
+        for epoch in (2, 10):
+            about = {"embeddings": samples / epoch, "labels": labels, "proxies": proxies, "proxy_labels": np.arange(6)}
+            np.savez(run / f"epoch_{epoch}.npz", **about)
+    torch.save({name: torch.as_tensor(rows) for name, rows in two_sides(0).items()}, folder / "model.pt")
+    write_folder(folder / "f30k_precomp")
+    save(folder / "model_best.pth.tar", vsepp_state(), text_state(), options())
+    for page in PAGES:
+        for text in blocks(page, "python"):
+            if named := re.match(r"# (\w+\.py)\n", text):
+                (folder / named[1]).write_text(text, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def inside(files, monkeypatch):
+    """The folder of those files, as the current one."""
+    monkeypatch.chdir(files)
+    yield files
+    plt.close("all")
+
+
+def commands(page):
+    """Arguments of each `$ cocos ...` of a page, file patterns expanded; other programs must be known."""
+    for text in blocks(page, "console"):
+        for line in text.splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            assert line.startswith("$ ") and words[0] in ELSEWHERE | {"cocos"}, line
+            if words[0] == "cocos":
+                yield [name for word in words[1:] for name in (sorted(map(str, Path().glob(word))) or [word])]
+
+
+@BY_PAGE
+def test_python_of_a_page_runs(page, inside):
+    embeddings = cocos.open("embeddings.npz").embed()
+    scope = {"embeddings": embeddings, "batches": None, "torch": torch}
+    for text in blocks(page, "python"):
+        exec(compile(text, str(page), "exec"), scope)
+
+
+@BY_PAGE
+def test_examples_of_a_page_print_what_it_says(page):
+    text = "".join(blocks(page, "pycon"))
+    found = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    report = []
+    assert doctest.DocTestRunner().run(found, out=report.append).failed == 0, "".join(report)
+
+
+@BY_PAGE
+def test_commands_of_a_page_run(page, inside):
+    for text in blocks(page, "python"):  # a page may write the file that its commands read
+        if "np.savez(" in text:
+            exec(compile(text, str(page), "exec"), {})
+    for words in commands(page):
+        if words[0] in LONG:
+            get_command(app).commands[words[0]].make_context(words[0], words[1:])
+            continue
+        drawn = words[0] == "plot" and len(words) > 2 and "--out" not in words
+        done = CliRunner().invoke(app, [*words, *["--json"] * drawn])  # the numbers without the picture
+        assert done.exit_code == 0, (words, done.stderr)
+
+
+@BY_PAGE
+def test_links_of_a_page_lead_to_files(page):
+    made = {"api/index.rst", "commands.rst", "losses/index.rst"}  # when the site is built
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8")):
+        if not target.startswith("http"):
+            found = (page.parent / target).resolve()
+            assert found.exists() or str(found.relative_to(ROOT / "docs")) in made, f"{page}: {target}"
+
+
+@BY_PAGE
+def test_names_of_the_package_on_a_page_are_there(page):
+    for name in set(re.findall(r"`(cocos(?:\.\w+)+)[`(]", page.read_text("utf-8"))):
+        module, *path = name.split(".")
+        found = cocos
+        for part in path:
+            found = getattr(found, part, None) or importlib.import_module(f"{module}.{part}")
+            module = f"{module}.{part}"
