@@ -22,7 +22,6 @@ from cocos.cli import app
 from cocos.data import emoji_captions
 from cocos.reports import drawing, kinds, tables
 
-README = Path(__file__).parent.parent / "README.md"
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"dtp", "landscape"}  # with a command of their own
 OF_A_LOSS = {"weight_curve", "score_landscape"}
@@ -395,9 +394,3 @@ def test_every_kind_that_draws_batches_keeps_their_notes(file):
 def test_a_suffix_in_capitals_is_one(file, tmp_path):
     assert call("plot", "weight_curve", "--out", "a.PNG").exit_code == 0
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_commands_of_the_readme_are_there():
-    used = re.findall(r"^cocos plot ([\w-]+)", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert len(used) > 4 and {kinds.find(name).name for name in used} <= set(TWINS)
-    plt.close("all")

@@ -150,7 +150,10 @@ def _api(folder: Path) -> None:
         module = importlib.import_module(f"cocos.{name}")
         text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
         text += "\n".join(map(_escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
-        _write(folder / f"{name}.rst", text + "".join(_documented(f"cocos.{name}", each) for each in module.__all__))
+        _write(
+            folder / f"{name}.rst",
+            text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),
+        )
 
 
 def _escaped(line: str) -> str:
