@@ -1,46 +1,42 @@
 """Count the negatives that contribute to the gradient of a frozen metric-learning model."""
 
 import importlib
+import importlib.util
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getattr__`
+    from cocos import batches, losses, measures, plots, results, statistics, weights
+    from cocos.checkpoints import Checkpoint, open
+    from cocos.embeddings import Embeddings
+    from cocos.errors import InputError, UnsafeFile
+    from cocos.scores import Pairs
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Embeddings": "cocos.embeddings",
-    "Pairs": "cocos.scores",
     "Checkpoint": "cocos.checkpoints",
+    "Embeddings": "cocos.embeddings",
     "InputError": "cocos.errors",
+    "Pairs": "cocos.scores",
     "UnsafeFile": "cocos.errors",
     "open": "cocos.checkpoints",
 }
-_SUBPACKAGES = (
+__all__ = [
+    "Checkpoint",
+    "Embeddings",
+    "InputError",
+    "Pairs",
+    "UnsafeFile",
+    "__version__",
     "batches",
-    "checkpoints",
-    "conventions",
-    "data",
-    "demo",
-    "embeddings",
-    "encoders",
-    "engine",
-    "errors",
-    "forces",
     "losses",
     "measures",
+    "open",
     "plots",
     "results",
-    "processes",
-    "queries",
-    "reports",
-    "retrieval",
-    "run",
-    "runs",
-    "scores",
     "statistics",
-    "summaries",
     "weights",
-    "writing",
-)
-
-__all__ = ["__version__", *_HOMES, *_SUBPACKAGES]
+]
 
 
 def __getattr__(name: str):
@@ -51,7 +47,7 @@ def __getattr__(name: str):
     """
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _SUBPACKAGES:
+    if not name.startswith("_") and importlib.util.find_spec(f"cocos.{name}"):
         return importlib.import_module(f"cocos.{name}")
     raise AttributeError(f"module 'cocos' has no attribute {name!r}")
 

@@ -14,6 +14,7 @@ ORDER = (
     "errors",
     "writing",
     "processes",
+    "plugins",
     "carried",
     "embeddings",
     "batches",
@@ -128,8 +129,10 @@ def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_end
 
 
 def test_the_public_names_are_there():
+    assert len(cocos.__all__) == 14 and dir(cocos) == sorted(cocos.__all__)
     for name in cocos.__all__:
         assert getattr(cocos, name) is not None
+    assert cocos.scores.Pairs is cocos.Pairs  # another module is reached by its path
     with pytest.raises(AttributeError):
         _ = cocos.nothing
     assert callable(cocos.measures.count) and callable(cocos.plots.count)
