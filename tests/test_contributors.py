@@ -14,12 +14,13 @@ import xarray as xr
 from matplotlib.offsetbox import AnnotationBbox
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, demo, findings, losses, measures, plots, results, scores, summaries, weights
+from cocos import Embeddings, InputError, demo, losses, measures, plots, results, scores, summaries, weights
 from cocos.batches import plan
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints._texts import texts
 from cocos.cli import app
 from cocos.data import emoji_captions
+from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import tables
 
 
@@ -204,7 +205,7 @@ def test_the_contributors_are_drawn(embeddings):
     for held, weight in zip(data["held"].values, data["weight"].values, strict=True):
         assert (f"{100 * held:.0f} %" if weight > 0 else f"{100 * held:.0f} % of the pull") in texts
     assert f"{100 * others:.0f} % more" in texts and [text.get_text() for text in ax.child_axes[0].texts] == ["x"]
-    assert findings.contributors([data], [""]) in ax.get_title() and ax.get_ylim()[0] > ax.get_ylim()[1]
+    assert title_of_contributors(data) in ax.get_title() and ax.get_ylim()[0] > ax.get_ylim()[1]
     plt.close(figure)
     figure, ax = plt.subplots()
     picture = np.full((6, 6, 3), 7, dtype=np.uint8)

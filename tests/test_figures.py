@@ -162,7 +162,7 @@ def test_the_package_is_an_input_but_its_plots_are_not(place, monkeypatch, tmp_p
     for name in ("scores.py", "plots/count.py"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("1")
-    monkeypatch.setattr(figures, "HERE", copy)
+    monkeypatch.setattr(figures, "PACKAGE", copy)
     figures.run([], **place)
     (copy / "plots/count.py").write_text("2")
     assert not figures.run([], **place)[0].computed

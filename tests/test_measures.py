@@ -16,8 +16,10 @@ import xarray as xr
 
 import cocos
 import oracles
-from cocos import Embeddings, InputError, findings, losses, measures, plots, results, run, scores, summaries
+from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores, summaries
 from cocos.batches import Batch, plan
+from cocos.plots._wording import percent
+from cocos.plots.count import title as title_of_count
 from cocos.reports import tables
 
 
@@ -329,7 +331,7 @@ def test_plots_draw_the_dataset(embeddings):
             found = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() * sign for bar in bars}
             high |= {(row, direction, place): (height, parts[place]) for place, height in found.items()}
             assert {place for place, part in enumerate(parts) if part} == set(found)
-            assert findings.percent(parts[0]) in said
+            assert percent(parts[0]) in said
     ratios = [height / part for height, part in high.values()]
     np.testing.assert_allclose(ratios, ratios[0])  # one scale for all losses and both directions
     idle = {bar.get_facecolor() for bar in ax.patches if round(bar.get_x() + bar.get_width() / 2) == 0}
@@ -339,7 +341,7 @@ def test_plots_draw_the_dataset(embeddings):
     assert ax.get_xlabel() == "contributing negatives of a query (share above eps = 0.01)"
     assert [label.get_text().split("\n")[0] for label in ax.get_yticklabels()] == ["ntxent", "triplet"]
     assert all("pairs, of " in label.get_text() for label in ax.get_yticklabels())
-    assert ax.get_title() == findings.count([data, other], ["ntxent", "triplet"])
+    assert ax.get_title() == title_of_count([data, other], ["ntxent", "triplet"])
     curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
     ax = plots.eps_curve(curve, ax=axes[1])
     for line, (_, one) in zip(ax.lines, summaries.sides(curve, ["contributing_all"]), strict=False):

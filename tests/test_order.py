@@ -34,7 +34,6 @@ ORDER = (
     "queries",
     "results",
     "summaries",
-    "findings",
     "measures",
     "plots",
     "runs",

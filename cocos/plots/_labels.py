@@ -14,7 +14,7 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from cocos.findings import called, middle
+from cocos.plots._wording import middle, names_of
 
 __all__ = ["BELOW", "STYLES", "below", "beside", "dark", "drawn", "palette", "plain", "series", "spread", "whole"]
 
@@ -32,7 +32,7 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
         names: their names; None: their losses.
     """
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
-    names = called(several) if names is None else names
+    names = names_of(several) if names is None else names
     return {plain(str(name), LONGEST): each for name, each in zip(names, several, strict=True)}
 
 

@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
-from cocos import findings, results, summaries
+from cocos import results, summaries
 from cocos.plots._labels import below, palette, plain
+from cocos.plots._wording import percent
 
-__all__ = ["contributors", "size"]
+__all__ = ["contributors", "size", "title"]
 
 MOST = 40  # bars that can be read
 LONGEST = 34  # characters of a label
@@ -102,7 +103,7 @@ def contributors(
         _query(ax, asked, image)
     else:
         which = f'{which}, "{plain(asked, 2 * LONGEST)}"'
-    ax.set_title(f"{which}: {findings.contributors([dataset], [''])}", fontsize="medium", pad=14)
+    ax.set_title(f"{which}: {title(dataset)}", fontsize="medium", pad=14)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
         handles.append(Patch(facecolor=blue, alpha=0.45, label=f"not: {results.above(attrs)}"))
@@ -133,6 +134,19 @@ def _query(ax: Axes, query: str, image: np.ndarray | None) -> None:
         beside.text(0.5, 0.5, "\n".join(lines), transform=beside.transAxes, ha="center", va="center", fontsize="small")
         return
     beside.imshow(image, cmap="gray" if image.ndim == 2 else None, interpolation="nearest")
+
+
+def title(dataset: xr.Dataset) -> str:
+    """State how many negatives contribute to the query, and their part of its push.
+
+    Args:
+        dataset: of `cocos.measures.contributors`.
+    """
+    attrs = dataset.attrs
+    return (
+        f"{attrs['contributing']} of {attrs['negatives']} negatives contribute and carry "
+        f"{percent(attrs['contributing_part'])} of the push"
+    )
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

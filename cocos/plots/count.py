@@ -8,10 +8,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos import findings, results, summaries
+from cocos import health, results, summaries
 from cocos.plots._labels import below, palette, plain, series
+from cocos.plots._wording import between, number, percent
 
-__all__ = ["count", "size"]
+__all__ = ["count", "size", "title"]
 
 IDLE = "0.62"  # the bars of queries without any
 HIGH, ROW = 0.42, 1.2  # of the highest bar, and from one loss to the next
@@ -53,7 +54,7 @@ def count(
     ax.set_yticks([-ROW * row for row in range(len(found))], [_said(n, each) for n, each in several.items()])
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
-        said = " / ".join(findings.number(float(mean)) for mean in part["mean"].values)
+        said = " / ".join(number(float(mean)) for mean in part["mean"].values)
         ax.text(1.01, tick, f"mean\n{said}", transform=ax.get_yaxis_transform(), fontsize="small", va="center")
     above = list(dict.fromkeys(results.above(each.attrs) for each in several.values()))
     eps = list(dict.fromkeys(f"{each.attrs['eps']:g}" for each in several.values()))
@@ -63,7 +64,7 @@ def count(
         xlim=(-0.6, len(upper) - 0.4),
         ylim=(last - (0.66 if len(directions) > 1 else 0.08), 0.66),
     )
-    ax.set_title(findings.count(list(several.values()), list(several)), fontsize="medium")
+    ax.set_title(title(list(several.values()), list(several)), fontsize="medium")
     ax.spines[["left", "right", "top"]].set_visible(False)
     handles = []
     for name, colour, hatch, way in zip(directions, colours, HATCHES, ("up", "down"), strict=False):
@@ -71,6 +72,39 @@ def count(
         handles.append(Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=said))
     below(ax, handles=handles)
     return ax
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """State how many negatives contribute to a query and how many queries have none; name a collapse.
+
+    Args:
+        datasets: of `cocos.measures.count`.
+        names: of the datasets.
+    """
+    collapsed = any(health.warnings(data.attrs.get("notes", "")) for data in datasets)
+    return _finding(datasets, names) + ("\ncollapsed embeddings" if collapsed else "")
+
+
+def _finding(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """State the counts of one Dataset, or the losses that leave the most and the fewest queries idle."""
+    parts = [summaries.counted(data) for data in datasets]
+    idle = [between(part["idle_fraction"].values) for part in parts]
+    if len(parts) == 1:
+        mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
+        kind = results.about_weights(datasets[0].attrs).partition(":")[0]
+        name = f"{names[0]} ({kind})" if kind else names[0]
+        return (
+            f"{name}: {between(mean, number)} of {negatives:.0f} negatives contribute per query; {idle[0]} of the "
+            "queries have none"
+        )
+    means = [float(part["idle_fraction"].mean()) for part in parts]
+    most, least = int(np.argmax(means)), int(np.argmin(means))
+    if idle[most] == idle[least]:
+        return f"{idle[most]} of the queries have no contributing negative under each of the {len(parts)} losses"
+    return (
+        f"{idle[most]} of the queries have no contributing negative under {names[most]}, {idle[least]} under "
+        f"{names[least]}"
+    )
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
@@ -85,7 +119,7 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
     ax.bar(places[:1], values[:1], bottom=base, width=0.94, color=IDLE, hatch=hatch, edgecolor="white", linewidth=0)
     for place, (value, share) in enumerate(zip(values, part["part"].values, strict=True)):
         if not place or share >= NAMED:
-            said = f"{100 * share:.0f}" if place else findings.percent(part["idle_fraction"])
+            said = f"{100 * share:.0f}" if place else percent(part["idle_fraction"])
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
                         ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
                         color="0.45" if place else "0.1")  # fmt: skip

@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
+import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import findings, results, summaries
+from cocos import results, summaries
 from cocos.plots._labels import STYLES, beside, drawn, palette, plain, series
+from cocos.plots._wording import between, number
 
-__all__ = ["eps_curve", "size"]
+__all__ = ["eps_curve", "size", "title"]
 
-USUAL = (1e-3, 1e-1)  # thresholds that are in use
-LEAST = 1e-3  # of the counts that are drawn, in parts of the largest
+# Range of the thresholds in use, which is shaded.
+USUAL_EPS = (1e-3, 1e-1)
+# Thresholds whose counts the title compares.
+COMPARED_EPS = (1e-4, 1e-2)
+# Smallest count on the axis of counts.
+SMALLEST_COUNT = 1e-3
 
 
 def eps_curve(
@@ -36,7 +42,9 @@ def eps_curve(
     ax = ax or plt.gca()
     several = series(dataset, names)
     most = max(float(each["contributing_all"].max()) for each in several.values())
-    ax.set(xscale="log", yscale="log", ylim=(max(LEAST, 0.01 * min(1, most)) if most else 0.1, 1.6 * most or 1))
+    ax.set(
+        xscale="log", yscale="log", ylim=(max(SMALLEST_COUNT, 0.01 * min(1, most)) if most else 0.1, 1.6 * most or 1)
+    )
     lines = [
         (" ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
         for name, each in several.items()
@@ -53,7 +61,7 @@ def eps_curve(
     smallest = min(float(each["eps"][each["eps"].values > 0].min()) for each in several.values())
     largest = max(float(each["eps"].max()) for each in several.values())
     ax.set_xlim(smallest / 1.3, largest * 1.3)
-    ax.axvspan(*USUAL, color="0.94", zorder=0)
+    ax.axvspan(*USUAL_EPS, color="0.94", zorder=0)
     ax.axvline(mark, color="0.4", linewidth=0.8)
     ax.annotate(f"eps = {mark:g}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
                 textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
@@ -68,11 +76,34 @@ def eps_curve(
                 color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
     beside(ax, named, left=True)
     ax.set_title(
-        findings.eps_curve(list(several.values()), list(several)) + "".join(f" ({each})" for each in kind),
+        title(list(several.values()), list(several)) + "".join(f" ({each})" for each in kind),
         fontsize="medium",
     )
     ax.spines[["top", "left" if named else "right"]].set_visible(False)
     return ax
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """State the counts at two thresholds of the loss whose count changes most, and of the one that changes least.
+
+    Args:
+        datasets: of `cocos.measures.eps_curve`.
+        names: of the datasets.
+    """
+    counts = [data["contributing_all"].mean("direction") for data in datasets]
+    ends = [[each.sel(eps=eps, method="nearest") for eps in COMPARED_EPS] for each in counts]
+    change = [float(low - high) for low, high in ends]
+    most, least = int(np.argmax(change)), int(np.argmin(change))
+    low, high = ends[most]
+    if float(low["eps"]) == float(high["eps"]):
+        return f"{names[most]}: {number(float(low))} negatives contribute at eps = {float(low['eps']):g}"
+    text = (
+        f"{names[most]}: {number(float(low))} negatives contribute at eps = {float(low['eps']):.2g}, "
+        f"{number(float(high))} at {float(high['eps']):.2g}"
+    )
+    if len(datasets) > 1:
+        text += f"; {names[least]}: {between([float(each) for each in ends[least]], number)}"
+    return text
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:

@@ -6,10 +6,11 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import findings, summaries
+from cocos import summaries
 from cocos.plots._labels import STYLES, drawn, palette, plain, series, whole
+from cocos.plots._wording import between, listed
 
-__all__ = ["lorenz", "size"]
+__all__ = ["lorenz", "size", "title"]
 
 CURVE = "push of the heaviest"
 
@@ -54,7 +55,7 @@ def lorenz(
     )
     ax.grid(axis="y", color="0.92")
     ax.set_axisbelow(True)
-    ax.set_title(findings.lorenz(list(several.values()), list(several)), fontsize="medium")
+    ax.set_title(title(list(several.values()), list(several)), fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
     if len(lines) > 1:
         at = [float(one["held"].sel(k=min(3, most), method="nearest")) for _, one in lines]
@@ -62,6 +63,19 @@ def lorenz(
         handles = [ax.lines[k] for k in order]
         ax.legend(handles=handles, frameon=False, loc="lower right", fontsize="small")
     return ax
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
+    """State the part of the push on the ten heaviest negatives, or on the heaviest where there are fewer than twenty.
+
+    Args:
+        datasets: of `cocos.measures.lorenz`.
+        names: of the datasets.
+    """
+    k = 10 if min(int(data["k"].max()) for data in datasets) >= 20 else 1
+    held = [between(data["held"].sel(k=k).values) for data in datasets]
+    heaviest = f"{k} heaviest negatives carry" if k > 1 else "heaviest negative carries"
+    return f"The {heaviest} {listed(names, held)} of a query's push"
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:

@@ -6,11 +6,11 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import findings
 from cocos.errors import InputError, nearest
 from cocos.plots._labels import below, palette, series
+from cocos.plots._wording import listed, middle
 
-__all__ = ["precision_recall"]
+__all__ = ["precision_recall", "title"]
 
 FIRST = 0.01  # recall from which one threshold is drawn: before it, the precision is that of a few pairs
 
@@ -57,7 +57,21 @@ def precision_recall(
         ax.plot(data["recall"][shown], data["precision"][shown], color="0.1" if single else colour, linewidth=1.8,
                 label=f"{said}one threshold for all pairs (micro)")  # fmt: skip
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
-    ax.set_title(findings.precision_recall(list(several.values()), list(several), direction), fontsize="medium")
+    ax.set_title(title(list(several.values()), list(several), direction), fontsize="medium")
     below(ax, ncols=1)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str], direction: str) -> str:
+    """State the cost of one threshold for all queries: PR-AUC, beside the mAP, where each query has its own.
+
+    Args:
+        datasets: of `cocos.measures.precision_recall`.
+        names: of the datasets.
+        direction: of the queries.
+    """
+    one = [f"{data.attrs['pr_auc']:.1f} %" for data in datasets]
+    own = [f"{float(data['mAP'].sel(direction=direction)):.1f} %" for data in datasets]
+    parts = [f"PR-AUC {a}, mAP {b}" for a, b in zip(one, own, strict=True)]
+    return f"{middle(direction, 24)}, one threshold for all queries or one for each: {listed(names, parts)}"

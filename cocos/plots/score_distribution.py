@@ -11,11 +11,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from cocos import findings
 from cocos.errors import InputError, nearest
 from cocos.plots._labels import below
+from cocos.plots._wording import middle
 
-__all__ = ["score_distribution"]
+__all__ = ["score_distribution", "title"]
 
 FEW = 40  # queries that percentiles are drawn of, at least
 SPREAD = "spread of neighbour k: how far its score differs between queries, in deviations within a query"
@@ -79,8 +79,7 @@ def score_distribution(
         xlim=(left, right),
         ylim=(low, 2 * top),
     )
-    number = f"{len(lines)} {'query' if len(lines) == 1 else 'queries'}"
-    ax.set_title(f"{findings.score_distribution([dataset], [''], direction)} ({number})", fontsize="medium")
+    ax.set_title(title(dataset, direction), fontsize="medium")
     ax.minorticks_off()
     zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
     most = 2.5 * max(1.0, float(one["positives"].max()))
@@ -125,3 +124,21 @@ def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) ->
         place -= 0.35
     ax.axhline(0, color="0.6", linewidth=0.6)
     return place
+
+
+def title(dataset: xr.Dataset, direction: str) -> str:
+    """State the range of the score of the k-th neighbour over the queries, for the middle one of the ks.
+
+    Args:
+        dataset: of `cocos.measures.score_distribution`.
+        direction: of the queries.
+    """
+    one = dataset.sel(direction=direction)
+    queries = one["negatives"].dropna("query", how="all").sizes["query"]
+    number = f"({queries} {'query' if queries == 1 else 'queries'})"
+    one = one.dropna("k", how="all", subset=["kth_band"])
+    if not one.sizes["k"]:
+        return f"{middle(direction)} {number}"
+    one = one.isel(k=one.sizes["k"] // 2)
+    low, high = float(one["kth_band"].isel(percentile=0)), float(one["kth_band"].isel(percentile=-1))
+    return f"{middle(direction, 24)}: neighbour {int(one['k'])} has a score from {low:.2f} to {high:.2f} {number}"

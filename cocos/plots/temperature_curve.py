@@ -6,11 +6,12 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import findings, results, summaries
+from cocos import results, summaries
 from cocos.errors import InputError, nearest
 from cocos.plots._labels import below, palette, plain, series
+from cocos.plots._wording import listed, number, percent
 
-__all__ = ["temperature_curve"]
+__all__ = ["temperature_curve", "title"]
 
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
 WIDTHS = (2.2, 1.4)
@@ -70,7 +71,7 @@ def temperature_curve(
         xlabel=parameter,
         ylabel="idle queries (%)" if show == "idle" else "negatives per query",
     )
-    ax.set_title(findings.temperature_curve(list(several.values()), list(several), show), fontsize="medium")
+    ax.set_title(title(list(several.values()), list(several), show), fontsize="medium")
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":
         for place, text in zip((0, -1) if parameter == "temperature" else (-1, 0), ENDS, strict=True):
@@ -81,3 +82,24 @@ def temperature_curve(
         below(ax, ncols=1 if len(lines) > 1 else 2)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "negatives") -> str:
+    """State the effective negatives, or the idle queries, at the loss's own temperature and at both ends of the curve.
+
+    Args:
+        datasets: of `cocos.measures.temperature_curve`.
+        names: of the datasets.
+        show: as for `temperature_curve`.
+    """
+    parts, idle = [], show == "idle"
+    for data in datasets:
+        mean = data["idle_fraction" if idle else "effective"].mean("direction").dropna("value")
+        if not mean.size:
+            parts.append("no push at any value")
+            continue
+        at = [mean["value"].values[0], data.attrs["own"], mean["value"].values[-1]]
+        texts = [(percent if idle else number)(float(mean.sel(value=value, method="nearest"))) for value in at]
+        parts.append(f"{texts[0]}, {texts[1]} and {texts[2]} at {at[0]:.2g}, {at[1]:.2g} and {at[2]:.2g}")
+    counted = "Idle queries" if idle else "Effective negatives"
+    return f"{counted} against {datasets[0].attrs['parameter']}: {listed(names, parts)}"

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos import findings
 from cocos.plots._labels import below, palette, plain
+from cocos.plots._wording import between
 
-__all__ = ["size", "thresholds"]
+__all__ = ["size", "thresholds", "title"]
 
 STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))  # bottom and height of the three parts of the axes
 STYLES = ("-", "--")
@@ -72,7 +72,7 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ticks = [tick for tick in whole.get_xticks() if level[0] <= tick <= level[-1]]
     distance = np.interp(ticks, level, dataset["level_distance"])
     whole.set_xticks(ticks, [f"{tick:.2g}\n({far:.2f})" for tick, far in zip(ticks, distance, strict=True)])
-    ax.set_title(findings.thresholds([dataset], [""]), fontsize="medium")
+    ax.set_title(title(dataset), fontsize="medium")
     below(ax, lines=4, handles=handles, ncols=3)
     return ax
 
@@ -87,6 +87,23 @@ def _named(dataset: xr.Dataset, ax: Axes) -> None:
             ax.annotate(str(chosen), (cut, 1.0 if top else 0.0), xycoords=("data", "axes fraction"), rotation=90,
                         xytext=(-1, -2 if top else 2), textcoords="offset points", ha="right",
                         va="top" if top else "bottom", fontsize="x-small", color="0.2")  # fmt: skip
+
+
+def title(dataset: xr.Dataset) -> str:
+    """State how unequally the cut-off of the best F1 treats the queries; without one, the first cut-off.
+
+    Args:
+        dataset: of `cocos.measures.thresholds`.
+    """
+    chosen = [str(each) for each in dataset["chosen"].values]
+    place = chosen.index("best F1") if "best F1" in chosen else 0
+    one = dataset.isel(cutoff=place)
+    low, _, high = one["returned_band"].transpose("percentile", "direction").values
+    none = between(one["none_returned"].values / 100)
+    return (
+        f"The cut-off of {chosen[place]} (cosine {float(one['cutoff']):.2f}) returns {min(low):.0f} to {max(high):.0f} "
+        f"candidates to nine queries in ten, and nothing to {none}"
+    )
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

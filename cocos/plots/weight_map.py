@@ -11,10 +11,11 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos import findings, results
+from cocos import results
 from cocos.plots._labels import below
+from cocos.plots._wording import middle
 
-__all__ = ["size", "together", "weight_map"]
+__all__ = ["size", "title", "together", "weight_map"]
 
 DECADES = 4  # of shares, below the largest one, that have colours of their own, where eps is not above them
 LESS = "0.88"  # negatives with a share that is not above eps
@@ -62,10 +63,7 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
     order = dataset.attrs["order"]
     ax.set(xlabel=f"candidate, {NAMES[order]}", ylabel=f"query, {DOWN[order]}")
     below(ax, handles=[*ax.get_legend_handles_labels()[0], *_patches(negative & ~above, ~positive & ~negative)])
-    kind = results.about_weights(dataset.attrs).partition(":")[0]
-    ax.set_title(findings.weight_map([dataset], [f"{dataset.attrs['loss']}{f', {kind}' if kind else ''}, "
-                                                 f"{findings.middle(dataset.attrs['direction'], 20)}"]),
-                 fontsize="medium", pad=44)  # fmt: skip
+    ax.set_title(title(dataset), fontsize="medium", pad=44)
     return ax
 
 
@@ -93,6 +91,21 @@ def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
     """Entries of the legend for the cells that have no colour of their own."""
     found = [Patch(facecolor=LESS, label="negative that does not contribute")] if less.any() else []
     return found + ([Patch(facecolor=OUT, edgecolor="0.5", label="takes no part")] if out.any() else [])
+
+
+def title(dataset: xr.Dataset) -> str:
+    """State how many negatives of the batch contribute, and how many queries have none.
+
+    Args:
+        dataset: of `cocos.measures.weight_map`.
+    """
+    kind = results.about_weights(dataset.attrs).partition(":")[0]
+    name = ", ".join(filter(None, (dataset.attrs["loss"], kind, middle(dataset.attrs["direction"], 20))))
+    above, idle = int(dataset["contributing"].sum()), int((dataset["contributing"] == 0).sum())
+    return (
+        f"{name}: {above} of {int(dataset['negatives'].sum())} negatives contribute; {idle} of "
+        f"{dataset.sizes['query']} queries have none"
+    )
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

@@ -24,11 +24,9 @@ from cocos.run import Progress
 
 __all__ = ["Drawn", "index", "names", "run"]
 
-HERE = Path(__file__).parent
-DRAWS = (  # not the data
-    *("plots", "drawing.py", "pictures.py", "runs.py", "figures.py", "captions.py"),
-    *("summaries.py", "findings.py", "tables.py", "cards.py", "cli.py", "demo.py", "example"),
-)
+PACKAGE = Path(cocos.__file__).parent
+# Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
+NOT_DATA = ("plots", "reports", "commands", "summaries.py", "cli.py", "usage.py", "demo.py", "__main__.py", "example")
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
 PACKED = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
@@ -133,7 +131,7 @@ def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
     """
     digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
     digest.update(_computing(path.read_text("utf-8")).encode())
-    sources = [each for each in sorted(HERE.rglob("*.py")) if each.relative_to(HERE).parts[0] not in DRAWS]
+    sources = [each for each in sorted(PACKAGE.rglob("*.py")) if each.relative_to(PACKAGE).parts[0] not in NOT_DATA]
     for each in (*imported, *sources, *sorted(map(Path, getattr(module, "INPUTS", ())))):
         if not each.is_file():
             raise InputError(f"{path.name}: its input {each} is not there")

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, findings, losses, measures, plots, results, summaries
+from cocos import Embeddings, InputError, losses, measures, plots, results, summaries
 from cocos.cli import app
-from cocos.plots import _labels
+from cocos.plots import _labels, _wording
+from cocos.plots.count import title as title_of_count
 from cocos.reports import drawing, kinds
 
 LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
@@ -54,13 +55,13 @@ def test_a_title_has_the_numbers_of_the_data(embeddings):
     data = measures.count(embeddings, "triplet", batch_size=24)
     counted = data["contributing"]
     parts = {str(n): float((one == 0).sum() / one.notnull().sum()) for n, one in counted.groupby("direction")}
-    said = findings.count([data], ["triplet"])
+    said = title_of_count([data], ["triplet"])
     for part in parts.values():
-        assert findings.percent(part).removesuffix(" %") in said
+        assert _wording.percent(part).removesuffix(" %") in said
     other = measures.count(embeddings, "ntxent", batch_size=24)
-    said = findings.count([other, data], ["ntxent", "triplet"])
+    said = title_of_count([other, data], ["ntxent", "triplet"])
     assert said.index("under triplet") < said.index("under ntxent")
-    assert findings.percent(max(parts.values())) in said
+    assert _wording.percent(max(parts.values())) in said
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_title_has_the_numbers_of_the_data(embeddings):
     ],
 )
 def test_what_is_not_nothing_is_never_shown_as_nothing(part, said):
-    assert findings.percent(part) == said
+    assert _wording.percent(part) == said
 
 
 def test_bins_of_counts_hold_all_of_them():
@@ -101,7 +102,7 @@ def test_labels_are_moved_apart_and_stay_on_the_axes():
 
 
 def test_a_long_name_loses_its_middle_and_a_strange_one_its_power():
-    assert findings.middle(LONG, 20) == "a_run_with…eed_of_17" and findings.middle("short", 20) == "short"
+    assert _wording.middle(LONG, 20) == "a_run_with…eed_of_17" and _wording.middle("short", 20) == "short"
     assert _labels.plain("a\x1b$x$\nb", 20) == r"a?\$x\$ b"
 
 

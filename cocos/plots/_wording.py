@@ -1,0 +1,54 @@
+"""Names and numbers in the titles of plots."""
+
+from collections.abc import Callable, Sequence
+
+import xarray as xr
+
+__all__ = ["between", "listed", "middle", "names_of", "number", "percent"]
+
+# Characters of a name in a sentence.
+NAME_LENGTH = 40
+
+
+def middle(text: str, most: int = NAME_LENGTH) -> str:
+    """Shorten a text to `most` characters by cutting its middle: both ends of a name tell it from others."""
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+
+
+def percent(part: float) -> str:
+    """Write a fraction as a percentage; only exactly 0 is written as 0 %, only exactly 1 as 100 %."""
+    value = 100 * float(part)
+    if 0 < value < 0.1:
+        return "under 0.1 %"
+    if 99.9 < value < 100:
+        return "over 99.9 %"
+    whole = value in {0, 100} or (value >= 10 and round(value) < 100)
+    return f"{value:.0f} %" if whole else f"{value:.1f} %"
+
+
+def number(value: float) -> str:
+    """Write a mean count to at most three digits, an integer without decimals."""
+    return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def names_of(datasets: Sequence[xr.Dataset]) -> list[str]:
+    """Name Datasets that share a plot by their losses, with parameters where a loss occurs twice."""
+    names = [middle(str(data.attrs.get("loss", data.attrs.get("title", "")))) for data in datasets]
+    whole = [middle(str(data.attrs.get("loss_repr", name))) for data, name in zip(datasets, names, strict=True)]
+    return [long if names.count(name) > 1 else name for name, long in zip(names, whole, strict=True)]
+
+
+def between(values: Sequence[float], written: Callable[[float], str] = percent) -> str:
+    """Write the range of some values, or one value where both ends are written alike."""
+    low, high = written(min(values)), written(max(values))
+    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def listed(names: Sequence[str], values: Sequence[str]) -> str:
+    """List values, each with its name in parentheses; a single value stands alone."""
+    if len(names) == 1:
+        return values[0]
+    return ", ".join(f"{value} ({name})" for value, name in zip(values, names, strict=True))
