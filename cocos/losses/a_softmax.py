@@ -44,6 +44,17 @@ class ASoftmax:
     Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
     Also called: SphereFace, angular softmax.
     Family: margin.
+
+    Examples:
+        A margin of 2 doubles the angle of the positive, 60 degrees, to 120 degrees, where two negatives are: the loss
+        is ln 3.
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.5, -0.5, -0.5]]), torch.tensor([[True, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.ones(1))
+        >>> loss = cocos.losses.load("a_softmax", {"margin": 2})
+        >>> loss(pairs)
+        tensor([1.0986])
     """
 
     margin: int = 4

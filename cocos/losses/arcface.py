@@ -39,6 +39,17 @@ class ArcFace:
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
     Also called: additive angular margin, AAM-Softmax.
     Family: margin.
+
+    Examples:
+        A positive at 0.5 rad is moved by the margin to 1 rad, where two negatives are: the loss is ln 3.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 1.0, 1.0]]).cos(), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("arcface")
+        >>> loss(pairs)
+        tensor([1.0986])
+        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
+        tensor([[0.3333, 0.3333]])
     """
 
     scale: float = 64.0

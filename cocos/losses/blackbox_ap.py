@@ -67,6 +67,15 @@ class BlackBoxAP:
     Source: Rolínek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation, arXiv:1912.03500; from its
         published code.
     Family: ranking.
+
+    Examples:
+        One of three candidates is above the positive: AP is 1/2.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("blackbox_ap")
+        >>> loss(pairs)
+        tensor([0.5000])
     """
 
     lam: float = 4.0

@@ -44,6 +44,17 @@ class CBML:
     Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
         from its published code.
     Family: pair.
+
+    Examples:
+        Without the spread: a positive at a_P and a negative at a_N have half of their soft hinges, ln 2 each.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 1.0]]), torch.tensor([[True, False]]))
+        >>> loss = cocos.losses.load("cbml", {"weight": 0})
+        >>> loss(pairs)
+        tensor([1.3863])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.5000,  0.5000]])
     """
 
     pos_a: float = 0.5

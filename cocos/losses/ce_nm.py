@@ -41,6 +41,17 @@ class CrossExampleNegativeMining:
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 6; scale of section 4.2.
     Family: softmax.
+
+    Examples:
+        The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("ce_nm")
+        >>> loss(pairs)
+        tensor([0.6931])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.5000,  0.5000,  0.0000]])
     """
 
     scale: float = 20.0

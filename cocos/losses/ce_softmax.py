@@ -36,6 +36,16 @@ class CrossExampleSoftmax:
     Net: push equals pull over the batch, not for a query: one with hard negatives is pushed more than it pulls.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eqs. 4-5; scale of section 4.2.
     Family: softmax.
+
+    Examples:
+        Each of two positives competes with the negatives of both queries, all at one score: the loss is ln 3.
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([[True, False], [False, True]])
+        >>> pairs = cocos.Pairs(scores, positive)
+        >>> loss = cocos.losses.load("ce_softmax")
+        >>> loss(pairs)
+        tensor([1.0986, 1.0986])
     """
 
     scale: float = 20.0

@@ -38,6 +38,15 @@ class CenterContrastive:
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
     Also called: CCL.
     Family: proxy.
+
+    Examples:
+        A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which hold a third each.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.7, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("center_contrastive")
+        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
+        tensor([[0.3333, 0.3333]])
     """
 
     scale: float = 64.0

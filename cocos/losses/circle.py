@@ -37,6 +37,15 @@ class Circle:
     Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
     Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
     Family: pair.
+
+    Examples:
+        A positive and a negative at 0.5 are both 0.9 from their optima, 1.4 and -0.4.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+        >>> loss = cocos.losses.load("circle")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.9000,  0.9000]])
     """
 
     margin: float = 0.4

@@ -48,6 +48,15 @@ class Contextual:
     Net: not balanced; queries share neighbourhoods, so that a weight serves several of them.
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
     Family: pair.
+
+    Examples:
+        Two classes whose samples are each other's nearest neighbours: no similarity is wrong.
+
+        >>> import cocos, torch
+        >>> same = torch.block_diag(torch.ones(2, 2), torch.ones(2, 2)).bool()
+        >>> pairs = cocos.Pairs(2.0 * same - 1, same & ~torch.eye(4, dtype=torch.bool), ~same)
+        >>> cocos.losses.load("contextual", {"k": 2})(pairs)
+        tensor([0., 0., 0., 0.])
     """
 
     k: int = 4

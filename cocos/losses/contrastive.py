@@ -33,6 +33,17 @@ class Contrastive:
     Source: Hadsell et al. 2006, Learning an Invariant Mapping, doi:10.1109/CVPR.2006.100, eq. 4.
     Also called: DrLIM, siamese loss. A negative exactly at the margin does not contribute.
     Family: pair.
+
+    Examples:
+        Half the squared distance of the positive, 0.02, and half the squared shortfall of the nearer negative, 0.18.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-0.2, -0.4, -2.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("contrastive")
+        >>> loss(pairs)
+        tensor([0.2000])
+        >>> loss.weight(pairs)
+        tensor([[-0.2000,  0.6000,  0.0000]])
     """
 
     margin: float = 1.0

@@ -34,6 +34,17 @@ class ContrastiveCosine:
     Source: Ramzi et al. 2021, Robust and Decomposable Average Precision, arXiv:2110.01445, calibration loss.
     Also called: calibration loss. A pair exactly at its margin does not contribute.
     Family: pair.
+
+    Examples:
+        The positive is 0.4 short of 0.9, and one negative 0.1 above 0.6.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.7, 0.2]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("contrastive_cosine")
+        >>> loss(pairs)
+        tensor([0.5000])
+        >>> loss.weight(pairs)
+        tensor([[-1.,  1.,  0.]])
     """
 
     pos_margin: float = 0.9

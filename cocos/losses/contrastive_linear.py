@@ -33,6 +33,17 @@ class ContrastiveLinear:
     Source: Musgrave et al. 2020, PyTorch Metric Learning, arXiv:2008.09164, from its published code.
     Also called: contrastive loss without the squares. A pair exactly at its margin does not contribute.
     Family: pair.
+
+    Examples:
+        The distance of the positive, 0.2, and the shortfall of the nearer negative from the margin of 1, 0.6.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-0.2, -0.4, -2.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("contrastive_linear")
+        >>> loss(pairs)
+        tensor([0.8000])
+        >>> loss.weight(pairs)
+        tensor([[-1.,  1.,  0.]])
     """
 
     pos_margin: float = 0.0

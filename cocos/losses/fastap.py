@@ -37,6 +37,17 @@ class FastAP:
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Cakir et al. 2019, Deep Metric Learning to Rank, doi:10.1109/CVPR.2019.00196; bins of its published code.
     Family: ranking.
+
+    Examples:
+        A positive and a negative in one bin: the precision is a half.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -2.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("fastap")
+        >>> loss(pairs)
+        tensor([0.5000])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.2500,  0.2500,  0.0000]])
     """
 
     bins: int = 10

@@ -32,6 +32,15 @@ class GeneralizedLifted:
     Net: push equals pull for every query: 1, or 0 where the hinge is closed.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
     Family: pair.
+
+    Examples:
+        Two negatives at one distance share the push; the positive pulls with all of it.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("generalized_lifted")
+        >>> loss.weight(pairs)
+        tensor([[-1.0000,  0.5000,  0.5000]])
     """
 
     margin: float = 1.0

@@ -35,6 +35,16 @@ class HIST:
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
     Also called: the distribution loss of hypergraph-induced semantic tuplets.
     Family: proxy.
+
+    Examples:
+        Three candidates at one distance have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("hist")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     scale: float = 32.0

@@ -33,6 +33,16 @@ class L2Softmax:
     Net: push equals pull for every query.
     Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
     Family: proxy.
+
+    Examples:
+        Three candidates with one score have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("l2_softmax")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     scale: float = 28.0

@@ -37,6 +37,17 @@ class LiftedStructure:
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
     Family: pair.
+
+    Examples:
+        Two negatives at the margin of 1 add ln 2 to the distance of the positive; the loss is half the square of that.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("lifted_structure")
+        >>> loss(pairs)
+        tensor([1.4334])
+        >>> loss.weight(pairs)
+        tensor([[-1.6931,  0.8466,  0.8466]])
     """
 
     margin: float = 1.0

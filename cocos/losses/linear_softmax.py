@@ -37,6 +37,16 @@ class LinearSoftmax:
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
     Also called: softmax cross-entropy, cross-entropy, CE.
     Family: proxy.
+
+    Examples:
+        Three candidates with one score have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("linear_softmax", {"smoothing": 0})
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     smoothing: float = 0.1

@@ -38,6 +38,17 @@ class ListwiseAP:
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Revaud et al. 2019, Learning with Average Precision, arXiv:1906.07589; formula from its published code.
     Family: ranking.
+
+    Examples:
+        A positive and a negative in one bin: the precision is a half.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("listwise_ap")
+        >>> loss(pairs)
+        tensor([0.5000])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.2500,  0.2500,  0.0000]])
     """
 
     bins: int = 20

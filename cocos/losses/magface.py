@@ -43,6 +43,16 @@ class MagFace:
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
     Family: margin.
+
+    Examples:
+        At the smallest norm, 10, the margin is 0.45: a positive at 0.55 rad is moved to 1 rad, where two negatives are.
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.55, 1.0, 1.0]]).cos(), torch.tensor([[True, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.full((1,), 10.0))
+        >>> loss = cocos.losses.load("magface")
+        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
+        tensor([[0.3333, 0.3333]])
     """
 
     scale: float = 64.0

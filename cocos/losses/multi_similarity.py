@@ -40,6 +40,15 @@ class MultiSimilarity:
         code.
     Also called: MS loss.
     Family: pair.
+
+    Examples:
+        At the base, 0.5, either side has half of its soft hinge.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+        >>> loss = cocos.losses.load("multi_similarity")
+        >>> loss.weight(pairs)
+        tensor([[-0.5000,  0.5000]])
     """
 
     alpha: float = 2.0

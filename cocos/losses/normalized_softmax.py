@@ -31,6 +31,16 @@ class NormalizedSoftmax:
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
     Also called: N-Softmax, Softmax (cos), NormFace.
     Family: proxy.
+
+    Examples:
+        Three candidates with one score have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("normalized_softmax")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     temperature: float = 0.05

@@ -32,6 +32,16 @@ class NTXent:
     Also called: InfoNCE (van den Oord et al. 2018), SimCLR, in-batch softmax, CLIP loss (temperature=0.07),
     multiple negatives ranking (temperature=0.05), MNRL (temperature=0.05).
     Family: softmax.
+
+    Examples:
+        Three candidates with one score have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("ntxent")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     temperature: float = 0.1

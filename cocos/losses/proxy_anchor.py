@@ -37,6 +37,17 @@ class ProxyAnchor:
     Net: a candidate pulls at most α/|C+| and pushes at most α/|C|, shared by its queries; nothing balances a query.
     Source: Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning, arXiv:2003.13911, eq. 4.
     Family: proxy.
+
+    Examples:
+        A positive at the margin, 0.1, and a negative at its opposite, -0.1, each have an exponential of 1.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.1, -0.1]]), torch.tensor([[True, False]]))
+        >>> loss = cocos.losses.load("proxy_anchor")
+        >>> loss(pairs)
+        tensor([1.0397])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.5000,  0.5000]])
     """
 
     alpha: float = 32.0

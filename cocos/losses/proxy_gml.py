@@ -38,6 +38,17 @@ class ProxyGML:
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
     Also called: Proxy-Few.
     Family: proxy.
+
+    Examples:
+        Three candidates with one score have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))
+        >>> loss = cocos.losses.load("proxy_gml", {"ratio": 1.0})
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     ratio: float = 0.3

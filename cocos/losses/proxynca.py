@@ -34,6 +34,15 @@ class ProxyNCA:
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
     Family: proxy.
+
+    Examples:
+        The positive is not in its own denominator: it always pulls with its whole unit.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("proxynca")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-1.0000,  0.5000,  0.5000]])
     """
 
     scale: float = 9.0

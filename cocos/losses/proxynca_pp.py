@@ -33,6 +33,16 @@ class ProxyNCApp:
     Net: push equals pull for every query.
     Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
     Family: proxy.
+
+    Examples:
+        Three candidates at one distance have a third of the probability each; the positive is short of the other two
+        thirds.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("proxynca_pp")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     scale: float = 9.0

@@ -38,6 +38,15 @@ class RecallAtK:
     Source: Patel et al. 2022, Recall@k Surrogate Loss, arXiv:2108.11179; formula from its published code.
     Also called: RS@k.
     Family: ranking.
+
+    Examples:
+        A negative far above the positive makes its rank 2; the sigmoid of k - 2 at k = 2 is a half.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.3, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("recall_at_k", {"ks": 2})
+        >>> loss(pairs)
+        tensor([0.5000])
     """
 
     temperature: float = 0.01

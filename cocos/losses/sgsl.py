@@ -34,6 +34,17 @@ class SGSL:
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.
     Family: softmax.
+
+    Examples:
+        A positive and a negative at one score: ln 2, and half of the unit each.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+        >>> loss = cocos.losses.load("sgsl")
+        >>> loss(pairs)
+        tensor([0.6931])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.5000,  0.5000]])
     """
 
     gamma: float = 30.0

@@ -34,6 +34,15 @@ class SmoothAP:
     Net: push equals pull for every query; a positive may be pushed below a worse-ranked one.
     Source: Brown et al. 2020, Smooth-AP, arXiv:2007.12163, eq. 8; Bleeker & de Rijke 2022, arXiv:2202.07474, eqs. 2-4.
     Family: ranking.
+
+    Examples:
+        A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("smoothap")
+        >>> loss(pairs)
+        tensor([0.3333])
     """
 
     temperature: float = 0.01

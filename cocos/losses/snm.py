@@ -36,6 +36,17 @@ class StochasticNegativeMining:
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
     Family: softmax.
+
+    Examples:
+        The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("snm")
+        >>> loss(pairs)
+        tensor([0.6931])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.5000,  0.5000,  0.0000]])
     """
 
     scale: float = 20.0

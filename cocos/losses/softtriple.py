@@ -38,6 +38,18 @@ class SoftTriple:
     Net: push equals pull for every query; the weights of a class sum to λ times what the softmax leaves to it.
     Source: Qian et al. 2019, SoftTriple Loss, arXiv:1909.05235.
     Family: proxy.
+
+    Examples:
+        A positive at 0.51 less the margin of 0.01 is level with two negatives at 0.5: the loss is ln 3.
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.51, 0.5, 0.5]]), torch.tensor([[True, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))
+        >>> loss = cocos.losses.load("softtriple")
+        >>> loss(pairs)
+        tensor([1.0986])
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     la: float = 20.0

@@ -39,6 +39,15 @@ class SupAP:
     Net: push equals pull for every query.
     Source: Ramzi et al. 2021, ROADMAP, arXiv:2110.01445; formula and default values from its published code.
     Family: ranking.
+
+    Examples:
+        A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("sup_ap")
+        >>> loss(pairs)
+        tensor([0.3333])
     """
 
     temperature: float = 0.01

@@ -31,6 +31,17 @@ class Triplet:
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: sum of hinges, VSE0, N-triplets. A tie (s_p - s_n = α) does not contribute.
     Family: triplet.
+
+    Examples:
+        The margin is 0.2: a negative 0.1 below the positive violates it by 0.1, one that is 0.5 below does not.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("triplet")
+        >>> loss(pairs)
+        tensor([0.1000])
+        >>> loss.weight(pairs)
+        tensor([[-1.,  1.,  0.]])
     """
 
     margin: float = 0.2

@@ -33,6 +33,17 @@ class TripletEuclidean:
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, batch all.
     Also called: triplet margin loss, batch-all, batch-all triplet. A tie (d_n - d_p = α) does not contribute.
     Family: triplet.
+
+    Examples:
+        The margin is 0.05: a negative 0.02 farther away than the positive violates it by 0.03.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-0.5, -0.52, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("triplet_euclidean")
+        >>> loss(pairs)
+        tensor([0.0300])
+        >>> loss.weight(pairs)
+        tensor([[-1.,  1.,  0.]])
     """
 
     margin: float = 0.05

@@ -33,6 +33,17 @@ class TripletSH:
     Also called: max of hinges, MH, VSE++, batch-hard, batch-hard triplet. Of equally hard negatives
     the first one takes the weight.
     Family: triplet.
+
+    Examples:
+        Two negatives violate the margin of 0.2; the hardest one alone counts, by 0.1.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.65]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("triplet_sh")
+        >>> loss(pairs)
+        tensor([0.1000])
+        >>> loss.weight(pairs) + 0.0
+        tensor([[-1.,  1.,  0.]])
     """
 
     margin: float = 0.2

@@ -32,6 +32,17 @@ class TripletSquared:
     Source: Schroff et al. 2015, FaceNet, arXiv:1503.03832.
     Also called: FaceNet loss. A tie (d_n² - d_p² = α) does not contribute.
     Family: triplet.
+
+    Examples:
+        The margin is 0.2: a negative whose squared distance is 0.1 larger than the positive's violates it by 0.1.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-0.5, -0.6, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("triplet_squared")
+        >>> loss(pairs)
+        tensor([0.1000])
+        >>> loss.weight(pairs)
+        tensor([[-1.,  1.,  0.]])
     """
 
     margin: float = 0.2

@@ -41,6 +41,18 @@ class WarpedSoftmax:
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
     Family: proxy.
+
+    Examples:
+        Three candidates at one distance have a third of the probability each. Inside the boundary a positive pulls by
+        0.65, its slope k1, of the other two thirds, and its unit is smaller by the same factor.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("warped_softmax")
+        >>> loss.weight(pairs)
+        tensor([[-0.4333,  0.3333,  0.3333]])
+        >>> loss.unit(pairs)
+        tensor([[0.6500, 1.0000, 1.0000]])
     """
 
     alpha: float = 3.0
