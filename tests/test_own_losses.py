@@ -1,6 +1,7 @@
 """Losses that are not on the shelf: sums, callables of the user's, and those of pytorch-metric-learning."""
 
 import json
+import random
 import sys
 import types
 
@@ -373,9 +374,10 @@ def test_a_mean_is_taken_apart_where_it_says_that_it_is_one(own):
 def test_random_choices_are_the_same_every_time_and_disturb_no_others(own):
     pairs, loss = pairs_of(two_sided()), own("at_random")
     torch.manual_seed(7)
-    before = torch.get_rng_state()
+    before, others = torch.get_rng_state(), (random.getstate(), np.random.get_state()[1].tolist())  # noqa: NPY002
     first = loss.weight(pairs)
     assert torch.equal(torch.get_rng_state(), before)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == others  # noqa: NPY002
     assert torch.equal(first, loss.weight(pairs)) and 0 < (first > 0).double().mean() < 0.96
 
 
