@@ -2,7 +2,11 @@
 
 import json
 import os
+import pickle
+import signal
+import socket
 import sys
+import traceback
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -64,27 +68,6 @@ def runs():
             yield f"one batch, {name}", whole
 
 
-def in_one_of_several(folder):
-    """What each process of the test below does."""
-    here = processes.join("cpu")
-    assert here == processes.world() == processes.launched() and here.size == 3
-    assert torch.distributed.get_backend() == "gloo"
-    own = {"rank": here.rank, "ones": [torch.ones(here.rank, dtype=torch.bool)], "nan": torch.tensor([0.1, np.nan])[1:]}
-    for rank, other in enumerate(processes.gather(own)):
-        assert other["rank"] == rank
-        assert torch.equal(other["ones"][0], torch.ones(rank, dtype=torch.bool))
-        assert other["nan"].shape == (1,) and other["nan"].isnan().all()
-    for name, data in runs():
-        if processes.first():
-            results.save(data, folder / f"{name}.nc")
-    generator = torch.Generator().manual_seed(here.rank)  # encoders that are not seeded alike
-    other = torch.randn(50, 8, generator=generator)
-    with pytest.raises(InputError, match="the embeddings of ranks 0 and 1 differ"):
-        measures.count(cocos.Embeddings(other, other + 0.1, torch.arange(50), torch.arange(50)))
-    processes.close()
-    assert processes.world() == World(0, 1) and processes.gather("me") == ["me"]
-
-
 @pytest.fixture
 def alone(monkeypatch):
     """No launcher has set anything."""
@@ -106,6 +89,10 @@ LOSSES = """
 import os
 import signal
 
+from cocos import processes
+
+processes.LINGER = min(1.0, processes.LINGER)  # a launcher of this machine ends the others at once
+
 
 def raises(scores, positive, negative):
     if os.environ["RANK"] == "1":
@@ -120,19 +107,97 @@ def is_killed(scores, positive, negative):
 """
 
 
-def test_three_processes_count_what_one_counts(alone, tmp_path):
-    code, out, err = torchrun(3, __file__, tmp_path, cwd=tmp_path)
-    assert (code, out) == (0, ""), err
-    batches = []
+def in_one_of_several():
+    """What each process of the first test below does."""
+    here = processes.join("cpu")
+    assert here == processes.world() == processes.launched() and here.size == 3
+    assert torch.distributed.get_backend() == "gloo"
+    own = {"rank": here.rank, "ones": [torch.ones(here.rank, dtype=torch.bool)], "nan": torch.tensor([0.1, np.nan])[1:]}
+    for rank, other in enumerate(processes.gather(own)):
+        assert other["rank"] == rank
+        assert torch.equal(other["ones"][0], torch.ones(rank, dtype=torch.bool))
+        assert other["nan"].shape == (1,) and other["nan"].isnan().all()
+    found = dict(runs())
+    if processes.first():
+        Path("three.pickle").write_bytes(pickle.dumps(found))
+    generator = torch.Generator().manual_seed(here.rank)  # encoders that are not seeded alike
+    other = torch.randn(50, 8, generator=generator)
+    with pytest.raises(InputError, match="the embeddings of ranks 0 and 1 differ"):
+        measures.count(cocos.Embeddings(other, other + 0.1, torch.arange(50), torch.arange(50)))
+    processes.close()
+    assert processes.world() == World(0, 1) and processes.gather("me") == ["me"]
+
+
+def command(*arguments):
+    """The command as a process of its own has it."""
+
+    def work():
+        sys.argv = ["cocos", "count", "a.npz", *arguments, "--out", "no.nc"]
+        cli.main()
+
+    return work
+
+
+WORK = {  # how many processes do what
+    "three": (3, in_one_of_several),
+    "unknown": (2, command("--loss", "ntxnt", "--json")),
+    "killed": (2, command("--loss", "mine.py:is_killed", "--batch-size", "32")),
+}
+
+
+def rank_of(rank, size, port, work):
+    """Start a process with the environment that torchrun gives; its exit code is 0, or that of the command."""
+    if child := os.fork():
+        return child
+    signal.alarm(children.DEADLINE)
+    place = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{name}{rank}", os.O_WRONLY | os.O_CREAT), descriptor)
+    try:
+        work()
+    except SystemExit as stop:
+        sys.stderr.flush()
+        os._exit(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(99)
+    os._exit(0)
+
+
+def fork_all():
+    """Do all of `WORK` in forks of one process, which has imported everything."""
+    processes.LINGER = 0.5  # of launchers, and there is none
+    found = {}
+    for name, (size, work) in WORK.items():
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = free.getsockname()[1]
+        forked = [rank_of(rank, size, port, work) for rank in range(size)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in forked]
+        found[name] = [
+            (code, *(Path(f"{each}{k}").read_text("utf-8") for each in ("out", "err"))) for k, code in enumerate(codes)
+        ]
+        for path in Path().glob("[oe][ur][tr][0-9]"):
+            path.unlink()
+    print(json.dumps(found))
+
+
+@pytest.fixture(scope="module")
+def forked(folder):
+    """(exit code, stdout, stderr) of every process of each piece of `WORK`."""
+    done = children.run(sys.executable, __file__, cwd=folder, env=PLAIN)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_three_processes_count_what_one_counts(alone, folder, forked):
+    assert forked["three"] == [[0, "", ""]] * 3
+    found, batches = pickle.loads((folder / "three.pickle").read_bytes()), []
     for name, expected in runs():
-        xr.testing.assert_identical(results.open_dataset(tmp_path / f"{name}.nc"), saved(expected, tmp_path))
+        xr.testing.assert_identical(found[name], expected)
         batches.append(expected.sizes["batch"])
     assert min(batches) == 1 and max(batches) > 6 and {size % 3 for size in batches} == {0, 1, 2}
-
-
-def saved(data, folder):
-    """A Dataset as its file gives it back."""
-    return results.open_dataset(results.save(data, folder / "one.nc"))
 
 
 def test_the_command_prints_and_writes_once(alone, folder):
@@ -148,35 +213,26 @@ def test_the_command_prints_and_writes_once(alone, folder):
     assert not list(folder.glob(".cocos-*"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--loss", "ntxnt"], "cocos: unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        (["--batch-size", "many"], "cocos: batch size: 'many', expected a whole number, or all"),
-    ],
-)
-def test_what_all_ranks_find_alike_is_said_once(folder, arguments, sentence):
-    code, out, err = torchrun(
-        2, "-m", "cocos", "count", "a.npz", *arguments, "--json", "--out", folder / "no.nc", cwd=folder
-    )
-    assert (code, out) == (1, "")
-    assert err.count(sentence) == 1 and "rank 1:" not in err
+def test_the_first_rank_speaks_first_and_the_others_say_who_they_are(folder, forked):
+    first, second = forked["unknown"]
+    sentence = "unknown loss 'ntxnt': did you mean 'ntxent'?"
+    assert first == [2, "", f"cocos: {sentence}\n"] and second == [2, "", f"cocos: rank 1: {sentence}\n"]
     assert not (folder / "no.nc").exists()
 
 
-@pytest.mark.parametrize(
-    ("loss", "sentences"),
-    [
-        ("raises", ["cocos: rank 1: mine.py:raises", "no more of this"]),
-        ("is_killed", ["Signal 9 (SIGKILL)"]),  # torchrun's own word
-    ],
-)
-def test_a_rank_that_fails_stops_the_run(folder, loss, sentences):
-    options = ["--loss", f"mine.py:{loss}", "--batch-size", 32, "--out", folder / "no.nc"]
+def test_a_rank_that_is_killed_stops_the_others(folder, forked):
+    first, second = forked["killed"]
+    assert second == [-signal.SIGKILL, "", ""]
+    assert first[:2] == [2, ""] and "another of the 2 processes ended without its part" in said(first[2])[0]
+    assert not (folder / "no.nc").exists() and not list(folder.glob(".cocos-*"))
+
+
+def test_a_rank_that_fails_stops_the_run(folder):
+    options = ["--loss", "mine.py:raises", "--batch-size", 32, "--out", folder / "no.nc"]
     code, out, err = torchrun(2, "-m", "cocos", "count", "a.npz", *options, cwd=folder)
     assert (code, out) == (1, ""), err
-    assert all(err.count(sentence) == 1 for sentence in sentences), err
-    assert len(said(err)) == sum(sentence.startswith("cocos") for sentence in sentences)
+    assert [err.count(each) for each in ("cocos: rank 1: mine.py:raises", "no more of this")] == [1, 1], err
+    assert len(said(err)) == 1
     assert not (folder / "no.nc").exists() and not list(folder.glob(".cocos-*"))
 
 
@@ -281,4 +337,4 @@ def test_each_process_takes_a_gpu_of_its_own(alone, device, gpus, expected):
 
 
 if __name__ == "__main__":
-    in_one_of_several(Path(sys.argv[1]))
+    fork_all()
