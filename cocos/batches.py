@@ -30,6 +30,14 @@ class Batch:
         extra: the last `extra` candidates are hard negatives of some query, drawn with it. They are candidates of all
             queries and ask for nothing, so that the flipped batch has none of them.
         beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
+
+    Examples:
+        >>> import cocos, torch
+        >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
+        >>> batch.sizes
+        (2, 2)
+        >>> batch.flip().query_index
+        tensor([5, 1])
     """
 
     query_index: Tensor
@@ -71,6 +79,12 @@ def matches(embeddings: Embeddings, batch: Batch) -> None:
 
     Raises:
         InputError: sides of different length, or a query whose own candidate is of another group.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> index = torch.arange(3)
+        >>> cocos.batches.matches(embeddings, cocos.batches.Batch(index, index, paired=True))
     """
     if not batch.paired:
         return
@@ -99,6 +113,12 @@ class Plan:
         batch_size: rows of a full batch.
         notes: sentences.
         undrawn: sentences on the rows that are in no batch of a pass, with their number.
+
+    Examples:
+        >>> import cocos, torch
+        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
+        >>> plan.batch_size, len(plan.batches)
+        (2, 2)
     """
 
     batches: tuple[Batch, ...]
@@ -364,6 +384,10 @@ def check(sample: str | None, batch_size: int | str, batches: int | None, per_gr
 
     Raises:
         InputError: an option out of range.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.batches.check("pairs", 128, None, None, 0)
     """
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
@@ -415,6 +439,16 @@ def plan(
 
     Raises:
         InputError: an option out of range, or a query without any positive.
+
+    Examples:
+        Every row is drawn once; a seed means the same batches on every device.
+
+        >>> import cocos, torch
+        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2, seed=0)
+        >>> [batch.sizes for batch in plan.batches]
+        [(2, 2), (2, 2)]
+        >>> sorted(row for batch in plan.batches for row in batch.query_index.tolist())
+        [0, 1, 2, 3]
     """
     check(sample, batch_size, batches, per_group, seed)
     everything, batch_size = batch_size == ALL, 2**40 if batch_size == ALL else batch_size

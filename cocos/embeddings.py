@@ -197,6 +197,16 @@ class Embeddings:
     Raises:
         InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named); ids above 2^63 - 1; text
             among numbers; a negative that is a positive of its query.
+
+    Examples:
+        Two queries, and three candidates of which two belong to the first query:
+
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.randn(2, 8), torch.randn(3, 8), [7, 9], [7, 7, 9])
+        >>> embeddings.directions
+        ('q2c', 'c2q')
+        >>> embeddings.flip().directions
+        ('c2q', 'q2c')
     """
 
     query: Tensor

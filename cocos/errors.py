@@ -8,7 +8,16 @@ __all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows", "unreachable"
 
 
 class InputError(ValueError):
-    """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2)."""
+    """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2).
+
+    Examples:
+        >>> import cocos
+        >>> try:
+        ...     cocos.losses.load("triplett")
+        ... except cocos.InputError as error:
+        ...     print("triplet" in str(error))
+        True
+    """
 
 
 class Unfit(InputError):
@@ -16,7 +25,13 @@ class Unfit(InputError):
 
 
 class UnsafeFile(InputError):
-    """A file that asks for code to be run. It was not run (exit 3)."""
+    """A file that asks for code to be run. It was not run (exit 3).
+
+    Examples:
+        >>> import cocos
+        >>> issubclass(cocos.UnsafeFile, cocos.InputError)
+        True
+    """
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:

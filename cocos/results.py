@@ -535,6 +535,13 @@ def save(data: xr.Dataset, path: Path) -> Path:
 
     Raises:
         InputError: the file cannot be written.
+
+    Examples:
+        >>> import pathlib, tempfile, cocos
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
+        >>> cocos.results.open_dataset(path).equals(data)
+        True
     """
     path, data = writable(path), _hashed(data)
     encoding = {name: PACKED for name, v in data.data_vars.items() if v.ndim}
@@ -546,6 +553,13 @@ def open_dataset(path: Path) -> xr.Dataset:
 
     Raises:
         InputError: there is no such file, or it is damaged.
+
+    Examples:
+        >>> import pathlib, tempfile, cocos
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
+        >>> cocos.results.open_dataset(path).attrs["loss"]
+        'triplet'
     """
     import h5py  # only where a file is read
 

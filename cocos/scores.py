@@ -54,6 +54,14 @@ class Pairs:
 
     Raises:
         InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.
+
+    Examples:
+        The pairs that are not positive are negative, unless a mask says otherwise:
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> pairs.negative
+        tensor([[False,  True,  True]])
     """
 
     scores: Tensor
@@ -320,6 +328,14 @@ def pairs(
 
     Raises:
         InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> cocos.scores.pairs(embeddings).scores
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [0., 0., 1.]])
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))

@@ -41,6 +41,15 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     """Number of negatives with a share above eps, strictly (COCOS), int64.
 
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, section 4 and eq. 6.
+
+    Examples:
+        The positive is not counted, and 0.008 is not above 0.01:
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
+        >>> cocos.statistics.contributing(share, pairs)
+        tensor([1])
     """
     return ((share > eps) & pairs.negative).sum(dim=1)
 
@@ -53,37 +62,87 @@ def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
         pairs: the masks.
         eps: smallest share that contributes.
         equal: difference of a share and eps, in parts of eps, that rounding can make.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> share = torch.tensor([[0.9, 0.5, 0.01]], dtype=torch.float64)
+        >>> cocos.statistics.uncertain(share, pairs, eps=0.01, equal=1e-11)
+        tensor([1])
     """
     return (((share - eps).abs() <= equal * eps) & pairs.negative & (share > 0)).sum(dim=1)
 
 
 def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Summed share of the negatives above eps: W^{qv-} of the published tables."""
+    """Summed share of the negatives above eps: W^{qv-} of the published tables.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
+        >>> cocos.statistics.weight_above(share, pairs)
+        tensor([0.5000])
+    """
     return torch.where((share > eps) & pairs.negative, share, 0).sum(dim=1)
 
 
 def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Summed share of the negatives that are not above eps, which the count leaves out."""
+    """Summed share of the negatives that are not above eps, which the count leaves out.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
+        >>> cocos.statistics.weight_below(share, pairs)
+        tensor([0.0080])
+    """
     return torch.where((share <= eps) & pairs.negative, share, 0).sum(dim=1)
 
 
 def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
-    """Summed share of the positives: W^{qv+}, 1 - p(match) for NT-Xent."""
+    """Summed share of the positives: W^{qv+}, 1 - p(match) for NT-Xent.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
+        >>> cocos.statistics.weight_positive(share, pairs)
+        tensor([0.9000])
+    """
     return torch.where(pairs.positive, share, 0).sum(dim=1)
 
 
 def push(weights: Tensor) -> Tensor:
-    """Total weight above zero: how hard candidates are pushed away."""
+    """Total weight above zero: how hard candidates are pushed away.
+
+    Examples:
+        >>> import cocos, torch
+        >>> cocos.statistics.push(torch.tensor([[-3.0, 1.0, 2.0]]))
+        tensor([3.])
+    """
     return weights.clamp(min=0).sum(dim=1)
 
 
 def pull(weights: Tensor) -> Tensor:
-    """Total weight below zero, as a positive number: how hard candidates are pulled closer."""
+    """Total weight below zero, as a positive number: how hard candidates are pulled closer.
+
+    Examples:
+        >>> import cocos, torch
+        >>> cocos.statistics.pull(torch.tensor([[-3.0, 1.0, 2.0]]))
+        tensor([3.])
+    """
     return (-weights).clamp(min=0).sum(dim=1)
 
 
 def spread(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push."""
+    """Each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.statistics.spread(torch.tensor([[-4.0, 3.0, 1.0]]), pairs)
+        tensor([[0.0000, 0.7500, 0.2500]])
+    """
     part = torch.where(pairs.negative, weights.clamp(min=0), 0)
     # First by a power of two, which rounds nothing: the sum of tiny weights underflows, that of huge ones overflows.
     largest = part.amax(dim=1, keepdim=True)
@@ -92,29 +151,63 @@ def spread(weights: Tensor, pairs: Pairs) -> Tensor:
 
 
 def relative(part: Tensor, eps: float = 0.01) -> Tensor:
-    """Number of negatives whose part of the query's own push is above eps, strictly, int64."""
+    """Number of negatives whose part of the query's own push is above eps, strictly, int64.
+
+    Examples:
+        >>> import cocos, torch
+        >>> cocos.statistics.relative(torch.tensor([[0.0, 0.995, 0.005]]))
+        tensor([1])
+    """
     return (part > eps).sum(dim=1)
 
 
 def effective(part: Tensor) -> Tensor:
-    """Effective number of negatives, exp of the entropy of their parts: how many share the push (Hill order 1)."""
+    """Effective number of negatives, exp of the entropy of their parts: how many share the push (Hill order 1).
+
+    Examples:
+        Two equal parts are two effective negatives:
+
+        >>> import cocos, torch
+        >>> part = torch.tensor([[0.0, 0.5, 0.5]])
+        >>> cocos.statistics.effective(part)
+        tensor([2.])
+    """
     return torch.where(part.any(dim=1), torch.special.entr(part).sum(dim=1).exp(), 0)
 
 
 def participation(part: Tensor) -> Tensor:
-    """Participation ratio of the negatives, 1 / Σ part² (Hill order 2)."""
+    """Participation ratio of the negatives, 1 / Σ part² (Hill order 2).
+
+    Examples:
+        >>> import cocos, torch
+        >>> part = torch.tensor([[0.0, 0.5, 0.5]])
+        >>> cocos.statistics.participation(part)
+        tensor([2.])
+    """
     active = part.any(dim=1)
     return torch.where(active, 1 / torch.where(active, part.square().sum(dim=1), 1), 0)
 
 
 def n90(part: Tensor) -> Tensor:
-    """Smallest number of negatives that hold 90 % of the push, int64."""
+    """Smallest number of negatives that hold 90 % of the push, int64.
+
+    Examples:
+        >>> import cocos, torch
+        >>> cocos.statistics.n90(torch.tensor([[0.0, 0.8, 0.15, 0.05]]))
+        tensor([2])
+    """
     held = part.sort(dim=1, descending=True).values.cumsum(dim=1)
     return torch.where(part.any(dim=1), (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
 
 
 def hardest_share(part: Tensor) -> Tensor:
-    """Part of the push that the heaviest negative holds, 0 to 1."""
+    """Part of the push that the heaviest negative holds, 0 to 1.
+
+    Examples:
+        >>> import cocos, torch
+        >>> cocos.statistics.hardest_share(torch.tensor([[0.0, 0.8, 0.2]]))
+        tensor([0.8000])
+    """
     return part.amax(dim=1)
 
 
@@ -129,6 +222,14 @@ def per_query(
         pairs: the scores' masks.
         eps: smallest share that contributes.
         equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> triplet = cocos.losses.load("triplet")
+        >>> found = cocos.statistics.per_query(triplet.weight(pairs), triplet.unit(pairs), pairs)
+        >>> found["contributing"], found["push"]
+        (tensor([1]), tensor([1.]))
     """
     share, part = weights.abs() / unit, spread(weights, pairs)
     doubts = {} if equal is None else {"uncertain": uncertain(share, pairs, eps, equal)}
@@ -162,6 +263,14 @@ def eq7(pairs: Pairs, temperature: float, eps: float = 0.01, *, ranked: bool = T
         ranked: False leaves out the factor 1/R² (the published code's `use_rankings`).
 
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, eq. 7 (without the 1/τ of its appendix, as counted there).
+
+    Examples:
+        One positive, and a negative at the same score: σ(1 - σ) / R² is 0.25 / 1.5², above 0.01.
+
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+        >>> cocos.statistics.eq7(pairs, temperature=0.01)
+        tensor([1.])
     """
     scores, taking_part = pairs.scores, pairs.positive | pairs.negative
     number = pairs.positive.sum(dim=1)
@@ -187,6 +296,11 @@ class Difference:
         p: two-sided p-value of the paired t-test, 1 where all differences are 0.
         number: of pairs.
         level: of the interval, 0 to 1.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.statistics.Difference(1.0, 0.5, 1.5, 0.01, 5, 0.95).resolved
+        True
     """
 
     mean: float
@@ -230,6 +344,12 @@ def paired(first: Sequence[float], second: Sequence[float], level: float = 0.95)
 
     Raises:
         ValueError: different lengths, fewer than two pairs, or a number that is not finite.
+
+    Examples:
+        >>> import cocos
+        >>> found = cocos.statistics.paired([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
+        >>> round(found.mean, 2), found.resolved
+        (1.83, True)
     """
     from scipy.special import stdtr, stdtrit
 
@@ -249,6 +369,11 @@ def holm(p: Sequence[float]) -> list[float]:
     """Adjust p-values of several tests so that the chance of any false finding stays below the level.
 
     Source: Holm 1979, A simple sequentially rejective multiple test procedure.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.statistics.holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
     """
     adjusted, running = [0.0] * len(p), 0.0
     for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):

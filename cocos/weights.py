@@ -15,6 +15,12 @@ def analytic(loss, pairs: Pairs) -> Tensor:
 
     Raises:
         TypeError: the loss has no closed form.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.analytic(cocos.losses.load("triplet"), pairs)
+        tensor([[-1.,  1.,  0.]])
     """
     if not callable(getattr(loss, "weight", None)):
         raise TypeError(f"{type(loss).__name__} has no closed form (no method `weight`): use cocos.weights.autograd")
@@ -22,12 +28,26 @@ def analytic(loss, pairs: Pairs) -> Tensor:
 
 
 def of(loss, pairs: Pairs) -> Tensor:
-    """The weights of a loss, (Q, C): its closed form where it has one, autograd where not."""
+    """The weights of a loss, (Q, C): its closed form where it has one, autograd where not.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.of(cocos.losses.load("triplet"), pairs)
+        tensor([[-1.,  1.,  0.]])
+    """
     return (analytic if callable(getattr(loss, "weight", None)) else autograd)(loss, pairs)
 
 
 def autograd(loss, pairs: Pairs) -> Tensor:
-    """The gradient that training uses, by torch.func.grad, (Q, C); as they find it themselves, for losses of others."""
+    """The gradient that training uses, by torch.func.grad, (Q, C); as they find it themselves, for losses of others.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.autograd(cocos.losses.load("triplet"), pairs)
+        tensor([[-1.,  1.,  0.]])
+    """
     own = getattr(loss, "gradient", "") == "autograd" and getattr(loss, "weights", "score") == "score"
     if own and callable(getattr(loss, "weight", None)):
         return loss.weight(pairs)
@@ -39,6 +59,17 @@ def autograd_radial(loss, pairs: Pairs) -> Tensor:
 
     Raises:
         TypeError: the pairs have no query norms.
+
+    Examples:
+        NT-Xent reads no norm; the margin of MagFace grows with it, and so does its loss:
+
+        >>> import cocos, torch
+        >>> scores, positive = torch.tensor([[0.8, 0.7]]), torch.tensor([[True, False]])
+        >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.tensor([20.0]))
+        >>> cocos.weights.autograd_radial(cocos.losses.load("ntxent"), pairs)
+        tensor([0.])
+        >>> bool(cocos.weights.autograd_radial(cocos.losses.load("magface"), pairs) > 0)
+        True
     """
     if pairs.query_norm is None:
         raise TypeError("pairs.query_norm is None: give the norms of the queries")
@@ -53,6 +84,12 @@ def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
     """Central differences of the summed loss in float64, (Q, C); holds 2·(Q·C)² scores, for small batches.
 
     Stop-gradient and pseudo-gradient losses differ from it by design.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.finite_difference(cocos.losses.load("triplet"), pairs).round(decimals=3)
+        tensor([[-1.,  1.,  0.]], dtype=torch.float64)
     """
     scores = pairs.scores.detach().to(torch.float64)
     norms = {
@@ -75,5 +112,12 @@ def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
 
 
 def gap(loss, pairs: Pairs) -> float:
-    """Largest |analytic - autograd|, in units of weight."""
+    """Largest |analytic - autograd|, in units of weight.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.gap(cocos.losses.load("ntxent"), pairs) < 1e-5
+        True
+    """
     return (analytic(loss, pairs) - autograd(loss, pairs)).abs().max().item()

@@ -55,6 +55,13 @@ class Checkpoint:
         trained_with: name of the loss that it was trained with, where the file says so.
         notes: what the user should know of how the file was read.
         mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
+
+    Examples:
+        >>> import cocos
+        >>> from importlib import resources
+        >>> checkpoint = cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
+        >>> checkpoint.loss()[0].temperature
+        0.1
     """
 
     path: Path
@@ -156,6 +163,12 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
     Raises:
         InputError: the file cannot be read; the sentence says what it is and what to do.
         UnsafeFile: it asks for code to be run.
+
+    Examples:
+        >>> import cocos
+        >>> from importlib import resources
+        >>> cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt").format
+        'native'
     """
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")

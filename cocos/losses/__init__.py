@@ -65,7 +65,13 @@ class Loss(Protocol):
 
 
 def names() -> list[str]:
-    """Names of all losses on the shelf."""
+    """Names of all losses on the shelf.
+
+    Examples:
+        >>> import cocos
+        >>> "ntxent" in cocos.losses.names()
+        True
+    """
     return list(_files(tuple(__path__)))
 
 
@@ -101,6 +107,11 @@ def module_name(name: str) -> str:
 
     Raises:
         InputError: no such loss (the nearest one is named).
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.module_name("InfoNCE")
+        'ntxent'
     """
     module = name.strip().lower().replace("-", "_")
     if module in UNSPECIFIED:
@@ -119,6 +130,11 @@ def brought(name: str) -> dict[str, str]:
     """Parameters that a known name brings along: `MultipleNegativesRankingLoss` is NT-Xent at a temperature of 0.05.
 
     They are defaults: what is given or recorded takes their place.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.brought("ClipLoss")
+        {'temperature': '0.07'}
     """
     if name.strip().lower().replace("-", "_") in names() or _place(name) is not None:
         return {}
@@ -172,6 +188,11 @@ def canonical(name: str) -> str:
 
     Raises:
         InputError: no such loss on the shelf or in pytorch-metric-learning, or a sum that is not one.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.canonical("Multi-Similarity")
+        'multi_similarity'
     """
     name = name.strip()
     place = _place(name)
@@ -185,6 +206,11 @@ def known(name: str) -> set[str] | None:
 
     Raises:
         InputError: there is no such loss.
+
+    Examples:
+        >>> import cocos
+        >>> sorted(cocos.losses.known("ntxent"))
+        ['scale', 'temperature']
     """
     place = _place(name.strip())
     if place is None:
@@ -198,6 +224,11 @@ def qualified(name: str, parameters: dict) -> dict:
 
     Raises:
         InputError: no term has it, or more than one.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.qualified("triplet+ntxent", {"margin": 0.1})
+        {'triplet.margin': 0.1}
     """
     place = _place(name.strip())
     if place is None:
@@ -208,7 +239,13 @@ def qualified(name: str, parameters: dict) -> dict:
 
 
 def name_of(loss) -> str:
-    """What a loss is called: what `load` takes for it; the class of one that was never loaded."""
+    """What a loss is called: what `load` takes for it; the class of one that was never loaded.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.name_of(cocos.losses.load("InfoNCE"))
+        'ntxent'
+    """
     module, name = type(loss).__module__, getattr(loss, "spelling", None)
     if isinstance(name, str):
         return name
@@ -219,6 +256,11 @@ def parameters(loss) -> dict:
     """The parameters of a loss by their names in the literature (a field `weight_` is the parameter `weight`).
 
     Those of a sum have the name of their term before them; of a loss of yours, only those that were given are known.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.parameters(cocos.losses.load("ntxent"))
+        {'temperature': 0.1}
     """
     given = getattr(loss, "given", None)
     if isinstance(given, dict):
@@ -282,6 +324,13 @@ def load(name: str, parameters: dict | None = None):
     Raises:
         InputError: an unknown loss or parameter (the nearest one is named), a value out of range, or a loss of yours
             that cannot be read.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.load("ntxent", {"temperature": 0.07})
+        NTXent(temperature=0.07)
+        >>> cocos.losses.load("InfoNCE", {"scale": 10})
+        NTXent(temperature=0.1)
     """
     name, parameters = name.strip(), dict(parameters or {})
     place = _place(name)
@@ -300,6 +349,16 @@ def of(loss):
 
     Raises:
         InputError: it cannot be a loss.
+
+    Examples:
+        A function of the scores and masks becomes a loss with autograd's weights:
+
+        >>> import cocos, torch
+        >>> def softest(scores, positive, negative):
+        ...     return (scores * negative).sum(dim=1)
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.of(cocos.losses.of(softest), pairs)
+        tensor([[0., 1., 1.]])
     """
     if all(hasattr(loss, name) for name in ("metric", "couples", "gradient", "unit")) and not isinstance(loss, type):
         return loss

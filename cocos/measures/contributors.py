@@ -110,6 +110,14 @@ def contributors(
 
     Raises:
         InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
+        >>> data = cocos.measures.contributors(embeddings, ntxent, row=0, batch_size="all")
+        >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
+        [0.424, 0.212, 0.212]
     """
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")

@@ -188,6 +188,16 @@ def count(
 
     Raises:
         InputError: an option or an embedding that cannot be used.
+
+    Examples:
+        Each query has two negatives with a probability of 1 / (e + 2):
+
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
+        >>> data = cocos.measures.count(embeddings, ntxent, batch_size="all")
+        >>> data["contributing"].mean(["batch", "query"]).values
+        array([2., 2.])
     """
     conventions.check(convention)
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):

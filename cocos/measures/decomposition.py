@@ -101,6 +101,14 @@ def decomposition(
 
     Raises:
         InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores of a metric.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
+        >>> data = cocos.measures.decomposition(embeddings, ntxent, batch_size="all")
+        >>> data["contributing"].values.ravel().tolist()
+        [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")

@@ -55,6 +55,15 @@ def dtp(
             steps that do not ascend, sides without a common group, or a metric that is none.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eq. 9 and Fig. 9.
+
+    Examples:
+        One sample is at its proxy, the other at a distance of 2:
+
+        >>> import cocos, torch
+        >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
+        >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
+        >>> cocos.measures.dtp({"run": [embeddings]})["average"].item()
+        1.0
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))

@@ -62,6 +62,14 @@ def eps_curve(
 
     Raises:
         InputError: an option or an embedding that cannot be used.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
+        >>> data = cocos.measures.eps_curve(embeddings, ntxent, eps=[0.01, 0.5], batch_size="all")
+        >>> data["contributing_all"].values.tolist()
+        [[2.0, 0.0], [2.0, 0.0]]
     """
     grid = np.logspace(-6, 0, 61) if eps is None else np.asarray(eps, dtype=np.float64)
     if grid.ndim != 1 or not len(grid) or not np.all(np.diff(grid) > 0) or grid[0] < 0 or not np.isfinite(grid[-1]):

@@ -242,6 +242,12 @@ def evaluate(
 
     Raises:
         InputError: an option or an embedding that cannot be used.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> cocos.measures.evaluate(embeddings, ks=[1])["R@1"].values.ravel().tolist()
+        [100.0, 100.0]
     """
     ks = retrieval.check(ks)
     if not isinstance(folds, Integral) or isinstance(folds, bool) or folds < 1:

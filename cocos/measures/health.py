@@ -52,6 +52,13 @@ def health(
 
     Raises:
         InputError: an option or an embedding that cannot be used.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.health(embeddings, batch_size="all")
+        >>> sorted(data.sizes)
+        ['direction', 'side']
     """
     run = prepare(
         embeddings,

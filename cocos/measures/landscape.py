@@ -90,6 +90,14 @@ def landscape(
 
     Raises:
         InputError: a function, a number or rows that cannot be used; a loss that couples queries.
+
+    Examples:
+        A warp with α = 3 puts the minimum 3 behind the own proxy:
+
+        >>> import cocos
+        >>> data = cocos.measures.landscape("warp", alpha=3, k1=0.65, k2=1.5, points=21)
+        >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
+        3.0
     """
     for name, value, least in (("proxies", proxies, 2), ("points", points, 5)):
         if not isinstance(value, int) or value < least or value > 1001:

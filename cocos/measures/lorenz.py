@@ -106,6 +106,16 @@ def lorenz(
         InputError: an option or an embedding that cannot be used, or no query has any push.
 
     Source: Lorenz 1905, "Methods of measuring the concentration of wealth"; Gini 1912, "Variabilità e mutabilità".
+
+    Examples:
+        All negatives push alike, so the Gini coefficient is 0:
+
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
+        >>> data = cocos.measures.lorenz(embeddings, ntxent, batch_size="all")
+        >>> data["gini"].values.round(6).tolist()
+        [0.0, 0.0]
     """
     if not isinstance(points, int) or not 2 <= points <= FINEST:
         raise InputError(f"points: {points}, expected a whole number from 2 to {FINEST}")

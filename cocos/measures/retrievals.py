@@ -55,6 +55,12 @@ def retrievals(
         InputError: an option, a row or an embedding that cannot be used.
 
     Source: example retrievals, Veit & Wilber 2020, arXiv:2011.08824.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> cocos.measures.retrievals(embeddings, queries=[0, 2], k=1)["candidate"].values.ravel().tolist()
+        [0, 2]
     """
     if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= 1000:
         raise InputError(f"k: {k!r}, expected a whole number from 1 to 1000")

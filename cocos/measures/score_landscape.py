@@ -25,6 +25,12 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
 
     Raises:
         InputError: a number that cannot be used, or a loss that does not read scores or couples the queries of a batch.
+
+    Examples:
+        >>> import cocos
+        >>> data = cocos.measures.score_landscape("triplet", points=3)
+        >>> data["push"].values.tolist()
+        [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
     for name, value, least in (("negatives", negatives, 1), ("points", points, 2)):
         if not isinstance(value, int) or not least <= value <= 1001:

@@ -68,6 +68,13 @@ def thresholds(
         InputError: an option or an embedding that cannot be used, no positive pair, or no precision that is reached.
 
     Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, abstract.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.thresholds(embeddings, recalls=[1])
+        >>> data["global_precision"].values.tolist()  # all positives and nothing else
+        [1.0]
     """
     wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None and precisions is not None else None
     reached = _numbers("recalls", recalls, 0.0, 1.0)

@@ -316,6 +316,11 @@ def verify(
 
     Raises:
         InputError: an option or an embedding that cannot be used, or two losses that read different scores.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.measures.verify("triplet").attrs["faults"]
+        ''
     """
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):

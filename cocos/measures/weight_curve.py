@@ -37,6 +37,13 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
 
     Raises:
         InputError: fewer than two points or more than 100,001, or a loss that does not read scores.
+
+    Examples:
+        A triplet pushes a negative with 0 or 1:
+
+        >>> import cocos
+        >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
+        [0.0, 1.0]
     """
     if not isinstance(points, int) or not 2 <= points <= MOST:
         raise InputError(f"points: {points}, expected a whole number from 2 to {MOST}")

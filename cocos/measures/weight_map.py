@@ -62,6 +62,13 @@ def weight_map(
     Raises:
         InputError: an option or an embedding that cannot be used, a direction that is not there, or a batch that is too
             large for a picture.
+
+    Examples:
+        >>> import cocos, torch
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.weight_map(embeddings, "ntxent")
+        >>> int(data["weighed"].sum())  # every negative has a weight
+        6
     """
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")

@@ -46,6 +46,14 @@ def contributors(
         query: text of the query, shown beside the bars; None: its row.
         image: picture of the query, in the place of its text.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.contributors(embeddings, row=0)
+        >>> cocos.plots.contributors(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST))

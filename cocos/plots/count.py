@@ -32,6 +32,14 @@ def count(
         dataset: of `cocos.measures.count`, or several.
         names: of several; None: their losses.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.count(embeddings)
+        >>> cocos.plots.count(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     several = series(dataset, names)

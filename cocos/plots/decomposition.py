@@ -26,6 +26,14 @@ def decomposition(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Args:
         dataset: of `cocos.measures.decomposition`.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.decomposition(embeddings)
+        >>> cocos.plots.decomposition(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     stages = [name for name in STAGES if name in dataset]

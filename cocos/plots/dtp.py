@@ -26,6 +26,15 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         band: draw the 5th to 95th percentile over the classes.
         log: distances on a logarithmic axis.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
+        >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
+        >>> data = cocos.measures.dtp({"run": [embeddings, embeddings]})
+        >>> cocos.plots.dtp(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     names, steps = dataset["run"].values, dataset["step"].values

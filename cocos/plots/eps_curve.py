@@ -38,6 +38,14 @@ def eps_curve(
         names: of several; None: their losses.
         mark: the eps to mark; 0.01 is the published one.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.eps_curve(embeddings)
+        >>> cocos.plots.eps_curve(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     several = series(dataset, names)

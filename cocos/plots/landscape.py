@@ -37,6 +37,13 @@ def landscape(
         legend: name the marks.
         common: colours and arrows on the one scale that all such panels share (`bar` draws it), arrows full from 1 on.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos
+        >>> from matplotlib.figure import Figure
+        >>> data = cocos.measures.landscape("warp", points=21)
+        >>> cocos.plots.landscape(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))

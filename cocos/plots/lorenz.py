@@ -31,6 +31,14 @@ def lorenz(
         names: of several; None: their losses.
         band: shade 5 % to 95 % of the queries, where there is one Dataset.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.lorenz(embeddings)
+        >>> cocos.plots.lorenz(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     several = series(dataset, names)

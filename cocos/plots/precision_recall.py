@@ -35,6 +35,14 @@ def precision_recall(
 
     Raises:
         InputError: a direction that is not in the dataset.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.precision_recall(embeddings)
+        >>> cocos.plots.precision_recall(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     several = series(dataset, names)

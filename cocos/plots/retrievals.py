@@ -39,6 +39,14 @@ def retrievals(
         pictures: function of (`query` or `candidate`, row of the embeddings) that gives a picture, (height, width) or
             (height, width, 3 or 4), or a text, which is wrapped; None: the number of the row.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.retrievals(embeddings, queries=2, k=2)
+        >>> cocos.plots.retrievals(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     show = pictures or (lambda side, row: f"{side}\n{row}")

@@ -41,6 +41,14 @@ def score_distribution(
 
     Raises:
         InputError: a direction that is not in the dataset.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.score_distribution(embeddings)
+        >>> cocos.plots.score_distribution(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     names = [str(name) for name in dataset["direction"].values]

@@ -29,6 +29,13 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
         dataset: of `cocos.measures.score_landscape`.
         share: the weight over the unit of the loss, on the one scale from 0 to 1 that all such panels share (`bar`).
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos
+        >>> from matplotlib.figure import Figure
+        >>> data = cocos.measures.score_landscape("triplet", points=9)
+        >>> cocos.plots.score_landscape(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     score, weight = dataset["positive"].values, dataset["push"].transpose("negative", "positive").values

@@ -39,6 +39,14 @@ def temperature_curve(
 
     Raises:
         InputError: something else is to be shown, or a temperature beside a scale.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.temperature_curve(embeddings, values=[0.1, 1])
+        >>> cocos.plots.temperature_curve(data, ax=Figure().subplots()).has_data()
+        True
     """
     if show not in SHOWN:
         raise InputError(nearest("show", show, SHOWN))

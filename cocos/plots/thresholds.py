@@ -27,6 +27,14 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Args:
         dataset: of `cocos.measures.thresholds`.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.thresholds(embeddings)
+        >>> len(cocos.plots.thresholds(data, ax=Figure().subplots()).figure.axes) > 1
+        False
     """
     ax = ax or plt.gca()
     ax.set_axis_off()

@@ -23,6 +23,13 @@ def weight_curve(
         dataset: of `cocos.measures.weight_curve`, or several.
         names: of several; None: their losses.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos
+        >>> from matplotlib.figure import Figure
+        >>> data = cocos.measures.weight_curve("triplet", points=9)
+        >>> cocos.plots.weight_curve(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     several = series(dataset, names)

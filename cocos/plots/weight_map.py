@@ -37,6 +37,14 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
         most: share at the top of the colours, which makes pictures comparable; None: the largest of a negative.
         last: of several panels with one scale: it has the colour bar.
         ax: where to draw; None is the current Axes.
+
+    Examples:
+        >>> import cocos, torch
+        >>> from matplotlib.figure import Figure
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> data = cocos.measures.weight_map(embeddings)
+        >>> cocos.plots.weight_map(data, ax=Figure().subplots()).has_data()
+        True
     """
     ax = ax or plt.gca()
     share, positive, negative = (dataset[name].values for name in ("share", "positive", "negative"))
