@@ -1,6 +1,7 @@
 """The README and the pages in docs/ say what is true: their code runs, their commands and links exist."""
 
 import doctest
+import inspect
 import pkgutil
 import re
 import shlex
@@ -127,3 +128,21 @@ def test_names_of_the_package_on_a_page_are_there(page):
     for name in re.findall(r"`(cocos(?:\.\w+)+)[`(]", page.read_text("utf-8")):
         if not name.endswith(".NAME"):
             assert pkgutil.resolve_name(name) is not None
+
+
+def public():
+    """Everything that users are told to call: the names of `cocos`, those of its modules, and every loss."""
+    for name in cocos.__all__:
+        found = getattr(cocos, name)
+        if inspect.ismodule(found):
+            yield from ((f"{name}.{each}", getattr(found, each)) for each in getattr(found, "__all__", ()))
+        else:
+            yield name, found
+    yield from ((f"losses.{name}", type(cocos.losses.load(name))) for name in cocos.losses.names())
+
+
+def test_every_public_function_class_and_loss_has_an_example():
+    called = {name: found for name, found in public() if callable(found) and not getattr(found, "_is_protocol", False)}
+    inner = {name for name in called if name.startswith("results.")} - {"results.save", "results.open_dataset"}
+    assert len(called) > 100
+    assert not [name for name in called.keys() - inner if ">>> " not in (called[name].__doc__ or "")]

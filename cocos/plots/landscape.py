@@ -41,7 +41,7 @@ def landscape(
     Examples:
         >>> import cocos
         >>> from matplotlib.figure import Figure
-        >>> data = cocos.measures.landscape("warp", points=21)
+        >>> data = cocos.measures.landscape("t^2", points=9)
         >>> cocos.plots.landscape(data, ax=Figure().subplots()).has_data()
         True
     """
