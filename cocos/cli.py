@@ -663,7 +663,6 @@ def query(
     with _sentences():
         parameters = _parameters(param or [])
         from cocos import measures, plots, results
-        from cocos.checkpoints._texts import items
         from cocos.plots.contributors import size as sized
         from cocos.reports import drawing, tables
         from cocos.reports.kinds import find
@@ -688,7 +687,7 @@ def query(
                 device=device,
                 progress=progress,
             )
-        words = find("contributors").words(found, items(frozen, split, data))
+        words = find("contributors").words(found, frozen.items(split))
         labels, said = words.get("labels"), words.get("query")
         if picture:
             draw = functools.partial(plots.contributors, **words)
@@ -777,7 +776,6 @@ def plot(
         extra = {name.replace("-", "_"): value for name, value in extra.items()}
         from cocos import losses as shelf
         from cocos import results, summaries
-        from cocos.checkpoints import _texts
         from cocos.reports import drawing, kinds, tables
 
         def spelled(name: str) -> str:
@@ -838,7 +836,7 @@ def plot(
                     said[f"{file} ({frozen.format}): {about}"] = None
                     notes |= dict.fromkeys(frozen.notes)
         notes |= dict.fromkeys(line for each in found for line in each.attrs.get("notes", "").splitlines() if line)
-        items = _texts.items(frozen, split or "train", data) if reads and chosen.shows else None
+        items = frozen.items(split or "train") if reads and chosen.shows else None
         words = [chosen.words(each, items) for each in found]
         names = kinds.called(runs) if len(runs) > 1 else None
         if picture:
@@ -917,34 +915,36 @@ def dtp(
     """Distance to proxy over the checkpoints of runs: how far the samples of a class come to rest from its proxy."""
     with _sentences():
         given = None if steps is None else _numbers(steps, "--steps", "1,5,10")
-        from cocos import checkpoints, measures, plots, results, runs
+        from cocos import checkpoints, measures, plots, results
+        from cocos.checkpoints import series
+        from cocos.measures.dtp import same_classes
         from cocos.reports import drawing, tables
 
-        found = runs.files(run)
+        found = series.files(run)
         picture = _picture(out, data, *(each for files in found.values() for each in files))
         bounds = _boundaries(alpha or [], list(found))
-        at = runs.steps(found) if given is None else given
+        at = series.steps(found) if given is None else given
         opener = functools.partial(checkpoints.open, data=data, model=model or None, trust=trust)
         notes = []
         if at is None:
-            notes.append(runs.unnumbered(found))
+            notes.append(series.unnumbered(found))
         elif given is None:
             steps = ", ".join(map(str, at))
             notes.append(f"steps {steps}: the numbers" if len(at) > 1 else f"step {steps}: the number")
             notes[-1] += " in the names of the files"
         for name, files in found.items():
             last = opener(files[-1])
-            if name not in bounds and (recorded := runs.alpha(last)) is not None:
+            if name not in bounds and (recorded := series.recorded_alpha(last)) is not None:
                 bounds[name] = recorded
                 notes.append(f"alpha of {name}: {recorded:g}, recorded in {files[-1]}")
             notes += last.notes
         with _progress(quiet) as progress:
             opened = {
-                name: runs.Opened(files, opener, split, device, progress(f"measuring {name}"))
+                name: series.Series(files, opener, split, device, progress(f"measuring {name}"))
                 for name, files in found.items()
             }
             measured = measures.dtp(opened, steps=at, alpha=bounds, metric=metric)
-        runs.same_classes(measured)
+        same_classes(measured)
         seen = [pair for each in opened.values() for pair in each.seen]
         measured = measured.assign_attrs(
             checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import carried
-from cocos.carried import Pictures, numbered
+from cocos import annotations
+from cocos.annotations import Pictures, numbered
 from cocos.errors import InputError, rows
 
 __all__ = ["Embeddings", "Groups", "Mapped"]
@@ -249,8 +249,8 @@ class Embeddings:
             query_group = candidate_group = torch.arange(len(query))
         else:
             ids = numbered({"query_group": self.query_group, "candidate_group": self.candidate_group})
-            query_group = carried.groups("query_group", ids["query_group"], "query", len(query))
-            candidate_group = carried.groups("candidate_group", ids["candidate_group"], "candidate", len(candidate))
+            query_group = annotations.groups("query_group", ids["query_group"], "query", len(query))
+            candidate_group = annotations.groups("candidate_group", ids["candidate_group"], "candidate", len(candidate))
         directions = tuple(self.directions)
         named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
         if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
@@ -346,8 +346,8 @@ class Embeddings:
         Raises:
             InputError: negatives of a labelled set.
         """
-        for name, read in (("names", carried.names), ("pictures", carried.pictures)):
-            given = carried.pair(name, getattr(self, name), self.shared)
+        for name, read in (("names", annotations.names), ("pictures", annotations.pictures)):
+            given = annotations.pair(name, getattr(self, name), self.shared)
             if given is not None:
                 sides = zip(("query", "candidate"), given, (self.query, self.candidate), strict=True)
                 given = tuple(read(f"{name} of {side}", values, len(matrix)) for side, values, matrix in sides)
@@ -357,8 +357,8 @@ class Embeddings:
                 "negatives: a labelled set has none of its own: the samples of other classes are negatives"
             )
         groups, sides = (self.query_group, self.candidate_group), ("query", "candidate")
-        negatives = carried.negatives("negatives", self.negatives, *groups, sides)
-        turned = carried.negatives("candidate_negatives", self.candidate_negatives, *groups[::-1], sides[::-1])
+        negatives = annotations.negatives("negatives", self.negatives, *groups, sides)
+        turned = annotations.negatives("candidate_negatives", self.candidate_negatives, *groups[::-1], sides[::-1])
         object.__setattr__(self, "negatives", negatives)
         object.__setattr__(self, "candidate_negatives", turned)
         object.__setattr__(self, "notes", tuple(self.notes))
@@ -418,7 +418,7 @@ class Embeddings:
         mapped = _mapped(embeddings)
         embeddings = _matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
-        labels = carried.groups("labels", ids["labels"], "embeddings", len(embeddings))
+        labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
         beside = {"names": names, "pictures": pictures, "mapped": tuple(mapped)}
         if proxies is None:
             if proxy_variance is not None:
@@ -428,7 +428,7 @@ class Embeddings:
         proxies = _matrix("proxies", proxies)
         if proxy_labels is None:
             ids["proxy_labels"] = torch.arange(len(proxies))
-        proxy_labels = carried.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
+        proxy_labels = annotations.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
         beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": tuple(mapped)}
         return cls(embeddings, proxies, labels, proxy_labels, **beside)
 

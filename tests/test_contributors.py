@@ -14,12 +14,22 @@ import xarray as xr
 from matplotlib.offsetbox import AnnotationBbox
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, demo, losses, measures, plots, results, scores, summaries, weights
+from cocos import (
+    Embeddings,
+    InputError,
+    checkpoints,
+    demo,
+    losses,
+    measures,
+    plots,
+    results,
+    scores,
+    summaries,
+    weights,
+)
 from cocos.batches import plan
-from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._texts import texts
 from cocos.cli import app
-from cocos.data import emoji_captions
+from cocos.data import emoji_captions, precomp
 from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import tables
 
@@ -291,14 +301,18 @@ def test_the_command_knows_the_captions_of_the_data():
     assert any(line.startswith(f"12  image of: {items.captions[60]}") and "positive" in line for line in lines)
 
 
-def test_texts_of_precomputed_features_and_of_embeddings(tmp_path):
+def test_texts_of_precomputed_features(tmp_path):
     np.save(tmp_path / "dev_ims.npy", np.ones((2, 3), dtype=np.float32))
     (tmp_path / "dev_caps.txt").write_text("a\nb\nc\nd\n")
-    made = Checkpoint(tmp_path, "", "vsrn", {"data": {"folder": str(tmp_path)}}, lambda *_: None)
-    image, caption = texts(made, "i2t", split="dev")
+    items = precomp.load("dev", tmp_path)
+    image, caption = items.texts("i2t")
     assert (image(1), caption(1)) == ("image of: c", "b")
-    assert [each(1) for each in texts(made, "t2i", split="dev")] == ["b", "image of: c"]
-    assert texts(Checkpoint(tmp_path, "", "embeddings", {}, lambda *_: None), "q2c") == (None, None)
+    assert [each(1) for each in items.texts("t2i")] == ["b", "image of: c"]
+    assert items.pictures("i2t") == (None, None)
+
+
+def test_rows_without_names_have_no_texts(file):
+    assert checkpoints.open(file).items() is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import InputError, checkpoints, cli
-from cocos.checkpoints import _plain, _rehearsal
+from cocos.checkpoints.files import file, known_values, rehearsal, stream
 
 EXAMPLE = Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt"
 QUERY = torch.eye(4)
@@ -165,17 +165,17 @@ def test_nothing_that_a_file_put_somewhere_is_called(tmp_path):
     torch.save(content | {"epoch": gadget()}, tmp_path / "a.pt")
     found = checkpoints.open(tmp_path / "a.pt")
     assert found.contents["opt"]["learned"] == found.contents["epoch"] == 1.0
-    loaded = checkpoints._content.File(tmp_path / "a.pt").content
+    loaded = file.File(tmp_path / "a.pt").content
     assert type(loaded["epoch"]) is torch.Tensor and not vars(loaded["epoch"])
 
 
 def test_versions_and_shared_tensors_of_a_state_dict_are_kept():
     state = torch.nn.BatchNorm1d(2).state_dict()
-    found = _plain.bare({"a": state, "b": state, "c": [state["weight"]]})
+    found = known_values.bare({"a": state, "b": state, "c": [state["weight"]]})
     assert found["a"] is found["b"] and found["a"]._metadata[""] == {"version": 2}
     assert found["c"][0].data_ptr() == state["weight"].data_ptr()
     with pytest.raises(ValueError, match="an object of class Random"):
-        _plain.bare([__import__("random").Random()])
+        known_values.bare([__import__("random").Random()])
 
 
 SAVED = (
@@ -204,7 +204,7 @@ BOMBS = {
 @pytest.mark.parametrize("container", [holding, legacy])
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_pickle_that_asks_for_more_than_the_file_has_is_refused(tmp_path, name, container, monkeypatch):
-    monkeypatch.setattr("cocos.checkpoints._opcodes.MOST", 200_000)
+    monkeypatch.setattr("cocos.checkpoints.files.opcodes.MAX_OPERATIONS", 200_000)
     path = tmp_path / "a.pt"
     container(path, b"\x80\x02" + BOMBS[name])
     with pytest.raises(InputError, match=r"asks for more than a file of \d+ bytes holds"):
@@ -244,7 +244,7 @@ def test_layers_and_sizes_are_bounded_by_the_weights(tmp_path, monkeypatch):
 
 
 def test_a_deflated_array_that_is_not_used_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints.embeddings, "SPARE", 2**19)
+    monkeypatch.setattr(stream, "SMALL", 2**19)
     zeros = np.zeros(2**20, dtype=np.uint8)
     npz(tmp_path / "a.npz", compressed=True, query=np.eye(4), candidate=np.eye(4), other=zeros)
     assert checkpoints.open(tmp_path / "a.npz").notes[0].endswith("not used: other")
@@ -276,12 +276,12 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path, head):
 
 @pytest.mark.parametrize("head", [b"c", b"(S'", b"\x80\x02c", b"\x80\x02X\xff\xff\xff\x7f"])
 def test_a_line_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path, head, monkeypatch):
-    monkeypatch.setattr("cocos.checkpoints._content.HELD", 2**16)
+    monkeypatch.setattr("cocos.checkpoints.files.file.MAX_HELD", 2**16)
     path = tmp_path / "a.bin"
     path.write_bytes(head + b"x" * 2**22)
     most = []
-    read = checkpoints._content.Stream.readline
-    monkeypatch.setattr(checkpoints._content.Stream, "readline", lambda self, n=-1: most.append(n) or read(self, n))
+    read = file.Stream.readline
+    monkeypatch.setattr(file.Stream, "readline", lambda self, n=-1: most.append(n) or read(self, n))
     with pytest.raises(InputError):
         checkpoints.open(path)
     assert all(0 < n <= 2**20 for n in most)
@@ -289,7 +289,7 @@ def test_a_line_without_an_end_is_not_read_to_the_end_of_the_file(tmp_path, head
 
 def test_a_file_that_shrinks_or_changes_after_it_was_opened_changes_nothing(tmp_path, monkeypatch):
     for held in (2**26, 16):
-        monkeypatch.setattr("cocos.checkpoints._content.HELD", held)
+        monkeypatch.setattr("cocos.checkpoints.files.file.MAX_HELD", held)
         path = tmp_path / "a.safetensors"
         safetensors.torch.save_file({"query": torch.ones(2000, 8), "candidate": torch.ones(2000, 8)}, path)
         opened = checkpoints.open(path)
@@ -301,8 +301,8 @@ def test_a_file_that_shrinks_or_changes_after_it_was_opened_changes_nothing(tmp_
 @pytest.mark.parametrize("held", [2**26, 16])
 @pytest.mark.parametrize("suffix", ["pt", "npz", "safetensors"])
 def test_the_checksum_is_of_the_bytes_that_were_read_or_the_change_is_noticed(tmp_path, monkeypatch, held, suffix):
-    monkeypatch.setattr("cocos.checkpoints._content.HELD", held)
-    path, read = tmp_path / f"a.{suffix}", checkpoints.embeddings.Embeddings
+    monkeypatch.setattr("cocos.checkpoints.files.file.MAX_HELD", held)
+    path, read = tmp_path / f"a.{suffix}", checkpoints.formats.embeddings.Embeddings
 
     def written(number):
         sides = {"query": torch.full((3, 2), float(number)), "candidate": torch.ones(3, 2)}
@@ -319,7 +319,7 @@ def test_the_checksum_is_of_the_bytes_that_were_read_or_the_change_is_noticed(tm
 
     written(1)
     before = checkpoints.open(path).sha256
-    monkeypatch.setattr(checkpoints.embeddings, "Embeddings", changed)
+    monkeypatch.setattr(checkpoints.formats.embeddings, "Embeddings", changed)
     if held == 16:
         with pytest.raises(InputError, match="changed while it was read"):
             checkpoints.open(path)
@@ -330,7 +330,7 @@ def test_the_checksum_is_of_the_bytes_that_were_read_or_the_change_is_noticed(tm
 
 def test_real_sizes_are_read(tmp_path, monkeypatch):
     """Deflated embeddings of an ordinary ratio, and a file above the bytes that are held."""
-    monkeypatch.setattr("cocos.checkpoints._content.HELD", 2**10)
+    monkeypatch.setattr("cocos.checkpoints.files.file.MAX_HELD", 2**10)
     rows = np.maximum(np.random.default_rng(0).normal(size=(3000, 64)), 0).astype(np.float32)
     labels = np.repeat(np.arange(300), 10)
     npz(tmp_path / "a.npz", compressed=True, embeddings=rows, labels=labels)
@@ -347,7 +347,7 @@ def test_real_sizes_are_read(tmp_path, monkeypatch):
 
 def test_what_a_reader_raises_is_kept_as_the_cause(tmp_path, monkeypatch):
     tensor(tmp_path / "a.pt")
-    monkeypatch.setattr(checkpoints.embeddings, "_pair", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(checkpoints.formats.embeddings, "_pair", lambda *arguments: 1 / 0)
     with pytest.raises(InputError, match=r"is a damaged file \(ZeroDivisionError: division by zero\)") as caught:
         checkpoints.open(tmp_path / "a.pt")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -368,5 +368,5 @@ def test_the_rehearsal_knows_every_operation_that_torch_reads():
             if "Unsupported operand" in str(error):
                 continue
         with pytest.raises(Exception) as ours:  # noqa: B017, PT011
-            _rehearsal.rehearse(io.BytesIO(payload), None, lambda name: False, set(), iter(range(1)))
-        assert not isinstance(ours.value, _rehearsal.Protocol), each.name
+            rehearsal.rehearse(io.BytesIO(payload), None, lambda name: False, set(), iter(range(1)))
+        assert not isinstance(ours.value, rehearsal.Protocol), each.name

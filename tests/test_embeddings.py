@@ -15,8 +15,8 @@ import cocos
 from cocos import Embeddings, InputError, Pairs, measures, results, scores
 from cocos import embeddings as embeddings_
 from cocos.batches import Batch
-from cocos.checkpoints import _content
-from cocos.checkpoints import embeddings as files
+from cocos.checkpoints.files import file as held
+from cocos.checkpoints.formats import embeddings as files
 
 
 def sides(queries=4, captions=2, width=3, dtype=torch.float64):
@@ -236,7 +236,7 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
     np.savez(path, **sides)
     read = cocos.open(path)
     right = measures.count(read, "ntxent", batch_size=20)
-    monkeypatch.setattr(_content, "HELD", 0)
+    monkeypatch.setattr(held, "MAX_HELD", 0)
     monkeypatch.setattr(files, "LARGE", 0)
     mapped = cocos.open(path)
     assert isinstance(mapped.embed(device="cpu").mapped[0], embeddings_.Mapped) and not mapped.sha256

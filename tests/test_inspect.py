@@ -141,7 +141,7 @@ def test_arrays_without_the_names_of_embeddings_are_listed(tmp_path):
     np.savez(tmp_path / "a.npz", features=np.zeros((5, 3), np.float16), y=np.arange(5))
     found = about(tmp_path / "a.npz")
     assert [(each["name"], each["shape"]) for each in found["tensors"]] == [("features", [5, 3]), ("y", [5])]
-    assert "query, candidate or embeddings" in found["advice"]
+    assert "(it holds features, y)" in found["advice"]
     with pytest.raises(InputError, match="no array 'query'"):
         cocos.open(tmp_path / "a.npz")
 

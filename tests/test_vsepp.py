@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import cocos
-from cocos.checkpoints import _content
+from cocos.checkpoints.files import File
 from cocos.data import precomp
 from cocos.encoders import _tokens, _vocabulary, vsepp, vsrn
 from cocos.encoders._tokens import tokens
@@ -625,7 +625,7 @@ def test_other_structures_are_not_taken_for_these(tmp_path):
         torch.save(content, tmp_path / "other.pt")
         with pytest.raises(InputError, match="architecture that cocos does not know"):
             cocos.open(tmp_path / "other.pt")
-    assert _content.File(tmp_path / "other.pt").kind == "torch"
+    assert File(tmp_path / "other.pt").kind == "torch"
 
 
 def test_a_long_caption_makes_the_others_no_longer():

@@ -10,14 +10,13 @@ import numpy as np
 from torch import Tensor
 
 from cocos import losses
-from cocos.checkpoints._content import File
-from cocos.checkpoints._plain import NAMESPACES, plain
+from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.errors import InputError
 
-__all__ = ["class_weights", "hyperparameters", "nameless", "recorded", "tensors", "values"]
+__all__ = ["class_weights", "hyperparameters", "recorded", "tensors", "values"]
 
-MOST = 10_000  # tensors that are listed
-DEEPEST = 8  # containers that a tensor may be in
+MAX_LISTED = 10_000  # tensors that are listed
+MAX_CONTAINERS = 8  # containers that a tensor may be in
 STATES = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")  # not of the model
 SETTINGS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")  # where training scripts keep them
 NUMBERS = ("temperature", "tau", "scale", "logit_scale", "margin")
@@ -49,7 +48,7 @@ class Found:
 def _walk(value, prefix: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor | np.ndarray]]:
     if isinstance(value, Tensor | np.ndarray):
         yield prefix, value
-    elif deep < DEEPEST and isinstance(value, dict | list | tuple):
+    elif deep < MAX_CONTAINERS and isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if not (deep == 0 and isinstance(key, str) and key.lower().startswith(STATES)):
                 yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1)
@@ -63,11 +62,6 @@ def _arrays(file: File) -> Iterator[Found]:
                 reads = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
                 shape, _, dtype = reads[np.lib.format.read_magic(stream)[0]](stream)
                 yield Found(name.removesuffix(".npy"), shape, str(dtype))
-
-
-def nameless(file: File) -> bool:
-    """Whether an npz has none of the arrays that a file of embeddings has."""
-    return not {"query.npy", "candidate.npy", "embeddings.npy"} & set(file.members)
 
 
 def tensors(file: File) -> list[Found]:
@@ -96,9 +90,8 @@ def class_weights(found: list[Found]) -> list[dict]:
 
 
 def _settings(file: File) -> Iterator[tuple[str, object]]:
-    content = file.content if file.kind in {"torch", "torch legacy"} else None
-    for key in SETTINGS if isinstance(content, dict) else ():
-        held = content.get(key)
+    for key in SETTINGS:
+        held = file.record.get(key)
         held = vars(held) if isinstance(held, NAMESPACES) else held
         if isinstance(held, dict):
             yield key, held
@@ -106,9 +99,7 @@ def _settings(file: File) -> Iterator[tuple[str, object]]:
 
 def values(file: File) -> dict:
     """Numbers and text that stand at the top of a torch file, as `epoch` does."""
-    content = file.content if file.kind in {"torch", "torch legacy"} else None
-    plainly = content if isinstance(content, dict) else {}
-    return {str(key): plain(each) for key, each in plainly.items() if isinstance(each, bool | int | float | str)}
+    return {str(key): plain(each) for key, each in file.record.items() if isinstance(each, bool | int | float | str)}
 
 
 def hyperparameters(file: File) -> dict:
@@ -119,7 +110,7 @@ def hyperparameters(file: File) -> dict:
 def _flat(values: dict, deep: int = 0) -> Iterator[tuple[str, object]]:
     for key, value in values.items():
         held = vars(value) if isinstance(value, NAMESPACES) else value
-        if isinstance(held, dict) and deep < DEEPEST:
+        if isinstance(held, dict) and deep < MAX_CONTAINERS:
             yield from _flat(held, deep + 1)
         else:
             yield str(key).rpartition(".")[2].lower(), held

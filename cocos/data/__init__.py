@@ -1,60 +1,41 @@
-"""The shelf of training data: one file per kind, each with `SPLITS` and `load(split, **arguments) -> ImageCaptions`."""
+"""The shelf of training data: one file per kind, each a `Kind`."""
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from cocos.data._items import AnnotatedRows, ImageCaptions, Items, PictureOf, TextOf
 from cocos.errors import InputError, nearest
 
-__all__ = ["ImageCaptions", "load", "names", "splits"]
+__all__ = ["AnnotatedRows", "ImageCaptions", "Items", "Kind", "PictureOf", "TextOf", "load", "names", "splits"]
 
 
-@dataclass(frozen=True, eq=False)
-class ImageCaptions:
-    """Images and captions of one split, and which belong together.
+class Kind(Protocol):
+    """A file of this shelf, found by its name."""
 
-    Args:
-        images: (N, ...) what the image tower reads; a memory-mapped array may stay on disk.
-        captions: M captions, as text.
-        image_group: (N,) id of each image.
-        caption_group: (M,) id of the image that each caption describes.
-        name: of the data, for provenance.
-        split: of the data.
-    """
+    SPLITS: tuple[str, ...]
 
-    images: Tensor | np.ndarray
-    captions: tuple[str, ...]
-    image_group: Tensor
-    caption_group: Tensor
-    name: str
-    split: str
+    def load(self, split: str, **arguments) -> ImageCaptions:
+        """Load one split; the arguments are those that a checkpoint records of its data.
 
-    def __post_init__(self):
-        for what, items, group in (
-            ("images", self.images, self.image_group),
-            ("captions", self.captions, self.caption_group),
-        ):
-            if len(items) != len(group) or group.dtype != torch.int64:
-                raise InputError(f"{self.name}, {self.split}: {len(items)} {what} and {len(group)} {group.dtype} ids")
+        Raises:
+            InputError: files that are missing or damaged.
+        """
 
 
 def names() -> list[str]:
-    """Names of all kinds of data on the shelf."""
+    """Return the names of all kinds of data on the shelf."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def _module(name: str):
+def _module(name: str) -> Kind:
     if name not in names():
         raise InputError(nearest("data", name, names()))
     return importlib.import_module(f"{__name__}.{name}")
 
 
 def splits(name: str) -> tuple[str, ...]:
-    """Splits that a kind of data has."""
+    """Return the splits of a kind of data."""
     return _module(name).SPLITS
 
 

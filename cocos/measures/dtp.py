@@ -176,3 +176,24 @@ def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:
     if int(there.sum()) < 3 or len(alpha[there].unique()) < 2:
         return {}
     return {"alpha_correlation": float(torch.corrcoef(torch.stack([alpha[there], last[there].double()]))[0, 1])}
+
+
+def same_classes(data: xr.Dataset) -> None:
+    """Refuse averages over unlike classes: they are other numbers.
+
+    Args:
+        data: of `cocos.measures.dtp`.
+
+    Raises:
+        InputError: naming a step of a run, and a class that is missing there.
+    """
+    missing = data["per_class"].isnull()
+    for name in missing["run"].values:
+        for place, step in enumerate(missing["step"].values):
+            absent = missing["class"].values[missing.sel(run=name).isel(step=place).values]
+            if len(absent):
+                more = f" (and of {len(absent) - 1} more)" if len(absent) > 1 else ""
+                raise InputError(
+                    f"{name}, step {step:g}: no sample with a proxy of class {absent[0]}{more}, which others have; an "
+                    "average over other classes cannot be compared: save the same classes at every step"
+                )

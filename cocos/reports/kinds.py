@@ -19,8 +19,7 @@ import xarray as xr
 
 from cocos import measures, plots
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._texts import Rows, said, shown
-from cocos.data import ImageCaptions
+from cocos.data import Items
 from cocos.errors import InputError, nearest
 from cocos.losses import _about
 from cocos.reports import drawing, tables
@@ -214,12 +213,12 @@ class Kind:
         """The plot shows single rows, with their texts or pictures where they are known."""
         return bool({"labels", "pictures"} & self.looks.keys())
 
-    def words(self, data: xr.Dataset, items: ImageCaptions | Rows | None) -> dict:
+    def words(self, data: xr.Dataset, items: Items | None) -> dict:
         """What a plot that shows single rows is given of them.
 
         Args:
             data: of `measured`.
-            items: what the rows are, as `cocos.checkpoints._texts.items` finds it; None: it is not known.
+            items: what the rows are, `Checkpoint.items`; None: it is not known.
 
         Returns:
             `labels`, `query`, `image` and `pictures`, those of them that the plot takes and that are known.
@@ -227,8 +226,8 @@ class Kind:
         if items is None or not self.shows:
             return {}
         direction = data.attrs["direction"]
-        texts = dict(zip(("query", "candidate"), said(items, direction), strict=True))
-        seen = dict(zip(("query", "candidate"), shown(items, direction), strict=True))
+        texts = dict(zip(("query", "candidate"), items.texts(direction), strict=True))
+        seen = dict(zip(("query", "candidate"), items.pictures(direction), strict=True))
         if "labels" in self.looks:
             row = data.attrs["row"]
             beside = {"pictures": seen["candidate"], "image": seen["query"] and seen["query"](row)}

@@ -14,8 +14,7 @@ from torch.overrides import TorchFunctionMode
 from cocos import data as shelf
 from cocos import encoders, losses, writing
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._content import File
-from cocos.checkpoints._plain import plain
+from cocos.checkpoints.files import File, plain
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises", "write"]
@@ -25,11 +24,11 @@ SCHEMA = 1
 
 def recognises(file: File) -> bool:
     """A torch file with a `cocos` record."""
-    return file.kind in {"torch", "torch legacy"} and isinstance(file.content, dict) and "cocos" in file.content
+    return "cocos" in file.record
 
 
 def _record(file: File) -> dict:
-    record = plain(file.content["cocos"])
+    record = plain(file.record["cocos"])
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         found = record.get("schema") if isinstance(record, dict) else type(record).__name__
         raise InputError(f"{file.path}: cocos record of schema {found!r}, this version reads schema {SCHEMA}")
@@ -38,7 +37,7 @@ def _record(file: File) -> dict:
         part = record.get(name)
         if not isinstance(part, dict) or not isinstance(part.get("name"), str) or not isinstance(part.get(inner), dict):
             raise InputError(f"{file.path}: the cocos record has no {name} with a name and {inner}")
-    state = file.content.get("state")
+    state = file.record.get("state")
     named = isinstance(state, dict) and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items())
     if not named:
         raise InputError(f"{file.path}: no state dict under 'state', which names tensors")
@@ -62,7 +61,7 @@ def read(file: File, data=None) -> Checkpoint:
     Raises:
         InputError: a record that is incomplete, or names an encoder, a loss or data that is not on the shelves.
     """
-    record, state, path = _record(file), file.content["state"], file.path
+    record, state, path = _record(file), file.record["state"], file.path
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
     with torch.device("meta"), _Unfilled():  # the file's sizes: nothing is allocated before they fit its weights
         model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"], state)
@@ -70,12 +69,14 @@ def read(file: File, data=None) -> Checkpoint:
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
 
-    def embedder(split, device, progress):
+    def rows(split: str) -> shelf.ImageCaptions:
         try:
-            items = shelf.load(record["data"]["name"], split, **recipe)
+            return shelf.load(record["data"]["name"], split, **recipe)
         except TypeError as error:
             raise InputError(f"{path}: data {record['data']['name']}: {error}") from None
-        return encoders.embed(model, items, device=device, progress=progress)
+
+    def embedder(split, device, progress):
+        return encoders.embed(model, rows(split), device=device, progress=progress)
 
     return Checkpoint(
         path=file.path,
@@ -84,6 +85,7 @@ def read(file: File, data=None) -> Checkpoint:
         contents={key: value for key, value in record.items() if key != "schema"}
         | {"parameters": sum(p.numel() for p in model.parameters())},
         embedder=embedder,
+        rows=rows,
         splits=tuple(shelf.splits(record["data"]["name"])),
         recorded={name: parameters},
         trained_with=name,

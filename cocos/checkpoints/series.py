@@ -1,43 +1,42 @@
-"""The checkpoints of training runs, as they lie on the disk: files in folders, with a number in their names."""
+"""Series: the checkpoints of one training run, files on the disk with the number of the step in their names."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import xarray as xr
-
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, unreachable
 
-__all__ = ["Opened", "alpha", "files", "same_classes", "steps", "unnumbered"]
+__all__ = ["Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
-SHOWN = 8  # names of files in a note
-DIGITS = 16  # of a number that is no step but an identifier
+NAMES_SHOWN = 8  # names of files in a note
+# Digits from which on a number in a name is an identifier, not a step.
+MIN_IDENTIFIER = 16
 NUMBER = re.compile(r"\d+")
 
 
 def _natural(path: Path) -> list:
-    """Sorts epoch_2 before epoch_10."""
+    """Sort key that puts epoch_2 before epoch_10."""
     parts = NUMBER.split(path.name), [int(number) for number in NUMBER.findall(path.name)]
     return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
 
 
 def _numbered(path: Path) -> int | None:
-    """The last number in the name of a file, its suffixes aside; None without any."""
+    """Read the last number in the name of a file, without its suffixes; None if there is none."""
     while path.suffix in SUFFIXES:
         path = path.with_suffix("")
     found = NUMBER.findall(path.name)
-    return int(found[-1]) if found and len(found[-1]) < DIGITS else None
+    return int(found[-1]) if found and len(found[-1]) < MIN_IDENTIFIER else None
 
 
 def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each run, by its name, in the order of their steps.
+    """Find the files of each training run, by its name, in the order of their steps.
 
-    Files make one run; they are sorted where each has a number in its name, and stay in their order otherwise. Of
-    folders each is a run, whose files are sorted by name, numbers as numbers; hidden files are not its own.
+    Files make one run: sorted if each has a number in its name, and in the order given otherwise. Each folder is a
+    run, whose files are sorted by name, numbers as numbers; hidden files are left out.
 
     Args:
         paths: files, or folders.
@@ -74,7 +73,7 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def steps(runs: dict[str, list[Path]]) -> list[int] | None:
-    """The numbers in the names of the files, where they ascend and are those of every run; None otherwise."""
+    """Read the steps from the names of the files; None unless they ascend and all runs have the same."""
     found = [[_numbered(path) for path in inside] for inside in runs.values()]
     first = found[0]
     if None in first or any(a >= b for a, b in zip(first, first[1:], strict=False)):
@@ -83,7 +82,7 @@ def steps(runs: dict[str, list[Path]]) -> list[int] | None:
 
 
 def unnumbered(runs: dict[str, list[Path]]) -> str:
-    """Why the numbers in the names are no steps, and which steps are taken: a sentence, where `steps` gives None."""
+    """Say why the numbers in the names are no steps, and which steps are used, where `steps` gives None."""
     order, why = "of the names", "the numbers in the names differ between runs"
     for inside in runs.values():
         found = [_numbered(path) for path in inside]
@@ -91,29 +90,29 @@ def unnumbered(runs: dict[str, list[Path]]) -> str:
         if missing or any(a >= b for a, b in zip(found, found[1:], strict=False)):
             why = f"no number in the name of {missing[0]}" if missing else "the numbers in the names do not ascend"
             names = [path.name for path in inside]
-            order = ", ".join(names if len(names) <= SHOWN else [*names[: SHOWN - 2], "...", names[-1]])
+            order = ", ".join(names if len(names) <= NAMES_SHOWN else [*names[: NAMES_SHOWN - 2], "...", names[-1]])
             break
     last = max(map(len, runs.values())) - 1
     return f"{why}: " + (f"steps are 0 to {last}, in the order {order}" if last else "the step is 0")
 
 
-def alpha(checkpoint: Checkpoint) -> float | None:
-    """The boundary of the warp that a checkpoint was trained with, where it says so."""
+def recorded_alpha(checkpoint: Checkpoint) -> float | None:
+    """Return the boundary of the warp that a checkpoint was trained with; None if it does not say."""
     recorded = checkpoint.recorded.get("warped_softmax", {}) if checkpoint.trained_with == "warped_softmax" else {}
     return float(recorded["alpha"]) if "alpha" in recorded else None
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The checkpoints of one run, each opened when its turn comes, so that one at a time is held.
+class Series:
+    """The checkpoints of one training run, opened one after the other, so that only one is in memory.
 
     Args:
         paths: of the files.
         opener: path -> checkpoint.
         split: of its data.
         device: `auto`, `cpu` or `cuda`.
-        report: called after each with (files done, files in all); None: nobody is told.
-        seen: what was opened, (path, sha256).
+        report: called after each with (files done, files in all), or None.
+        seen: path and sha256 of each checkpoint that was opened.
     """
 
     paths: Sequence[Path]
@@ -127,7 +126,7 @@ class Opened:
         return len(self.paths)
 
     def __iter__(self) -> Iterator[Embeddings]:
-        """Samples and proxies of one file after the other.
+        """Yield the samples and proxies of one file after the other.
 
         Raises:
             InputError: one has no proxies.
@@ -145,24 +144,3 @@ class Opened:
             if self.report:
                 self.report(done, len(self.paths))
             yield embeddings
-
-
-def same_classes(data: xr.Dataset) -> None:
-    """Refuse averages over unlike classes: they are other numbers.
-
-    Args:
-        data: of `cocos.measures.dtp`.
-
-    Raises:
-        InputError: naming a step of a run, and a class that is missing there.
-    """
-    missing = data["per_class"].isnull()
-    for name in missing["run"].values:
-        for place, step in enumerate(missing["step"].values):
-            absent = missing["class"].values[missing.sel(run=name).isel(step=place).values]
-            if len(absent):
-                more = f" (and of {len(absent) - 1} more)" if len(absent) > 1 else ""
-                raise InputError(
-                    f"{name}, step {step:g}: no sample with a proxy of class {absent[0]}{more}, which others have; an "
-                    "average over other classes cannot be compared: save the same classes at every step"
-                )

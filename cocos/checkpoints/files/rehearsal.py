@@ -14,17 +14,15 @@ from typing import IO
 
 import torch
 
-from cocos.checkpoints._imports import lines, of_today
-from cocos.checkpoints._opcodes import TooMuch, operations
+from cocos.checkpoints.files.imports import lines, of_today
+from cocos.checkpoints.files.opcodes import TooMuch, operations
+from cocos.checkpoints.files.stream import most_unpacked
 
-__all__ = ["RATIO", "SPARE", "Protocol", "rehearse"]
+__all__ = ["Protocol", "rehearse"]
 
-# A file may ask for this many times its own bytes, or for SPARE bytes where that is more. Arrays of real embeddings
-# shrink to no less than a tenth when they are deflated, and tensors that repeat rows are small.
-RATIO, SPARE = 50, 2**26
-DEEPEST = 50  # tuples within tuples
-MOST_NODES = 10_000  # items of a tuple, those of its tuples included
-MOST_KEYS = 10_000  # keys of dicts that are neither text nor ordinary numbers: their hashes may be made to collide
+MAX_TUPLE_DEPTH = 50  # tuples within tuples
+MAX_TUPLE_ITEMS = 10_000  # items of a tuple, those of its tuples included
+MAX_COSTLY_KEYS = 10_000  # keys of dicts that are neither text nor ordinary numbers: their hashes can collide
 STORAGES = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4", "Untyped"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
@@ -68,7 +66,7 @@ class Items(tuple):
         inner = [item for item in items if isinstance(item, Items)]
         made.depth = 1 + max((item.depth for item in inner), default=0)
         made.nodes = len(items) + sum(item.nodes for item in inner)
-        if made.depth > DEEPEST or inner and made.nodes > MOST_NODES:
+        if made.depth > MAX_TUPLE_DEPTH or inner and made.nodes > MAX_TUPLE_ITEMS:
             raise TooMuch(f"tuples nested {made.depth} deep with {made.nodes} items")
         return made
 
@@ -178,8 +176,8 @@ class _Rehearsal:
             TooMuch: there are too many.
         """
         self.costly += costly
-        if self.costly > MOST_KEYS:
-            raise TooMuch(f"more than {MOST_KEYS} keys that are neither text nor ordinary numbers")
+        if self.costly > MAX_COSTLY_KEYS:
+            raise TooMuch(f"more than {MAX_COSTLY_KEYS} keys that are neither text nor ordinary numbers")
 
     def storage(self, identity) -> Storage:
         """The storage that a persistent id names.
@@ -252,7 +250,7 @@ class _Rehearsal:
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         if 0 not in size and (last + 1) * width > storage.total:
             raise ValueError(f"a tensor of shape {tuple(size)} in a storage of {storage.total} bytes"[:120])
-        if (asked := math.prod(size) * width) > max(SPARE, RATIO * storage.total):
+        if (asked := math.prod(size) * width) > most_unpacked(storage.total):
             raise TooMuch(f"a tensor that repeats {storage.total} bytes until they are {asked}")
 
 

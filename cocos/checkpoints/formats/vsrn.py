@@ -2,8 +2,8 @@
 
 from cocos import encoders
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._content import File
-from cocos.checkpoints._two_towers import arguments, checkpoint, towers
+from cocos.checkpoints.files import File
+from cocos.checkpoints.formats._two_towers import arguments, checkpoint, towers
 
 __all__ = ["read", "recognises"]
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.checkpoints._values import Array, Dtype
+from cocos.checkpoints.files.numpy_values import Array, Dtype
 
 __all__ = ["NAMESPACES", "bare", "plain"]
 
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
-DEEPEST = 60  # containers within containers
-MOST = 200_000  # plain values that a record may hold
-LONGEST = 10_000  # characters of a text
+MAX_NESTING = 60  # containers within containers
+MAX_VALUES = 200_000  # plain values that a record may hold
+MAX_CHARACTERS = 10_000  # characters of a text
 ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dtype, torch.device, torch.layout)
 
 
@@ -51,8 +51,8 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         return value
     if id(value) in memo:
         return memo[id(value)][1]
-    if deep > DEEPEST:
-        raise ValueError(f"containers nested more than {DEEPEST} deep")
+    if deep > MAX_NESTING:
+        raise ValueError(f"containers nested more than {MAX_NESTING} deep")
 
     def inner(item):
         return bare(item, placeholders=placeholders, deep=deep + 1, memo=memo)
@@ -108,10 +108,10 @@ def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     Raises:
         ValueError: more values than a record has, or nested too deep (as one that holds itself is).
     """
-    budget = [MOST] if budget is None else budget
+    budget = [MAX_VALUES] if budget is None else budget
     budget[0] -= 1
-    if budget[0] < 0 or deep > DEEPEST:
-        raise ValueError(f"a record of more than {MOST} values, or more than {DEEPEST} deep")
+    if budget[0] < 0 or deep > MAX_NESTING:
+        raise ValueError(f"a record of more than {MAX_VALUES} values, or more than {MAX_NESTING} deep")
     if isinstance(value, Tensor):
         if torch.Tensor.numel(value) != 1 or value.layout != torch.strided or value.is_quantized or value.is_meta:
             return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
@@ -127,7 +127,7 @@ def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+        return value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}..."
     if isinstance(value, NAMESPACES):
         value = vars(value)
     if isinstance(value, dict):
@@ -140,7 +140,7 @@ def plain(value, *, budget: list[int] | None = None, deep: int = 0):
     if isinstance(value, bytes | bytearray):
         return f"{len(value)} bytes" if len(value) > 100 else repr(bytes(value))
     return (
-        str(value)[:LONGEST]
+        str(value)[:MAX_CHARACTERS]
         if isinstance(value, pathlib.PurePath | complex | torch.dtype | torch.device)
         else type(value).__name__
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cocos.errors import InputError, rows
 
-__all__ = ["Pictures", "groups", "names", "negatives", "numbered", "pair", "pictures", "shown", "spelled", "texts"]
+__all__ = ["Pictures", "groups", "names", "negatives", "numbered", "pair", "picture", "pictures", "spelled", "texts"]
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 HEAVIEST = 2**26  # bytes of the file of a picture, and its pixels
@@ -184,7 +184,7 @@ def negatives(name: str, values, asks: Tensor, asked: Tensor, sides: tuple[str, 
     return values
 
 
-def shown(pictures: Pictures, row: int, folder: Path | None = None) -> np.ndarray | None:
+def picture(pictures: Pictures, row: int, folder: Path | None = None) -> np.ndarray | None:
     """One picture, (height, width, 3) of uint8, read now; None for an empty path.
 
     Args:

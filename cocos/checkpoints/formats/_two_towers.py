@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from cocos import encoders
-from cocos.checkpoints import Checkpoint, _training
-from cocos.checkpoints._content import File
-from cocos.checkpoints._plain import NAMESPACES
-from cocos.checkpoints._training import Training
-from cocos.data import precomp
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.files import NAMESPACES, File
+from cocos.checkpoints.formats import _training
+from cocos.checkpoints.formats._training import Training
+from cocos.data import ImageCaptions, precomp
 from cocos.encoders import _gru_text, _vocabulary
 from cocos.errors import InputError
 
@@ -22,10 +22,9 @@ LOOKED_AT = 1000  # captions, of the first MiB, whose unknown words are counted 
 
 def towers(file: File) -> tuple[dict, dict] | None:
     """State dicts of the image and the text tower, where the file has the published structure."""
-    content = file.content if file.kind in {"torch", "torch legacy"} else None
-    if not isinstance(content, dict) or not isinstance(content.get("opt"), NAMESPACES):
+    if not isinstance(file.record.get("opt"), NAMESPACES):
         return None
-    model = content.get("model")
+    model = file.record.get("model")
     if not isinstance(model, list | tuple) or [isinstance(part, dict) for part in model] != [True, True]:
         return None
     if not all(isinstance(k, str) and isinstance(v, Tensor) for part in model for k, v in part.items()):
@@ -139,7 +138,7 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
     """
     image, text = towers(file)
     raw = any(key.startswith("cnn.") for key in image)
-    training = _training.read(file.path, file.content, rows=len(text["embed.weight"]), raw=raw)
+    training = _training.read(file.path, file.record, rows=len(text["embed.weight"]), raw=raw)
     both = (("image", image), ("text", text))
     refusal, (width, features) = training.refusal(), image["fc.weight"].shape
     beside = _beside(training, data) if refusal is None else refusal
@@ -157,12 +156,17 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
         "opt": training.options,
     }
     state = {f"{side}.{key}": value for side, tower in both for key, value in tower.items()}
+
+    def rows(split: str) -> ImageCaptions | None:
+        return precomp.load(split, Path(beside["folder"])) if isinstance(beside, dict) else None
+
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
         format=format,
         contents=contents,
         embedder=_embedder(training, data, lambda vocabulary: build(training, vocabulary), state),
+        rows=rows,
         splits=precomp.present(_folder(training, data)) if isinstance(beside, dict) else (),
         recorded=training.recorded(),
         trained_with=training.loss[0],

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._content import File
+from cocos.checkpoints import _inventory
+from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints.files import File
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
@@ -40,7 +41,7 @@ def _content(file: File):
     Raises:
         InputError: it holds no tensors.
     """
-    file.refuse_code()
+    file.pickles.refuse_code()
     if file.content is None:
         raise InputError(
             f"{file.path}: a {file.kind} file has no tensors to hand to --model; it must be torch or safetensors"
@@ -78,6 +79,7 @@ def read(file: File, data, model: object | Sequence[object]) -> Checkpoint:
             raise InputError(f"model {named!r} returned a {type(found).__name__}, expected cocos.Embeddings")
         return found.to(device_of(device))
 
+    recorded, loss, _ = _inventory.recorded(file)
     keys = list(content) if isinstance(content, dict) else []
     return Checkpoint(
         path=file.path,
@@ -85,4 +87,6 @@ def read(file: File, data, model: object | Sequence[object]) -> Checkpoint:
         format="own",
         contents={"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(named)},
         embedder=embedder,
+        recorded=recorded,
+        trained_with=loss,
     )

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import IO
 
-from cocos.checkpoints._opcodes import budget, operations
+from cocos.checkpoints.files.opcodes import budget, operations
 
 __all__ = ["RUNS_CODE", "UNREADABLE", "VALUES", "lines", "names", "of_today", "place"]
 

@@ -7,9 +7,9 @@ from typing import IO
 __all__ = ["TooMuch", "budget", "operations"]
 
 # Operations of the pickles of one file: 40 for a tensor, 4 for a word, so 20,000 tensors or 200,000 words.
-MOST = 800_000
+MAX_OPERATIONS = 800_000
 # Bytes of one argument that are read; longer ones are skipped where their length is given, refused where it is not.
-LONGEST = 2**20
+MAX_ARGUMENT = 2**20
 
 FIXED, COUNTED, LINES = {}, {}, {}
 for _each in pickletools.opcodes:
@@ -28,7 +28,7 @@ class TooMuch(ValueError):
 
 def budget() -> Iterator[int]:
     """Operations that the pickles of one file may have in all."""
-    return iter(range(MOST))
+    return iter(range(MAX_OPERATIONS))
 
 
 def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
@@ -52,7 +52,7 @@ def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, 
             argument = read(width) if width else b""
         elif (width := COUNTED.get(code)) is not None:
             width = int.from_bytes(read(width), "little")
-            if width > LONGEST:
+            if width > MAX_ARGUMENT:
                 stream.seek(width - 1, 1)
                 width, argument = 1, read(1)
                 if argument:
@@ -61,7 +61,7 @@ def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, 
             else:
                 argument = read(width)
         elif (lines := LINES.get(code)) is not None:
-            argument = b"".join(stream.readline(LONGEST) for _ in range(lines))
+            argument = b"".join(stream.readline(MAX_ARGUMENT) for _ in range(lines))
             width = len(argument) if argument.count(b"\n") == lines else len(argument) + 1
         else:
             raise ValueError(f"no pickle operation {code!r}")
@@ -70,4 +70,4 @@ def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, 
         yield code, argument
         if code == b".":
             return
-    raise TooMuch(f"a pickle of more than {MOST:,} operations")
+    raise TooMuch(f"a pickle of more than {MAX_OPERATIONS:,} operations")

@@ -9,8 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, carried, measures, results
-from cocos.checkpoints import _texts
+from cocos import Embeddings, InputError, annotations, measures, results
 from cocos.cli import app
 
 
@@ -136,10 +135,12 @@ def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
     (inside / "out.png").symlink_to(tmp_path / "b.png")
     Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "b.png")
     paths = (str(inside / "a.png"), "", str(inside / "out.png"), str(inside / "none.png"))
-    assert carried.shown(paths, 0, inside).shape == (256, 192, 3) and carried.shown(paths, 1, inside) is None
+    assert (
+        annotations.picture(paths, 0, inside).shape == (256, 192, 3) and annotations.picture(paths, 1, inside) is None
+    )
     for row, sentence in ((2, "it lies outside of"), (3, "no file of at most 64 MiB")):
         with pytest.raises(InputError, match=sentence):
-            carried.shown(paths, row, inside)
+            annotations.picture(paths, row, inside)
     for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):
         given = {"query_image": np.array([path, "a.png"])}
         np.savez(inside / "rows.npz", query=rows(2), candidate=rows(2, seed=1), **given)
@@ -186,12 +187,12 @@ def shop(tmp_path):
 
 
 def test_names_and_pictures_of_a_file_are_those_of_its_rows(shop):
-    found = _texts.items(cocos.open(shop))
+    found = cocos.open(shop).items()
     for direction in ("q2c", "c2q"):
         flip = 1 if direction == "q2c" else -1
-        query, candidate = _texts.said(found, direction)[::flip]
+        query, candidate = found.texts(direction)[::flip]
         assert (query(3), candidate(5), candidate(0)) == ("query 3 $\\frac{$", "candidate 5", "row 0, group 0")
-        query, candidate = _texts.shown(found, direction)[::flip]
+        query, candidate = found.pictures(direction)[::flip]
         assert query(3).shape == (8, 8, 3) and (candidate(5) == 100).all() and candidate(11) is None
     assert repr(cocos.open(shop).embed()).endswith("with names, pictures)")
 
@@ -215,7 +216,7 @@ def test_pictures_may_lie_in_the_folder_of_the_data(shop, tmp_path):
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     shop.rename(moved / "shop.npz")
-    found = _texts.items(cocos.open(moved / "shop.npz", data=tmp_path), data=tmp_path)
-    assert (_texts.shown(found, "q2c")[1](2) == 40).all()
+    found = cocos.open(moved / "shop.npz", data=tmp_path).items()
+    assert (found.pictures("q2c")[1](2) == 40).all()
     with pytest.raises(InputError, match="no file of at most 64 MiB"):
-        _texts.shown(_texts.items(cocos.open(moved / "shop.npz")), "q2c")[1](2)
+        cocos.open(moved / "shop.npz").items().pictures("q2c")[1](2)

@@ -6,9 +6,17 @@ import os
 import zipfile
 from typing import IO
 
-__all__ = ["Directory", "Stream", "state", "written"]
+__all__ = ["SMALL", "Directory", "Stream", "most_unpacked", "state", "written"]
 
-DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
+MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
+# A file may ask for EXPANSION times its own bytes, or for SMALL bytes if that is more. Arrays of real embeddings
+# shrink to no less than a tenth when they are deflated, and tensors that repeat rows are small.
+EXPANSION, SMALL = 50, 2**26
+
+
+def most_unpacked(size: int) -> int:
+    """Most bytes of memory that `size` bytes of a file may ask for."""
+    return max(SMALL, EXPANSION * size)
 
 
 def state(stream: IO[bytes]) -> tuple:
@@ -54,7 +62,7 @@ class Directory:
     """A stream for zipfile, which reads a whole directory at once: refused where that is too large."""
 
     def __init__(self, stream: IO[bytes]):
-        self.stream, self.most = stream, DIRECTORY
+        self.stream, self.most = stream, MAX_DIRECTORY
         self.seek, self.tell, self.seekable, self.close = stream.seek, stream.tell, stream.seekable, stream.close
 
     def read(self, number: int = -1) -> bytes:

@@ -11,7 +11,7 @@ __all__ = ["NUMPY", "Array"]
 
 NUMBER = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
 TEXT = re.compile(r"U[1-9]\d{0,4}")
-MOST = 2**31  # bytes of one array
+MAX_ARRAY = 2**31  # bytes of one array
 
 
 class Dtype:
@@ -43,7 +43,7 @@ class Array:
         _, shape, kind, fortran, raw = state
         if not isinstance(kind, Dtype) or not isinstance(raw, bytes):
             raise ValueError("an array of Python objects")
-        if len(raw) != kind.dtype.itemsize * int(np.prod(shape, dtype=object)) or len(raw) > MOST:
+        if len(raw) != kind.dtype.itemsize * int(np.prod(shape, dtype=object)) or len(raw) > MAX_ARRAY:
             raise ValueError(f"an array of shape {shape} with {len(raw)} bytes")
         self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order="F" if fortran else "C").copy()
 

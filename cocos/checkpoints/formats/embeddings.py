@@ -10,10 +10,11 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 import torch
 
-from cocos import carried
-from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._content import File
-from cocos.checkpoints._rehearsal import RATIO, SPARE
+from cocos import annotations
+from cocos.checkpoints import Checkpoint, _inventory
+from cocos.checkpoints.files import File
+from cocos.checkpoints.files.stream import most_unpacked
+from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
@@ -24,7 +25,7 @@ PIECE = 2**20  # bytes that are unpacked at once
 LARGE = 2**24  # bytes of an uncompressed matrix of a file too large to be held, from which on it is mapped
 LOCAL = struct.Struct("<4s22xHH")  # header of a member of a zip archive: its mark, lengths of its name and extra field
 NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
-LONGEST = 1024  # characters of a path
+MAX_PATH = 1024  # characters of the path of a picture
 TWO_SIDED = ("query", "candidate")
 GROUPS = ("query_group", "candidate_group")
 LABELS = ("labels", "proxy_labels")
@@ -34,13 +35,10 @@ LABELLED = ("embeddings", *LABELS, "proxies", "proxy_variance", *NAMES, *PICTURE
 
 
 def recognises(file: File) -> bool:
-    """An npz, or named tensors of which some have the names that embeddings have."""
-    if file.kind == "npz":
-        return True
-    if file.kind not in {"torch", "torch legacy", "safetensors"}:
+    """Recognise arrays or tensors of which one has a name that embeddings have."""
+    if file.kind != "npz" and not isinstance(file.content, dict):
         return False
-    content = file.content
-    return isinstance(content, dict) and bool({"query", "candidate", "embeddings"} & content.keys())
+    return bool({"query", "candidate", "embeddings"} & set(_names_in(file)))
 
 
 def _names_in(file: File) -> list[str]:
@@ -58,7 +56,7 @@ def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
     """
     inside = {name: file.members.get(f"{name}.npy") or file.members[name] for name in wanted}
     total = sum(info.file_size for info in inside.values())
-    if total > max(SPARE, RATIO * file.size):
+    if total > most_unpacked(file.size):
         raise InputError(
             f"{file.path} asks for more than a file of {file.size} bytes holds (arrays of {total} bytes); cocos does "
             "not unpack it: save it with numpy.savez, which does not compress"
@@ -181,7 +179,7 @@ def _tensor(file: File, name: str, value):
     Raises:
         InputError: neither numbers nor text.
     """
-    if name in (*GROUPS, *LABELS, *NAMES, *PICTURES) and carried.texts(value) is not None:
+    if name in (*GROUPS, *LABELS, *NAMES, *PICTURES) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -201,12 +199,12 @@ def _paths(file: File, name: str, value, folder: Path):
     Raises:
         InputError: a path that may lead out of the folder.
     """
-    if (paths := carried.texts(value)) is None:
+    if (paths := annotations.texts(value)) is None:
         return value
     inside = []
-    for row, path in enumerate(carried.spelled(f"{file.path}, {name}", paths)):
+    for row, path in enumerate(annotations.spelled(f"{file.path}, {name}", paths)):
         parts = PureWindowsPath(path)  # knows both kinds of separators, and drives
-        if len(path) > LONGEST or not path.isprintable() or parts.anchor or ".." in parts.parts:
+        if len(path) > MAX_PATH or not path.isprintable() or parts.anchor or ".." in parts.parts:
             raise InputError(
                 f"{file.path}, {name}: row {row} is {path[:60]!r}, expected a path inside of the folder of the file, "
                 "or of --data"
@@ -264,14 +262,22 @@ def read(file: File, data=None) -> Checkpoint:
     if found.notes:
         contents["read as"] = "; ".join(found.notes)
 
-    def embedder(split, device, progress):
+    def refuse(split: str) -> None:
         if split != "train":
             raise InputError(f"split {split!r}: {file.path} holds embeddings and has no splits")
+
+    def embedder(split, device, progress):
+        refuse(split)
         return found.to(device_of(device))
+
+    def rows(split: str) -> AnnotatedRows | None:
+        refuse(split)
+        return AnnotatedRows(found, folder) if found.names or found.pictures else None
 
     if found.mapped:
         file.refuse_change()  # the file that was mapped must be the one that was opened
         notes.append(NOT_HASHED.format(file.path))
+    recorded, loss, _ = _inventory.recorded(file)
     return Checkpoint(
         path=file.path,
         sha256="" if found.mapped else file.sha256,
@@ -279,5 +285,8 @@ def read(file: File, data=None) -> Checkpoint:
         format="embeddings",
         contents=contents,
         embedder=embedder,
+        rows=rows,
+        recorded=recorded,
+        trained_with=loss,
         notes=tuple(notes),
     )

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from cocos.checkpoints._content import EMBED_INSTEAD
-from cocos.checkpoints._plain import plain
+from cocos.checkpoints.files import EMBED_INSTEAD, plain
 
 __all__ = ["Training", "read"]
 

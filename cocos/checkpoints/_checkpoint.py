@@ -1,0 +1,158 @@
+"""A frozen checkpoint as its format read it: what it says of itself, and how its data are encoded."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cocos import losses
+from cocos.data import Items
+from cocos.embeddings import Embeddings, Mapped
+from cocos.errors import InputError, nearest
+
+__all__ = ["Checkpoint", "one_sentence"]
+
+
+@contextmanager
+def one_sentence(path: Path, what: str) -> Generator[None]:
+    """Turn all that reading a file raises into one sentence on it: files can be wrong in unforeseen ways.
+
+    Args:
+        path: of the file.
+        what: is wrong, as the middle of the sentence.
+
+    Raises:
+        InputError: from what was raised.
+    """
+    try:
+        yield
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise InputError(f"{path} {what}: it takes more memory than there is") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); write or copy it again") from error
+
+
+def _unknown(split: str) -> None:
+    """Know nothing of the rows of a split."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A frozen checkpoint, or a file of embeddings.
+
+    Args:
+        path: the file.
+        sha256: of its bytes.
+        format: name of its format on this shelf.
+        contents: what the file says of itself, as plain data (`cocos inspect`).
+        embedder: (split, device, progress) -> Embeddings.
+        splits: that can be encoded; empty where the file holds embeddings, or where the data are not there.
+        recorded: loss name -> parameters that the file recorded of its training.
+        trained_with: name of the loss that it was trained with, where the file says so.
+        notes: what the user should know of how the file was read.
+        mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
+        rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known.
+
+    Examples:
+        >>> import cocos
+        >>> from importlib import resources
+        >>> checkpoint = cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
+        >>> checkpoint.loss()[0].temperature
+        0.1
+    """
+
+    path: Path
+    sha256: str
+    format: str
+    contents: dict
+    embedder: Callable[..., Embeddings]
+    splits: tuple[str, ...] = ()
+    recorded: dict[str, dict] = field(default_factory=dict)
+    trained_with: str | None = None
+    notes: tuple[str, ...] = ()
+    mapped: tuple[Mapped, ...] = ()
+    rows: Callable[[str], Items | None] = _unknown
+
+    def __repr__(self):
+        splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
+        trained = f", trained_with={self.trained_with}" if self.trained_with else ""
+        return f"Checkpoint({str(self.path)!r}, format={self.format}, sha256={self.sha256[:12]}{splits}{trained})"
+
+    def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
+        """Encode a split with the frozen model; each call encodes anew.
+
+        Args:
+            split: of the checkpoint's data; a file of embeddings has only what is in it.
+            device: `auto`, `cpu` or `cuda`.
+            progress: called with (items done, items in all).
+
+        Raises:
+            InputError: no such split or device, or the data cannot be read.
+        """
+        if self.splits and split not in self.splits:
+            raise InputError(nearest(f"split of {self.path}", split, self.splits))
+        if self.format == "own":  # code of the user's
+            return self.embedder(split, device, progress)
+        with one_sentence(self.path, "or its data cannot be encoded"):
+            return self.embedder(split, device, progress)
+
+    def items(self, split: str = "train") -> Items | None:
+        """Load the texts and pictures of the rows of a split; None where nothing is known of them.
+
+        Args:
+            split: of the checkpoint's data.
+
+        Raises:
+            InputError: the data cannot be read.
+        """
+        return self.rows(split)
+
+    def loss(self, name: str | None = None, parameters: dict | None = None):
+        """A loss with the parameters that the checkpoint recorded for it, and a sentence on where they come from.
+
+        Args:
+            name: whatever `cocos.losses.load` takes; None is the loss of the shelf that the checkpoint was trained
+                with, NT-Xent where it does not say.
+            parameters: take precedence over what is recorded. In a sum each term has what is recorded for it.
+
+        Returns:
+            The loss, and the sentence.
+
+        Raises:
+            InputError: an unknown loss or parameter.
+        """
+        # What a file names is of the shelf: only the user can name code.
+        asked = (self.trained_with or "ntxent") if name is None else name
+        name = losses.module_name(asked) if name is None else losses.canonical(asked)
+        own = losses.brought(asked)
+        usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))
+        recorded = dict(self.recorded.get(name, {}))
+        for term, theirs in self.recorded.items():
+            recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
+        if {"temperature", "scale"} & given.keys():  # two words for one number: what is given replaces either
+            recorded = {key: value for key, value in recorded.items() if key not in {"temperature", "scale"}}
+        if {"temperature", "scale"} & (recorded.keys() | given.keys()):
+            own = {key: value for key, value in own.items() if key not in {"temperature", "scale"}}
+        loss = losses.load(name, own | recorded | given)
+        origin = []
+        for key, value in losses.parameters(loss).items():
+            where = "given" if key in given else "recorded in the checkpoint" if key in recorded else "default"
+            origin.append(f"{key} {value} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
+        if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
+            return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
+        return loss, ", ".join(origin) or "no parameters given"
+
+    def identity(self) -> dict[str, str]:
+        """Provenance: path, sha256 and format; size and time of a mapped file, of which there is no sha256 yet."""
+        state = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
+        return state | {
+            "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
+            "checkpoint_sha256": self.sha256,
+            "checkpoint_format": self.format,
+        }

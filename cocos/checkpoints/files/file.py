@@ -1,0 +1,178 @@
+"""A file on disk: its bytes, what it is, and its content without running any of it."""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from cocos.checkpoints.files import safetensors_file
+from cocos.checkpoints.files.kinds import TORCH, kind_of
+from cocos.checkpoints.files.pickles import Pickles
+from cocos.checkpoints.files.stream import SMALL, Directory, Stream, most_unpacked, state, written
+from cocos.errors import InputError, unreachable
+
+__all__ = ["File"]
+
+MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the bytes hashed are the bytes read
+
+
+@dataclass(frozen=True)
+class File:
+    """A file on disk, by content; a small one is read once, and a change of a large one is noticed.
+
+    Args:
+        path: of the file.
+        placeholders: put inert placeholders where the file has objects of unknown classes.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or hardly any of it was ever written.
+    """
+
+    path: Path
+    placeholders: bool = False
+    _state: tuple = field(default=(), init=False, repr=False)
+
+    def __post_init__(self):
+        try:
+            folder, there = self.path.is_dir(), self.path.exists()
+        except OSError as error:
+            raise InputError(f"{self.path}: {unreachable(error)}") from None
+        if folder:
+            raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
+        if not there:
+            raise InputError(f"{self.path}: there is no such file")
+        if not self.path.is_file():
+            raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")
+        try:
+            with open(self.path, "rb") as stream:
+                object.__setattr__(self, "_state", state(stream))
+                stream.read(1)
+                there = written(stream, SMALL)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
+        if self.size > most_unpacked(there):
+            raise InputError(
+                f"{self.path} is {self.size} bytes long, of which {there} were ever written (an unfinished "
+                "download?); copy it again"
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._state[2]
+
+    @cached_property
+    def held(self) -> bytes | None:
+        """The bytes of a small file, None of a large one.
+
+        Raises:
+            InputError: it changes.
+        """
+        if self.size > MAX_HELD:
+            return None
+        with open(self.path, "rb") as stream:
+            found = stream.read(self.size + 1)
+        if len(found) != self.size:
+            raise InputError(self._changed())
+        return found
+
+    def _changed(self) -> str:
+        return f"{self.path} changed while it was read; wait until it is written, and try again"
+
+    def stream(self) -> IO[bytes]:
+        """The bytes, from the beginning.
+
+        Raises:
+            InputError: the file is no longer the one that was opened.
+        """
+        if self.held is not None:
+            return io.BytesIO(self.held)
+        stream = Stream(io.FileIO(self.path))
+        if state(stream.raw) != self._state:
+            stream.close()
+            raise InputError(self._changed())
+        return stream
+
+    def refuse_change(self) -> None:
+        """Refuse a large file that is no longer the one that was opened.
+
+        Raises:
+            InputError: it was written to, or replaced.
+        """
+        self.stream().close()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file's bytes, in hexadecimal."""
+        with self.stream() as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    @contextmanager
+    def archive(self) -> Generator[zipfile.ZipFile]:
+        """The file as a zip archive.
+
+        Raises:
+            BadZipFile: it is none, or its directory is too large.
+        """
+        with closing(Directory(self.stream())) as stream, zipfile.ZipFile(stream) as archive:
+            stream.most = 0
+            yield archive
+
+    @cached_property
+    def members(self) -> dict[str, zipfile.ZipInfo] | None:
+        """Members of a zip archive, by name; None for anything else, or a damaged one."""
+        try:
+            with self.archive() as archive:
+                return {info.filename: info for info in archive.infolist()}
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+            return None
+
+    @cached_property
+    def kind(self) -> str:
+        """One word for what the file is."""
+        return kind_of(self)
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether `torch.save` wrote the file."""
+        return self.kind in TORCH
+
+    @cached_property
+    def pickles(self) -> Pickles:
+        """The pickles in the file."""
+        return Pickles(self)
+
+    @cached_property
+    def content(self):
+        """Content of a torch or safetensors file, loaded without running any of it; None for other kinds.
+
+        Raises:
+            InputError: the file is damaged, or holds objects of unknown classes (they are named).
+            UnsafeFile: it asks for code to be run.
+        """
+        if self.kind == "safetensors":
+            return safetensors_file.tensors(self)
+        return self.pickles.load(placeholders=self.placeholders) if self.is_torch else None
+
+    @property
+    def record(self) -> dict:
+        """Content of a torch file that is a dictionary; empty for any other file."""
+        content = self.content if self.is_torch else None
+        return content if isinstance(content, dict) else {}
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """Metadata strings of a safetensors file; empty for other kinds.
+
+        Raises:
+            InputError: the file is damaged.
+        """
+        if self.kind != "safetensors":
+            return {}
+        _ = self.content  # it checks the header
+        return safetensors_file.metadata(self)

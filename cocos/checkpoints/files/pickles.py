@@ -1,0 +1,235 @@
+"""The pickles in a file: which names they would import, and the content of a torch file without running any of it."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import pathlib
+import re
+import types
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, TYPE_CHECKING
+
+import torch
+
+from cocos.checkpoints.files.advice import SAVE_INSTEAD
+from cocos.checkpoints.files.imports import RUNS_CODE, UNREADABLE, VALUES, names
+from cocos.checkpoints.files.kinds import TORCH
+from cocos.checkpoints.files.known_values import bare
+from cocos.checkpoints.files.numpy_values import NUMPY
+from cocos.checkpoints.files.opcodes import TooMuch, budget
+from cocos.checkpoints.files.rehearsal import Protocol, rehearse
+from cocos.checkpoints.files.stream import most_unpacked
+from cocos.errors import InputError, UnsafeFile
+
+if TYPE_CHECKING:
+    from cocos.checkpoints.files.file import File
+
+__all__ = ["Pickles", "Placeholder"]
+
+MAX_PICKLE = 2**26  # bytes of one pickle in an archive, without the numbers of its tensors
+LEGACY_PICKLES = 5  # of a torch file before 1.6: magic number, version, machine, object, keys of storages
+
+
+class Placeholder:
+    """Stand in for an object of an unknown class: keep its arguments and state, and do nothing."""
+
+    def __init__(self, *arguments, **keywords):
+        self.arguments, self.keywords, self.state = arguments, keywords, None
+
+    def __setstate__(self, state):
+        self.state = state
+
+
+# Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives.
+ALLOWED = {
+    "argparse.Namespace": argparse.Namespace,
+    "types.SimpleNamespace": types.SimpleNamespace,
+    **{f"{home}.PosixPath": pathlib.PurePosixPath for home in ("pathlib", "pathlib._local")},
+    **{f"{home}.WindowsPath": pathlib.PureWindowsPath for home in ("pathlib", "pathlib._local")},
+    **NUMPY,
+}
+
+
+def _inert(name: str) -> bool:
+    """Whether cocos stands in for, or refuses, the class of this name, so that it never receives anything."""
+    return name in ALLOWED or name.startswith("torch.nn.modules.") or not VALUES.match(name)
+
+
+@dataclass(frozen=True)
+class Pickles:
+    """The pickles in a file.
+
+    Args:
+        file: of any kind; one without pickles imports nothing.
+    """
+
+    file: File
+
+    def _streams(self) -> Iterator[IO[bytes]]:
+        """Streams that each stand at the start of a pickle."""
+        kind, members = self.file.kind, self.file.members
+        if kind in {"torch legacy", "pickle"}:
+            with self.file.stream() as stream:
+                for _ in range(LEGACY_PICKLES if kind == "torch legacy" else 1):
+                    yield stream
+        elif members:
+            endings = (".pkl", ".pt", ".pth") if kind == "pt2" else (".pkl",)
+            yield from (self._member(name) for name in members if name.endswith(endings))
+
+    def _member(self, name: str) -> IO[bytes]:
+        """A pickle in an archive.
+
+        Raises:
+            TooMuch: it is too large.
+        """
+        about = self.file.members[name]
+        if about.file_size > min(MAX_PICKLE, most_unpacked(self.file.size)):
+            raise TooMuch(f"a pickle of {about.file_size} bytes")
+        with self.file.archive() as archive:
+            return io.BytesIO(archive.read(name))
+
+    @cached_property
+    def _rehearsed(self) -> tuple[set[str], Exception | None]:
+        """Names that a torch file imports, and the reason not to load it."""
+        found: set[str] = set()
+        try:
+            self._rehearse(found)
+        except Exception as error:  # a damaged or hostile file may fail anywhere
+            return found, error
+        return found, None
+
+    def _rehearse(self, found: set[str]) -> None:
+        legacy, asked, left = self.file.kind == "torch legacy", {}, budget()
+        top = None if legacy else self._top()
+
+        def fits(key: str, number: int) -> None:
+            if legacy:
+                room = self.file.size - sum(asked.values())
+            else:
+                about = self.file.members.get(f"{top}/data/{key}")
+                room = about.file_size if about else 0
+            if number > room:
+                raise ValueError(f"storage {key[:40]} of {number} bytes, of which the file has {room}")
+            asked[key] = number
+
+        for stream in self._streams() if legacy else [self._member(f"{top}/data.pkl")]:
+            rehearse(stream, fits, _inert, found, left)
+
+    def _top(self) -> str:
+        """Folder in the archive that torch reads: that of the first member.
+
+        Raises:
+            TooMuch: its members have more bytes than a file of this size explains.
+            ValueError: torch might read another pickle than cocos.
+        """
+        with self.file.archive() as archive:
+            every = archive.infolist()
+        if len({info.filename.casefold() for info in every}) < len(every):
+            raise ValueError("two members of its archive have one name")
+        if (total := sum(info.file_size for info in every)) > most_unpacked(self.file.size):
+            raise TooMuch(f"{total} bytes are packed into {self.file.size}")
+        with self.file.stream() as stream:
+            stream.seek(-22, io.SEEK_END)
+            if not re.fullmatch(rb"PK\x05\x06.{16}\0\0", stream.read(22), re.DOTALL):
+                raise ValueError("something follows its directory")
+        return every[0].filename.partition("/")[0]
+
+    @cached_property
+    def imports(self) -> set[str]:
+        """Names that the pickles would import if they were loaded the unsafe way."""
+        if self.file.kind in TORCH:
+            found, problem = self._rehearsed
+            if problem is None:
+                return found
+        found, left = set(), budget()
+        try:
+            for stream in self._streams():
+                found.update(names(stream, left))
+        except Exception:
+            # a damaged or hostile pickle may fail anywhere; what was read so far counts
+            found.add(UNREADABLE)
+        return found
+
+    @property
+    def strange(self) -> list[str]:
+        """Names that the file would import and that neither cocos nor torch knows as plain values."""
+        return [name for name in sorted(self.imports - ALLOWED.keys() - {UNREADABLE}) if _inert(name)]
+
+    @property
+    def foreign(self) -> list[str]:
+        """Strange names whose code would have to be imported: from models and libraries, not from Python."""
+        return [name for name in self.strange if not name.startswith(("builtins.", "collections."))]
+
+    def refuse_code(self) -> None:
+        """Refuse a file that asks for code to be run.
+
+        Raises:
+            UnsafeFile: naming what it asks for.
+        """
+        calls = sorted(name for name in self.imports if RUNS_CODE.match(name))
+        if calls:
+            raise UnsafeFile(
+                f"{self.file.path} is refused as unsafe: it would run {', '.join(calls[:3])} when loaded. Nothing was "
+                "run; do not load it with another tool, and ask its author for tensors only"
+            )
+
+    def load(self, *, placeholders: bool):
+        """Load a torch file with `weights_only=True`, after a rehearsal.
+
+        Args:
+            placeholders: put inert placeholders where the file has objects of unknown classes.
+
+        Raises:
+            InputError: the file is damaged, or holds objects of unknown classes (they are named).
+            UnsafeFile: it asks for code to be run.
+        """
+        self.refuse_code()
+        problem = self._rehearsed[1]
+        if self.foreign and not placeholders and not isinstance(problem, Protocol | TooMuch):
+            raise UnsafeFile(self.needs_code()) from problem
+        if problem is not None or self.strange and not placeholders:
+            raise InputError(self._why(problem)) from problem
+        allowed = dict(ALLOWED)
+        if placeholders:
+            allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
+        try:
+            with (
+                self.file.stream() as stream,
+                warnings.catch_warnings(action="ignore"),
+                torch.serialization.safe_globals([(item, name) for name, item in allowed.items()]),
+            ):
+                content = torch.load(stream, map_location="cpu", weights_only=True)
+            return bare(content, placeholders=placeholders)
+        except Exception as error:  # torch raises almost anything for a damaged file
+            raise InputError(self._why(error)) from error
+
+    def needs_code(self) -> str:
+        """Name the classes of unknown code among the objects of the file, and say what to do."""
+        path, modules = self.file.path, [name for name in self.strange if name.startswith("torch.nn.modules.")]
+        if modules:
+            return f"{path} is a whole pickled model ({modules[0]}), which needs its code to be run; {SAVE_INSTEAD}"
+        return (
+            f"{path} holds objects of class {', '.join(self.strange[:3])}, whose code cocos does not run; "
+            f"{SAVE_INSTEAD}, or read it with placeholders and your own --model function (--trust)"
+        )
+
+    def _why(self, problem: Exception | None) -> str:
+        """Turn a complaint of torch or of the rehearsal into one sentence that says what to do."""
+        path = self.file.path
+        reason = re.sub(r"\x1b\[[0-9;]*m", "", str(problem or "")).strip()
+        reason = reason.rpartition("WeightsUnpickler error:")[2].strip()
+        reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
+        if isinstance(problem, Protocol) or "Unsupported operand" in reason or "pickle protocol" in reason:
+            return f"{path} has a pickle protocol that torch cannot read safely; save it again with torch.save(...)"
+        if reason.startswith(("an array", "a scalar")):
+            return f"{path} holds {reason}, which cocos does not load; {SAVE_INSTEAD}"
+        if self.strange:
+            return self.needs_code()
+        if isinstance(problem, TooMuch):
+            size = self.file.size
+            return f"{path} asks for more than a file of {size} bytes holds ({reason}); cocos does not load it"
+        return f"{path} is a damaged torch file ({reason}); copy it again"
