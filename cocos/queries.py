@@ -135,7 +135,7 @@ def _given(queries: Sequence[int], number: int, name: str) -> Tensor:
     return torch.tensor(given)
 
 
-def steps(curve: readers.Curve) -> tuple[Tensor, Tensor, Tensor]:
+def steps(curve: readers.PrecisionRecallCurve) -> tuple[Tensor, Tensor, Tensor]:
     """Where recall grows: score, positive pairs and negative pairs at or above it, (S,), from the highest score on."""
     found = torch.searchsorted(-curve.score, retrieval.TIE - curve.score, right=True)
     last = torch.cat([found[1:] != found[:-1], found.new_ones(min(1, len(found)), dtype=torch.bool)])

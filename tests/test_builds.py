@@ -53,7 +53,7 @@ def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
     done = children.run(*command)
     assert done.returncode == 0, done.stderr[-2000:]
     library = ctypes.CDLL(str(path))
-    monkeypatch.setattr(build, "loaded", lambda: library)
+    monkeypatch.setattr(build, "library", lambda: library)
     assert structs.loaded() is library
     assert fused.kernel_name() == "compiled C"
     assert all(torch.equal(*pair) for pair in zip(usual, counts(), strict=True))

@@ -14,7 +14,7 @@ import torch
 from cocos import Embeddings, measures
 from cocos.engine.kernel import build as _build
 
-pytestmark = pytest.mark.skipif(_build.loaded() is None, reason="there is no C compiler")
+pytestmark = pytest.mark.skipif(_build.library() is None, reason="there is no C compiler")
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ HANGS = 'sleep 300 & echo $! > "{0}/child"; echo $$ > "{0}/parent"; sleep 300'
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_compiler_that_hangs_ends_with_all_that_it_started(build, compiler, tmp_path, monkeypatch, interrupted):
-    monkeypatch.setattr(_build, "PATIENCE", 60 if interrupted else 1)
+    monkeypatch.setattr(_build, "COMPILER_SECONDS", 60 if interrupted else 1)
     environment = {"CC": compiler(HANGS.format(tmp_path))}
     if interrupted:
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)

@@ -15,7 +15,7 @@ import torch
 import xarray as xr
 
 from cocos import Embeddings, InputError, engine, measures, plots, results
-from cocos.engine.readers import Curve, PrecisionRecall
+from cocos.engine.readers import PrecisionRecall, PrecisionRecallCurve
 from cocos.measures.precision_recall import _thinned
 from cocos.plots.score_distribution import title as title_of_scores
 from cocos.queries import steps
@@ -173,7 +173,7 @@ def test_the_area_is_that_of_evaluate():
 
 
 def test_steps_of_a_curve_with_ties():
-    curve = Curve(torch.tensor([0.9, 0.5, 0.5, 0.1], dtype=torch.float64), torch.tensor([0, 2, 2, 7]))
+    curve = PrecisionRecallCurve(torch.tensor([0.9, 0.5, 0.5, 0.1], dtype=torch.float64), torch.tensor([0, 2, 2, 7]))
     score, found, negatives = (each.tolist() for each in steps(curve))
     assert (score, found, negatives) == ([0.9, 0.5, 0.1], [1, 3, 4], [0, 2, 7])
 

@@ -56,11 +56,11 @@ def both(monkeypatch, measure, *arguments, **options):
 
 def cut(monkeypatch, small):
     """Parts, and stretches of lines, of a few rows; where they are small, each direction with a view of its own."""
-    monkeypatch.setattr("cocos.engine.parts.STRIP", 2)
-    monkeypatch.setattr(lines, "STRIP", 70)
+    monkeypatch.setattr("cocos.engine.parts.PART_STEP", 2)
+    monkeypatch.setattr(lines, "WEIGHED_AT_ONCE", 70)
     if small:
         for module in ("cocos.measures._curves", "cocos.engine.readers.lines"):
-            monkeypatch.setattr(f"{module}.MOST", 300)
+            monkeypatch.setattr(f"{module}.LINES_TILE", 300)
 
 
 @pytest.mark.parametrize(("name", "small"), [(name, name in FEW) for name in READ] + [("ntxent", False)])

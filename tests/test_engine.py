@@ -192,7 +192,7 @@ def tied(loss, share, pairs, eps):
     """Negatives whose share is eps, or that lie on a hinge, as near as float64 can tell, (Q,)."""
     ties = (share - eps).abs() <= TIE * eps
     if hasattr(loss, "hinge"):
-        size = 2 * engine.TIES * max(1.0, pairs.scores.abs().max().item())
+        size = 2 * engine.TIE_WIDTH * max(1.0, pairs.scores.abs().max().item())
         bars = (pairs.scores - loss.margin).masked_fill(~pairs.positive, torch.inf).sort(dim=1).values
         first = torch.searchsorted(bars, pairs.scores - size)
         ties |= torch.searchsorted(bars, pairs.scores + size, right=True) > first
@@ -299,7 +299,7 @@ def test_other_losses_are_held_or_refused(name):
     if loss.couples != "query":
         assert readers.of(loss) is None
         return
-    if loss.metric not in engine.METRICS:
+    if loss.metric not in engine.PRODUCT_METRICS:
         with pytest.raises(InputError, match=loss.metric):
             inputs()["random"].view(loss.metric)
         return
@@ -556,7 +556,7 @@ def test_queries_are_looked_at_again_where_they_are_few(number, few):
 
 
 @pytest.mark.parametrize("product", list(engine.PRODUCTS))
-@pytest.mark.parametrize("metric", engine.METRICS)
+@pytest.mark.parametrize("metric", engine.PRODUCT_METRICS)
 def test_no_score_is_further_off_than_stated(metric, product):
     signs = torch.ones(64, 512)
     signs[1::2, 1::2] = -1

@@ -191,7 +191,7 @@ def test_relative_is_what_a_loop_counts(name):
 @pytest.mark.parametrize("eps", [1e-6, 0.02])
 def test_one_pass_counts_parts_of_the_push_as_held_scores_do(name, eps):
     loss = losses.load(name)
-    if loss.metric not in engine.METRICS:
+    if loss.metric not in engine.PRODUCT_METRICS:
         return
     embeddings = planted(3)
     found = engine.run(engine.view(embeddings, metric=loss.metric), [readers.of(loss, eps, relative=True)])[0][0]

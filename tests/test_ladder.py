@@ -117,7 +117,7 @@ def test_steps_at_the_scores_of_negatives_are_decided_in_float64(kind, metric, r
 def test_float32_alone_would_be_wrong(monkeypatch):
     """The scores that are decided in float64 are those that need it: without them counts of this input are wrong."""
     monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    monkeypatch.setattr(histogram, "DENSE", 0)  # no tile is multiplied in float64
+    monkeypatch.setattr(histogram, "LADDER_DENSITY", 0)  # no tile is multiplied in float64
     view, pairs = engine.view(GIVEN["unrelated"]), dense(GIVEN["unrelated"], "cosine")
     steps, asked, exact = pairs.scores[pairs.positive].sort().values, [], engine.View.exact
     right = slow(pairs.scores[pairs.negative], steps, view.tie)
@@ -138,7 +138,7 @@ def test_a_ladder_of_any_grid_counts_the_same(route, monkeypatch):
     steps = pairs.scores[pairs.positive].sort().values
     right = slow(pairs.scores[pairs.negative], steps, view.tie)
     for bins in (1, 2, 37, 2**17):
-        monkeypatch.setattr(histogram, "GRID", (bins, bins))
+        monkeypatch.setattr(histogram, "GRID_BINS", (bins, bins))
         assert torch.equal(engine.run(view, [Ladder(view, steps)])[0], right), bins
     for some in (steps[:1], steps[-1:], steps[300:302], steps.repeat_interleave(2), torch.tensor([-3.0, 3.0]).double()):
         expected = slow(pairs.scores[pairs.negative], some, view.tie)

@@ -126,8 +126,8 @@ def test_no_shape_of_matrix_or_tile_loses_a_negative(shape, tile, code):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_parts_of_any_number_give_the_same(size, code, monkeypatch):
-    monkeypatch.setattr(parts, "PARTS", size)
-    monkeypatch.setattr(parts, "STRIP", 32)
+    monkeypatch.setattr(parts, "MAX_PARTS", size)
+    monkeypatch.setattr(parts, "PART_STEP", 32)
     check(engine.view(made("clusters")), 20.0)
     check(engine.view(made("clusters", 100, 400)), 100.0)
 
@@ -163,8 +163,10 @@ def test_a_product_in_float64_is_as_exact_as_float64():
 def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
     view = engine.view(made("random"))
     first, expected = check(view, 5.0, eps)
-    monkeypatch.setattr(exponentials, "MOST", 0)
-    monkeypatch.setattr(logsumexp, "ROOM", -fused.ROOM // 2 + 300 * 384)  # of the kernel: a tile and no more
+    monkeypatch.setattr(exponentials, "MAX_NOTED", 0)
+    monkeypatch.setattr(
+        logsumexp, "MAX_NOTED_PER_PART", -fused.LIST_ROOM // 2 + 300 * 384
+    )  # of the kernel: a tile and no more
     sums, counted = check(view, 5.0, eps)
     for k in view.directions:
         assert torch.equal(counted[k].number, expected[k].number)
@@ -174,10 +176,10 @@ def test_too_many_to_note_are_counted_in_a_second_pass(eps, code, monkeypatch):
 
 def test_a_list_is_cut_down_when_it_is_full(code, monkeypatch):
     """In ascending order nearly all negatives are noted when they are seen, and few remain."""
-    monkeypatch.setattr(parts, "PARTS", 1)
+    monkeypatch.setattr(parts, "MAX_PARTS", 1)
     view = engine.view(made("ascending", 256, 2000))
     _, expected = check(view, 60.0, 0.02)
-    monkeypatch.setattr(logsumexp, "ROOM", -fused.ROOM // 2 + 256 * 384 + 40_000)
+    monkeypatch.setattr(logsumexp, "MAX_NOTED_PER_PART", -fused.LIST_ROOM // 2 + 256 * 384 + 40_000)
     sums, counted = check(view, 60.0, 0.02)
     assert sums.noted[0] is not None
     for k in view.directions:
@@ -230,7 +232,7 @@ def test_plain_torch_counts_what_the_kernel_counts(metric, monkeypatch):
 @pytest.mark.parametrize("relative", [False, True])
 def test_no_bit_depends_on_the_number_of_threads(relative, code, monkeypatch):
     view, found = engine.view(made("clusters", 400)), []
-    monkeypatch.setattr(parts, "STRIP", 64)
+    monkeypatch.setattr(parts, "PART_STEP", 64)
     for threads in (1, 2):
         monkeypatch.setattr(sweep, "workers", lambda threads=threads: threads)
         reader = softmax.reads(losses.load("ntxent", {"temperature": 0.3}), EPS, spread=True, relative=relative)

@@ -134,11 +134,11 @@ def route(request, monkeypatch):
 @pytest.fixture
 def narrow(monkeypatch):
     """Brackets are guessed from few candidates and may hold few negatives, so they are counted and counted again."""
-    monkeypatch.setattr(kth, "SAMPLE", 60)
-    monkeypatch.setattr(kth, "BLOCK", 60 * 70)
-    monkeypatch.setattr(kth, "FEWEST", 64)
-    monkeypatch.setattr(kth, "PAIRS", 64)
-    monkeypatch.setattr(kth, "LISTED", (0, 10))
+    monkeypatch.setattr(kth, "SAMPLED_CANDIDATES", 60)
+    monkeypatch.setattr(kth, "SAMPLED_AT_ONCE", 60 * 70)
+    monkeypatch.setattr(kth, "SAMPLED_PAIRS_PER_BATCH", 64)
+    monkeypatch.setattr(kth, "SAMPLED_PAIRS", 64)
+    monkeypatch.setattr(kth, "MAX_LISTED", (0, 10))
 
 
 @pytest.fixture
@@ -202,8 +202,8 @@ def test_a_sample_is_enough_where_few_negatives_lie_about_the_last_one(passes):
 
 @pytest.mark.parametrize("name", ["random", "groups", "collapsed"])
 def test_one_pass_of_counts_narrows_brackets_to_what_can_be_listed(passes, monkeypatch, name):
-    monkeypatch.setattr(kth, "SAMPLE", 60)
-    monkeypatch.setattr(kth, "LISTED", (0, 20))
+    monkeypatch.setattr(kth, "SAMPLED_CANDIDATES", 60)
+    monkeypatch.setattr(kth, "MAX_LISTED", (0, 20))
     visited(SETS[name], snm(0.5), 0.01)
     assert len(passes) == 2 * (1 + (name == "collapsed"))  # where scores are equal, one more does not help either
 
@@ -293,7 +293,7 @@ def test_the_last_one_kept_is_the_one_of_float64(name, tight, batch, monkeypatch
 
 @pytest.mark.parametrize("name", ["collapsed", "duplicates", "near duplicates", "random"])
 def test_queries_with_too_many_in_their_brackets_are_held(route, monkeypatch, lost, name):
-    monkeypatch.setattr(kth, "LISTED", (0, 1))
+    monkeypatch.setattr(kth, "MAX_LISTED", (0, 1))
     check(visited(SETS[name], snm(0.5), 0.01), SETS[name], snm(0.5), 0.01)
     assert name == "random" or sum(lost)
 
@@ -342,7 +342,7 @@ def test_a_wrong_guess_of_what_a_batch_keeps_is_found_out(route, monkeypatch, lo
 
 @pytest.mark.parametrize("surely", [0.5, -3.0], ids=["low", "too high"])
 def test_a_guess_of_the_sum_of_a_batch_is_verified(route, monkeypatch, surely):
-    monkeypatch.setattr(cross_example, "SURELY", surely)
+    monkeypatch.setattr(cross_example, "GUESS_MARGIN", surely)
     for loss in (CROSS["all"], CROSS["sharp"], CROSS["half"]):
         for name in ("random", "groups", "labelled", "stack"):
             given, rounding = SETS[name], ROUNDING * max(1, loss.scale / 20)
@@ -350,13 +350,13 @@ def test_a_guess_of_the_sum_of_a_batch_is_verified(route, monkeypatch, surely):
 
 
 def test_too_many_equal_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(kth, "LISTED", (0, 3))
+    monkeypatch.setattr(kth, "MAX_LISTED", (0, 3))
     with pytest.raises(InputError, match="too many pairs have the score of the last one that it keeps"):
         visited(SETS["collapsed"], CROSS["half"], 0.01)
 
 
 def test_an_uncertain_sum_of_a_large_batch_stays_uncertain(monkeypatch):
-    monkeypatch.setattr(cross_example, "HELD", 0)
+    monkeypatch.setattr(cross_example, "EXACT_SUM_PAIRS", 0)
     given, loss = SETS["random"], CROSS["all"]
     pairs = next(dense(given))[0]
     share = weights.of(loss, pairs) / loss.unit(pairs)

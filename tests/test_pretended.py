@@ -228,7 +228,7 @@ def test_counts_in_float32_do_not_depend_on_the_precision_of_the_process(loss):
 def test_capabilities_are_asked_of_the_device():
     assert devices.ahead(DEVICE) and not devices.ahead(torch.device("cpu"))
     assert devices.memory(DEVICE) == 2**31 and devices.memory(torch.device("cpu")) > 2**28
-    assert devices.tile(DEVICE) == devices.LARGE and 4 * devices.LARGE[0] * devices.LARGE[1] == 2**25
+    assert devices.tile(DEVICE) == devices.DEVICE_TILE and 4 * devices.DEVICE_TILE[0] * devices.DEVICE_TILE[1] == 2**25
 
 
 def test_no_device_is_known_by_its_name():

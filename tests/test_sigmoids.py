@@ -246,7 +246,7 @@ def test_a_second_pass_is_made_where_a_negative_may_count(kernel, whole, monkeyp
 
 def test_what_is_not_looked_at_again_is_uncertain(kernel, monkeypatch):
     embeddings = captions(60, 3, 3.0)
-    monkeypatch.setattr(smooth_ap, "AGAIN", (2**40, 0))
+    monkeypatch.setattr(smooth_ap, "REWEIGHED", (2**40, 0))
     found, unsure = read(embeddings, smooth(0.002), 0.01), 0
     for mine, (_, right) in zip(found, truth(smooth(0.002), embeddings, 0.01), strict=True):
         for name, doubt in (("contributing", "uncertain"), ("relative", "relative_uncertain")):
@@ -262,5 +262,5 @@ def test_float64_products(kernel):
 
 def test_many_positives_are_held(kernel, monkeypatch):
     """With more than `MOST` positives the rows of scores are weighed whole."""
-    monkeypatch.setattr(smooth_ap, "MOST", 4)
+    monkeypatch.setattr(smooth_ap, "MAX_POSITIVES", 4)
     assert check(read(inputs()["captions"], smooth(), 0.01), smooth(), 0.01, inputs()["captions"], "held") > 0

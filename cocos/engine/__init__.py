@@ -1,11 +1,30 @@
-"""The engine: every score of a batch, or of a stack of batches, seen once per pass.
+"""The engine: streams every score of one batch, or of thousands of batches, past readers that keep statistics.
 
-found = engine.run(engine.view(embeddings, batches, metric="cosine"), [reader, ...])
+    found = engine.run(engine.view(embeddings, batches, metric="cosine"), [reader, ...])
+
+In: embeddings, and the rows of each batch (`view`). Out: one result per reader (`run`), e.g. the number of contributing
+negatives of every query. The score matrix is computed tile by tile in float32 and never stored. Counts nevertheless
+equal those of float64: `bounds` proves how far a float32 score can be from the true one, and every comparison that this
+bound leaves undecided is repeated in float64. Order of reading: `view`, `sweep`, `primitives`, `readers`.
 """
 
+from cocos.engine.bounds import TIE_WIDTH
 from cocos.engine.parts import Part, Tally, Tile
-from cocos.engine.stack import METRICS, fits, view
+from cocos.engine.stack import PRODUCT_METRICS, fits, view
 from cocos.engine.sweep import Next, Reader, run
-from cocos.engine.view import PRODUCTS, TIES, View
+from cocos.engine.view import PRODUCTS, View
 
-__all__ = ["METRICS", "PRODUCTS", "TIES", "Next", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]
+__all__ = [
+    "PRODUCTS",
+    "PRODUCT_METRICS",
+    "TIE_WIDTH",
+    "Next",
+    "Part",
+    "Reader",
+    "Tally",
+    "Tile",
+    "View",
+    "fits",
+    "run",
+    "view",
+]

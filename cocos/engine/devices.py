@@ -1,4 +1,4 @@
-"""Capabilities of a device, asked for by what they are: the only file of the engine that knows a device by its name."""
+"""Capabilities of devices, asked for by purpose: the only file of the engine that knows a device by its name."""
 
 import os
 from collections.abc import Generator
@@ -9,27 +9,28 @@ import torch
 
 __all__ = ["ahead", "memory", "rounding", "threads", "tile", "workers"]
 
-# Rows and columns of a float32 tile. 4 MiB stay in the second-level cache of a core and its share of the third.
-CACHED = (1024, 1024)
-# 32 MiB stay in the second-level cache of a GPU of a data centre, beside the rows that are multiplied: it has 40 MB on
-# an A100, 50 MB on an H100 (NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
-LARGE = (2048, 4096)
-# Threads that PyTorch was told to use, inside of `threads`; 0 outside of it.
+# Rows and columns of a float32 tile on a CPU: 4 MiB, which fit in the second-level cache of a core and its share of the
+# third.
+HOST_TILE = (1024, 1024)
+# Rows and columns of a float32 tile on a GPU: 32 MiB, which fit beside the operands in the second-level cache of a
+# data-centre GPU (40 MB on an A100, 50 MB on an H100: NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
+DEVICE_TILE = (2048, 4096)
+# Number of threads that PyTorch had before `threads` reduced it; 0 outside of `threads`.
 _asked: ContextVar[int] = ContextVar("asked", default=0)
 
 
 def ahead(device: torch.device) -> bool:
-    """Whether the host goes on while the device works, and so must wait for a number, or for the length of a list."""
+    """Whether the device runs asynchronously, so that the host must wait for a number or the length of a list."""
     return device.type != "cpu"
 
 
 def tile(device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a tile that stays in the cache of the device."""
-    return LARGE if ahead(device) else CACHED
+    """Rows and columns of a tile that fits in the cache of the device."""
+    return DEVICE_TILE if ahead(device) else HOST_TILE
 
 
 def memory(device: torch.device) -> int | None:
-    """Bytes of memory of a device, or of the host where the device uses it; None where nobody says."""
+    """Memory of a device, or of the host for a CPU, in bytes; None if unknown."""
     if ahead(device):
         asked = getattr(torch.get_device_module(device), "mem_get_info", None)
         return None if asked is None else asked(device)[1]
@@ -37,16 +38,16 @@ def memory(device: torch.device) -> int | None:
 
 
 def workers() -> int:
-    """Threads that see parts: as many as PyTorch was told to use, at most one a processor."""
+    """Number of threads that visit parts: PyTorch's setting, at most one per processor."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_asked.get() or torch.get_num_threads(), there))
 
 
 @contextmanager
 def threads(number: int | None = None) -> Generator[None]:
-    """Run PyTorch with this many threads, or with `workers()`. Its idle threads keep spinning and take up processors.
+    """Run PyTorch on this many threads (default `workers()`): idle threads of its pool spin and occupy processors.
 
-    On a busy machine many small operations then take longer with two threads than with one.
+    On a busy machine, sequences of small operations therefore run slower on two threads than on one.
     """
     before, token = torch.get_num_threads(), _asked.set(workers())
     torch.set_num_threads(number or workers())
@@ -59,12 +60,12 @@ def threads(number: int | None = None) -> Generator[None]:
 
 @contextmanager
 def rounding(*, tf32: bool = False) -> Generator[None]:
-    """Round the factors of float32 products as the bounds say, whatever the process has set.
+    """Round the factors of float32 products as the bounds assume, whatever the process has set.
 
     `torch.set_float32_matmul_precision("medium")` makes a CPU with AMX multiply in bfloat16, and "high" a GPU in TF32.
 
     Args:
-        tf32: products may round their factors to TF32; if not, to nothing.
+        tf32: whether factors may be rounded to TF32; otherwise they are not rounded.
     """
     switches = [each.matmul for each in (torch.backends.cuda, torch.backends.mkldnn) if _switch(each)]
     if not switches:  # before PyTorch 2.9 one setting serves every backend

@@ -1,4 +1,4 @@
-"""Inner products and squared distances of single pairs of rows in float64, and the lengths of rows."""
+"""Float64 inner products and squared distances of single pairs of rows, and norms of rows."""
 
 import torch
 from torch import Tensor
@@ -9,27 +9,32 @@ from cocos.engine.kernel import structs
 
 __all__ = ["lengths", "pairs", "squares"]
 
-WIDE = {torch.float32: 0, torch.float64: 1}  # what the kernel reads
-CHUNK = 2**19  # numbers of the rows that are held in float64 at once
+# The kernel's flag `wide` for each dtype that it reads.
+KERNEL_DTYPES = {torch.float32: 0, torch.float64: 1}
+# Maximum number of matrix elements converted to float64 at once: 4 MiB.
+FLOAT64_AT_ONCE = 2**19
 
 
 def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) -> Tensor | None:
-    """`pairs` from the kernel, with fields of its struct; None where it does not read these rows.
+    """Compute `pairs` in the kernel, with further fields of its struct; None if it does not read these rows.
 
     Raises:
-        IndexError: a place that is no row.
+        IndexError: an index that is not a row.
     """
-    fits = all(not devices.ahead(each.device) and each.dtype in WIDE and each.is_contiguous() for each in (left, right))
+    fits = all(
+        not devices.ahead(each.device) and each.dtype in KERNEL_DTYPES and each.is_contiguous()
+        for each in (left, right)
+    )
     if not fits or len(of) == 0 or structs.loaded() is None:
         return None
     of, with_ = of.long().contiguous(), with_.long().contiguous()
     for places, matrix in ((of, left), (with_, right)):
         low, high = (int(end) for end in places.aminmax())
         if low < 0 or high >= len(matrix):
-            raise IndexError(f"rows {low} to {high}, expected rows of a matrix of {len(matrix)}")
+            raise IndexError(f"rows {low} to {high}, expected 0 to {len(matrix) - 1}")
     found = torch.empty(len(of), dtype=torch.float64)
     todo = structs.struct("pairs", left=left, right=right, of=of, with_=with_, joined=found, number=len(of))
-    todo.set(d=left.shape[1], left_wide=WIDE[left.dtype], right_wide=WIDE[right.dtype], **wanted)
+    todo.set(d=left.shape[1], left_wide=KERNEL_DTYPES[left.dtype], right_wide=KERNEL_DTYPES[right.dtype], **wanted)
     structs.loaded().cocos_pairs(todo.address)
     return found
 
@@ -43,20 +48,20 @@ def pairs(
     gaps: bool = False,
     norms: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Inner products, or squared distances, of some rows of one matrix and some of another, (P,) float64.
+    """Compute inner products, or squared distances, of pairs of rows of two matrices, (P,) float64.
 
     Args:
         left: (N, d).
         right: (M, d).
-        of: (P,) rows of the left one.
-        with_: (P,) rows of the right one.
-        gaps: squared distances are wanted.
-        norms: (P,) of rows of extreme length on either side, which are divided by them first.
+        of: (P,) rows of `left`.
+        with_: (P,) rows of `right`.
+        gaps: compute squared distances.
+        norms: two (P,) tensors by which rows of extreme norm are divided first; None: no division.
     """
     found = None if norms else _compiled(left, right, of, with_, gaps=gaps)
     if found is not None:
         return found
-    parts, size = [], max(1, CHUNK // left.shape[1])
+    parts, size = [], max(1, FLOAT64_AT_ONCE // left.shape[1])
     for some in torch.arange(len(of), device=of.device).split(size):
         a, b = left[of[some]].double(), right[with_[some]].double()
         if norms:
@@ -66,9 +71,9 @@ def pairs(
 
 
 def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Inner products, and the squared norms of the rows of both, (P,) float64 each, in one visit of float32 rows.
+    """Compute inner products and the squared norms of both rows, (P,) float64 each, in one read of float32 rows.
 
-    None where the kernel does not read these rows; arguments as for `pairs`.
+    None if the kernel does not read these rows; arguments as for `pairs`.
     """
     if not left.dtype == right.dtype == torch.float32:
         return None
@@ -78,7 +83,7 @@ def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Ten
 
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:
-    """Norms of some rows about an origin, (n,) float64, accurate over the whole range of the dtype.
+    """Compute norms of the given rows about an origin, (n,) float64, accurate over the whole range of the dtype.
 
     Args:
         matrix: (N, d).
@@ -87,13 +92,13 @@ def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tens
     """
     if len(order) > len(matrix):
         return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
-    if matrix.dtype == torch.float32:  # whose squares float64 holds
+    if matrix.dtype == torch.float32:  # its squares stay in the range of float64
         if origin is None:
             found = _compiled(matrix, matrix, order, order)
         else:
             found = _compiled(matrix, origin[None], order, torch.zeros_like(order), gaps=1)
         if found is not None:
             return found.sqrt_()
-    size = max(1, CHUNK // matrix.shape[1])
+    size = max(1, FLOAT64_AT_ONCE // matrix.shape[1])
     rows = (matrix[part].double() for part in order.split(size))
     return torch.cat([scores.length(part if origin is None else part - origin.double()) for part in rows])

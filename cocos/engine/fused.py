@@ -1,7 +1,8 @@
-"""The kernel in a pass: which readers it serves, and how a thread sees a part with it. The only user of the kernel.
+"""The compiled kernel within a pass: which readers it serves, and how a thread visits a part. The kernel's only user.
 
-A reader that the kernel serves has an attribute `kernel`, a subclass of `Arguments`: it puts the tensors of the reader
-and of its state into the argument struct of the C primitive of that name.
+A reader that the kernel serves has an attribute `kernel`, a subclass of `Arguments`, which copies the reader's numbers
+and the addresses of its tensors into the argument struct of the C primitive of that name. The kernel computes a strip
+of scores while it is in the cache and passes it to all primitives (kernel/pass.c).
 """
 
 import ctypes
@@ -21,23 +22,33 @@ from cocos.engine.view import View
 
 __all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "kernel_reason", "serves", "shares", "struct"]
 
-PAD = 16  # numbers by which arrays of columns are longer, as in kernel.h
-PACKED = 12 * 2**20  # bytes of candidates that are packed at once, for several strips of rows
-ONCE = 2**20  # for one strip, which does not come back to them: they stay in the second-level cache
-KEPT = 16 * 2**20  # bytes of a whole side up to which it is packed once, for all parts
-PATIENCE = 64  # strips between two looks of Python
-ROOM = 2**18  # entries of a list: more than a tile can add for its rows and its columns (2 x 256 x 384)
-AHEAD = 4  # a list reserves memory for this many times its room; the system provides only the pages written to
-METRICS = {"euclidean": 2, "squared_euclidean": 1}  # ROOT and SQUARE of kernel.h; else PRODUCT
+# Extra elements at the end of arrays of columns, so that vector loads stay inside; PAD in kernel.h.
+PAD = 16
+# Bytes of candidates packed at once if several strips of rows reuse them.
+PACKED_BYTES = 12 * 2**20
+# Bytes of candidates packed at once for a single strip: they stay in the second-level cache.
+PACKED_BYTES_OF_ONE_STRIP = (
+    2**20
+)  # for one strip, which does not come back to them: they stay in the second-level cache
+# Largest size in bytes at which a whole side is packed once for all parts.
+PACKED_SIDE_BYTES = 16 * 2**20
+# Strips visited per call of the kernel; between calls Python reports progress and handles signals.
+STRIPS_PER_CALL = 64
+# Entries of a list: more than one tile can add for its rows and its columns (2 x 256 x 384).
+LIST_ROOM = 2**18
+# Memory reserved for a list, in multiples of its room; the system provides only the pages written to.
+LIST_RESERVE = 4
+# ROOT and SQUARE of kernel.h; other metrics are PRODUCT (0).
+KERNEL_METRICS = {"euclidean": 2, "squared_euclidean": 1}
 
 
 def kernel_name() -> str:
-    """`compiled C` or `plain torch`: which code sees float32 scores on a CPU."""
+    """Name of the code that computes float32 scores on a CPU: `compiled C` or `plain torch`."""
     return "plain torch" if structs.loaded() is None else "compiled C"
 
 
 def kernel_reason() -> str:
-    """Why there is no compiled kernel, with the compiler's last line; empty where there is one."""
+    """Why there is no compiled kernel, with the compiler's last line; empty if there is one."""
     return build.reason()
 
 
@@ -49,20 +60,20 @@ def serves(view: View, reader) -> bool:
 
 
 def deep(view: View, reader) -> int | None:
-    """Factors that are summed up at a time in the tiles that a reader is shown: see `bounds.product`."""
+    """Number of factors summed at a time in the tiles of a reader, see `bounds.product`; None: any order."""
     return structs.constant("deep") if serves(view, reader) else None
 
 
 class Arguments:
-    """The arguments of a primitive of the kernel, for one thread; a subclass for each.
+    """Arguments of one C primitive for one thread; each primitive has a subclass.
 
     Args:
-        reader: the primitive.
+        reader: the Python reader that the primitive serves.
         view: the scores.
-        chunk: columns of a chunk at most, for scratch; arrays that vectors are loaded from are `PAD` longer.
+        chunk: maximum number of columns of a chunk, for scratch arrays; arrays read as vectors are `PAD` longer.
     """
 
-    name: ClassVar[str]  # of the struct and of the primitive in C
+    name: ClassVar[str]  # name of the struct and of the primitive in C
 
     def __init__(self, reader, view: View, chunk: int):
         self.reader, self.view = reader, view
@@ -70,24 +81,24 @@ class Arguments:
 
     @classmethod
     def fits(cls, reader, view: View) -> bool:
-        """Whether the kernel can serve this reader of this view."""
+        """Whether the kernel can serve this reader on this view."""
         return True
 
     def aim(self, state, part) -> None:
-        """A part begins, with this state."""
+        """Point the struct at the state of a part, before the part is visited."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The part has been seen."""
+        """Move lists from the kernel to the state, after the part has been visited."""
 
 
 class Lists:
-    """Memory of a `places` struct of the kernel: entries are taken out in the order in which they came, not copied.
+    """Memory of a `places` struct of the kernel, from which entries are taken in order of arrival, without a copy.
 
     Args:
         place: the struct, a field of the arguments.
-        room: entries.
-        side: which of the two owners it was noted for is wanted.
+        room: maximum number of entries.
+        side: whether to record for which side (row or column) an entry was listed.
     """
 
     def __init__(self, place: structs.Struct, room: int, *, side: bool = True):
@@ -97,14 +108,14 @@ class Lists:
         self._aim({})
 
     def _aim(self, rest: dict[str, Tensor]) -> None:
-        """Write to the rest of the memory, or to more of it where there is too little."""
+        """Write to the rest of the memory, or to new memory if too little is left."""
         if not rest or len(rest["row"]) < self._room:
-            rest = {name: torch.empty(AHEAD * self._room, dtype=dtype) for name, dtype in self._wanted.items()}
+            rest = {name: torch.empty(LIST_RESERVE * self._room, dtype=dtype) for name, dtype in self._wanted.items()}
         self._arrays = rest
         self._place.set(room=self._room, found=0, **rest)
 
     def taken(self) -> dict[str, Tensor]:
-        """The entries since the last call, (found,) each."""
+        """Return the entries since the last call, (found,) each."""
         arrays, found = self._arrays, self._place.found
         self._aim({name: array[found:] for name, array in arrays.items()})
         return {name: array[:found] for name, array in arrays.items()}
@@ -114,7 +125,7 @@ _seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictio
 
 
 def seen(view: View) -> structs.Struct:
-    """The view as the kernel reads it."""
+    """Return the view as a struct of the kernel, cached."""
     if view not in _seen:
         _seen[view] = _struct(view)
     return _seen[view]
@@ -122,7 +133,9 @@ def seen(view: View) -> structs.Struct:
 
 def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
-    made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=METRICS.get(view.metric, 0))
+    made = structs.struct(
+        "view", d=view.width, blocks=view.blocks, tie=view.tie, metric=KERNEL_METRICS.get(view.metric, 0)
+    )
     if view.origin is not None:
         made.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
     for k, (side, matrix, block) in enumerate(zip(view.sides, view.matrices, (view.rows, view.columns), strict=True)):
@@ -148,21 +161,21 @@ def _struct(view: View) -> structs.Struct:
 
 
 def shares(view: View, asked: structs.Struct) -> None:
-    """Count negatives by their share of a sum: see kernel/shares.c."""
+    """Count negatives by their share of a sum, see kernel/shares.c."""
     structs.loaded().cocos_shares(seen(view).address, asked.address)
 
 
 def _up(number: int, *units: int) -> int:
-    """The next multiple of all units."""
+    """Round up to the next common multiple of the units."""
     return -(-number // math.lcm(*units)) * math.lcm(*units)
 
 
 class Pass:
-    """One pass of the kernel over a view, for readers that it serves; several threads may take workers of it.
+    """One pass of the kernel over a view; several threads may take workers of it.
 
     Args:
         view: the scores.
-        readers: see `serves`.
+        readers: readers that the kernel `serves`.
     """
 
     def __init__(self, view: View, readers: list):
@@ -170,26 +183,26 @@ class Pass:
         self.factors = view.width + 2 * view.distances
         self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
         most = _up(int(np.diff(view.columns).max()), self.panel)
-        packed = PACKED if len(view.sides[0]) > strip else ONCE
+        packed = PACKED_BYTES if len(view.sides[0]) > strip else PACKED_BYTES_OF_ONE_STRIP
         self.chunk = min(most, max(1, packed // (4 * self.width * self.factors)) * self.width)
         self.sides: list[Tensor | None] = [None, None]
         if view.blocks == 1:
             self._keep(int(len(view.sides[1]) <= len(view.sides[0])))  # the longer side is cut into parts
 
     def _keep(self, which: int) -> None:
-        """Pack the side that is not cut, if it is small enough, once for all parts."""
+        """Pack one side once for all parts, if it is small enough."""
         number = len(self.view.sides[which])
-        if 4 * number * self.factors <= KEPT:
+        if 4 * number * self.factors <= PACKED_SIDE_BYTES:
             self.sides[which] = torch.empty(_up(number, self.panel, self.lanes), self.factors)
             structs.loaded().cocos_pack(self.struct.address, which, 0, number, self.sides[which].data_ptr())
 
     def worker(self) -> "Worker":
-        """What one thread needs."""
+        """Create the buffers and arguments of one thread."""
         return Worker(self)
 
 
 class Worker:
-    """Room in which one thread sees parts.
+    """Buffers and arguments with which one thread visits parts.
 
     Args:
         whole: the pass.
@@ -213,7 +226,7 @@ class Worker:
             of=ctypes.addressof(self._structs),
             number=number,
             chunk=whole.chunk,
-            patience=PATIENCE,
+            patience=STRIPS_PER_CALL,
         )
 
     def see(self, part, states: list, counter: Callable[[int], None]) -> None:
@@ -221,8 +234,8 @@ class Worker:
 
         Args:
             part: rows and columns.
-            states: of the readers, in their order.
-            counter: called with the number of strips of rows that were seen.
+            states: states of the readers, in the same order.
+            counter: called with the number of strips done since the last call.
         """
         view, todo, rows, columns = self._view, self._pass, part.rows, part.columns
         for arguments, state in zip(self._arguments, states, strict=True):

@@ -1,4 +1,4 @@
-"""Pieces of the score matrix: the parts that threads see, their tiles in PyTorch, and a ready state of a part."""
+"""Pieces of the score matrix: the parts that threads work on, their tiles in PyTorch, and a ready-made reader state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,18 +8,21 @@ import torch
 from torch import Tensor
 
 from cocos.engine import compact, devices
-from cocos.engine.compact import FEW, Ends
+from cocos.engine.compact import SHORT_LIST, Ends
 from cocos.engine.view import View
 
 __all__ = ["Part", "Tally", "Tile", "parts_of", "tiles_of", "zeros"]
 
-PARTS = 12  # stretches that the longer side of a matrix is cut into at most
-STRIP = 256  # rows, or columns, that a stretch is a multiple of
+# Maximum number of parts into which one matrix is cut: enough for load balancing, few enough that merging states is
+# cheap.
+MAX_PARTS = 12
+# Rows, or columns, of which the size of a part is a multiple: the strip of the kernel (STRIP in kernel.h).
+PART_STEP = 256
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of the score matrix: the unit of work of a thread and of a process."""
+    """A piece of the score matrix: the unit of work of one thread or process."""
 
     rows: slice
     columns: slice
@@ -27,10 +30,10 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """Scores of some rows and columns, (m, n), -inf where a pair is no negative; the next tile overwrites them.
+    """Scores of some rows and columns, (m, n), -inf for non-negatives; the next tile reuses the memory.
 
-    A device that runs ahead of the host fills lists of a fixed length, some entries of which are none. If one of them
-    was too short, the whole part is shown once more, to new states and with `patient` tiles.
+    On a device that runs ahead of the host, lists have a fixed length and may have unused entries. If one of them was
+    too short, the whole part is visited again with new states and `patient` tiles.
     """
 
     view: View
@@ -42,11 +45,13 @@ class Tile:
 
     @property
     def fixed(self) -> bool:
-        """Whether lists are of a fixed length, so that nothing waits for a device."""
+        """Whether lists have a fixed length, so that the host never waits for the device."""
         return devices.ahead(self.scores.device) and not self.patient
 
-    def between(self, row_ends: Ends | None, column_ends: Ends | None = None, room: int = FEW) -> compact.Found:
-        """List the scores between two ends of their row, (m,), and of their column, (n,): see `compact.between`."""
+    def between(
+        self, row_ends: Ends | None, column_ends: Ends | None = None, room: int = SHORT_LIST
+    ) -> compact.Entries:
+        """List the scores between the two ends of their row, (m,), or column, (n,): see `compact.between`."""
         found = compact.between(self.scores, row_ends, column_ends, patient=self.patient, room=room)
         if self.fixed:
             self.short.append(found.short)
@@ -55,13 +60,13 @@ class Tile:
 
 @dataclass(eq=False)
 class Tally:
-    """A ready `State`: tensors by name, whose first axis is the rows, or the columns, of the view.
+    """A ready-made `State`: tensors by name, whose first axis is the rows or the columns of the view.
 
     Args:
         rows: (queries, ...) sums.
         columns: (candidates, ...) sums.
         largest: (queries, ...) maxima.
-        lists: tensors that are put one after the other.
+        lists: tensors to be concatenated.
     """
 
     rows: dict[str, Tensor] = field(default_factory=dict)
@@ -70,7 +75,7 @@ class Tally:
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
     def merge(self, other: "Tally", part: Part) -> None:
-        """Take in the sums and maxima of a part, and append its lists."""
+        """Add the sums, take the maxima and append the lists of another part."""
         for mine, its, where in ((self.rows, other.rows, part.rows), (self.columns, other.columns, part.columns)):
             for name, values in mine.items():
                 values[where] += its[name][where]
@@ -81,34 +86,34 @@ class Tally:
 
 
 def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros whose memory on a host is taken when they are first written, so that a part pays for what it sees."""
+    """Allocate zeros; on a host, memory is committed on the first write, so a part pays only for its own rows."""
     if devices.ahead(device):
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
 def parts_of(view: View, *, whole_lines: bool = False) -> list[Part]:
-    """The parts of a view: whole blocks of a stack, or stretches of the longer side of one block.
+    """Cut a view into parts: whole blocks of a stack, or ranges of the longer side of one block.
 
     Args:
         view: the scores.
-        whole_lines: none cuts what a query asks for.
+        whole_lines: keep all scores of a query in one part.
     """
     rows, columns = view.rows.tolist(), view.columns.tolist()
     if view.blocks > 1 or (whole_lines and view.two):
-        edges = sorted({view.blocks * k // PARTS for k in range(PARTS + 1)})
+        edges = sorted({view.blocks * k // MAX_PARTS for k in range(MAX_PARTS + 1)})
         ends = list(zip(edges[:-1], edges[1:], strict=True))
         return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
     turned = columns[-1] > rows[-1] and not whole_lines
     longer = (rows, columns)[turned][-1]
-    size = -(-longer // (PARTS * STRIP)) * STRIP
+    size = -(-longer // (MAX_PARTS * PART_STEP)) * PART_STEP
     cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]
     whole = slice(0, (columns, rows)[turned][-1])
     return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
 
 
 def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = False) -> Iterator[Tile]:
-    """Every tile of a part: whole blocks where they are small, row after row of tiles where they are not."""
+    """Compute every tile of a part: whole blocks where they are small, row by row of tiles where they are not."""
     buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
     first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
     for k in range(first, view.blocks):
@@ -130,7 +135,7 @@ def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = F
 
 
 def _mask(tile: Tile) -> None:
-    """-inf where a pair is no negative; which tiles hold such pairs is known on the host."""
+    """Set non-negatives to -inf; the host knows without a transfer which tiles contain any."""
     first, last = (own[tile.rows] for own in tile.view.sides[0].own)
     first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
     if not (last > first).any():

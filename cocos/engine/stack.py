@@ -1,4 +1,4 @@
-"""From batches to the view of their scores: sort each block by group, take the norms, refuse what cannot be scored.
+"""Build the view of a stack of batches: sort each block by group, compute norms, reject what cannot be scored.
 
 seen = view(embeddings, batches, metric="cosine")
 """
@@ -17,16 +17,19 @@ from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, Side, View
 from cocos.errors import InputError
 
-__all__ = ["METRICS", "fits", "view"]
+__all__ = ["PRODUCT_METRICS", "fits", "view"]
 
-METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_euclidean")
-SIDES = ("query", "candidate")
-LARGEST = 1e36  # scores that float32 multiplies and adds without leaving its range
+# Metrics whose scores are one matrix product, up to a root and the norms.
+PRODUCT_METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_euclidean")
+# Fields of `Embeddings` for the two sides.
+SIDE_NAMES = ("query", "candidate")
+# Largest score in float32: sums of scores and of their squares with the error terms stay below 3.4e38.
+LARGEST_FLOAT32_SCORE = 1e36
 
 
 def fits(embeddings: Embeddings, metric: str) -> bool:
-    """Whether one product gives the scores of every direction."""
-    return metric in METRICS and not (metric == "cosine_dot" and len(embeddings.directions) == 2)
+    """Whether one matrix product gives the scores of both directions."""
+    return metric in PRODUCT_METRICS and not (metric == "cosine_dot" and len(embeddings.directions) == 2)
 
 
 @devices.threads(1)
@@ -39,24 +42,25 @@ def view(
     product: str = "float32",
     together: bool = False,
 ) -> View:
-    """The scores of a batch, or of each batch of a stack, to be visited.
+    """Build the score matrices of one batch, of each batch of a stack, or of the whole set.
 
     Args:
         embeddings: the whole set.
-        batches: the rows seen together, in one batch or several; None is the whole set.
+        batches: rows of one batch, or of several; None takes the whole set as one batch.
         metric: `cosine`, `cosine_dot`, `dot`, `euclidean` or `squared_euclidean`.
-        same_group: relation of two rows of one group that are no pair, in a batch of pairs: `ignore` or `negative`.
-        product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs: counts come with wider intervals.
-        together: processes that have joined visit the matrix together; all must ask the same, in the same order.
+        same_group: relation of two rows of one group that are not a pair, in a batch of pairs: `ignore` or `negative`.
+        product: one of `PRODUCTS`. `tf32` and `bfloat16` are for GPUs; they widen the `uncertain` intervals of counts.
+        together: whether joined processes share the work; all must make the same calls in the same order.
 
     Raises:
-        InputError: a metric without a product, an unknown product, a batch of pairs whose rows are no pairs, pairs and
-            other batches in one stack, or hard negatives in a batch of two directions.
+        InputError: a metric that is not one product, an unknown product, a batch of pairs whose rows are not pairs,
+            pairs
+            and other batches in one stack, or hard negatives in a batch of two directions.
     """
     batches = _checked(embeddings, batches, metric, product)
     paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
     offsets = [np.cumsum([0, *each], dtype=np.int64) for each in zip(*(batch.sizes for batch in batches), strict=True)]
-    index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDES]
+    index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDE_NAMES]
     if paired and not _pairs(embeddings, batches, index):
         for batch in batches:
             matches(embeddings, batch)
@@ -69,7 +73,7 @@ def view(
     only = None if embeddings.shared and not paired else own.only(paired=paired)
     norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
-    for k, (name, matrix) in enumerate(zip(SIDES, matrices, strict=True)):
+    for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
         order, norm, unit = orders[k], norms[k], name in scores.UNIT.get(metric, ())
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
@@ -87,10 +91,10 @@ def view(
 def _norms(
     embeddings: Embeddings, orders: list[Tensor], origin: Tensor | None, only: Tensor | None
 ) -> tuple[list[Tensor], Tensor | None]:
-    """Norms of both sides, (n,) float64, and products of each query with its only positive, if one visit gives both.
+    """Compute norms, (n,) float64 a side, and the product of each query with its only positive if one read gives both.
 
-    Where most of the set is asked for they are taken of all rows in their order, and kept: batches are rows that lie
-    anywhere, which take three times as long to read.
+    Where batches cover most of the set, both are computed once for all rows in storage order and cached on the
+    embeddings: reading rows in the random order of batches takes three times as long.
     """
     matrices = (embeddings.query, embeddings.candidate)
     if origin is not None:
@@ -104,7 +108,7 @@ def _norms(
 
 
 def _all_norms(embeddings: Embeddings) -> tuple[list[Tensor], Tensor | None]:
-    """Norms of all rows of both sides, and products of each query with the only candidate of its group."""
+    """Compute norms of all rows, and the dot product of each query with the only candidate of its group."""
     groups, matrices, only = embeddings.groups, (embeddings.query, embeddings.candidate), None
     orders = [torch.arange(len(matrix), device=matrix.device) for matrix in matrices]
     if groups.single and len(groups.query) == len(groups.candidate) == len(groups.queries):  # every group has both
@@ -114,7 +118,7 @@ def _all_norms(embeddings: Embeddings) -> tuple[list[Tensor], Tensor | None]:
 
 
 def _norms_of(matrices, orders: list[Tensor], only: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
-    """As `_norms`, of some rows."""
+    """Compute `_norms` for the given rows."""
     found = None if only is None else exact.squares(*matrices, orders[0], orders[1][only])
     if found is None:
         return [exact.lengths(matrix, order) for matrix, order in zip(matrices, orders, strict=True)], None
@@ -123,13 +127,15 @@ def _norms_of(matrices, orders: list[Tensor], only: Tensor | None) -> tuple[list
 
 
 def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
-    """The batches of a stack.
+    """Return the batches as a list, validated.
 
     Raises:
         InputError: as `view`.
     """
-    if metric not in METRICS:
-        raise InputError(f"metric: {metric!r}, expected a score that is a product of two vectors: {', '.join(METRICS)}")
+    if metric not in PRODUCT_METRICS:
+        raise InputError(
+            f"metric: {metric!r}, expected a score that is a product of two vectors: {', '.join(PRODUCT_METRICS)}"
+        )
     if product not in PRODUCTS:
         raise InputError(f"product: {product!r}, expected one of {', '.join(PRODUCTS)}")
     two = len(embeddings.directions) == 2
@@ -142,14 +148,14 @@ def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list
         return [Batch(*index, paired=False)]
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     if not batches or len({batch.paired for batch in batches}) > 1:
-        raise InputError(f"batches: {len(batches)}, expected at least one, all of pairs or none")
+        raise InputError(f"batches: {len(batches)}, expected at least one, either all of pairs or none")
     if two and not all(batch.square for batch in batches):
-        raise InputError("batch: with hard negatives each direction has candidates of its own, and so its own view")
+        raise InputError("batch: with hard negatives each direction has its own candidates and needs its own view")
     return batches
 
 
 def _pairs(embeddings: Embeddings, batches: list[Batch], index: list[Tensor]) -> bool:
-    """Whether all batches are pairs of one group, found by one comparison for a stack; False where it is not known."""
+    """Whether all rows of all batches are pairs of one group; False where one comparison does not tell."""
     if any(batch.extra or batch.sizes[0] != batch.sizes[1] for batch in batches):
         return False
     return torch.equal(embeddings.query_group[index[0]], embeddings.candidate_group[index[1]])
@@ -157,7 +163,7 @@ def _pairs(embeddings: Embeddings, batches: list[Batch], index: list[Tensor]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """For both sides: the place in the batches of each row in visiting order, and the stretch of its own group."""
+    """Visiting order of both sides, and the range of each row's own group on the other side."""
 
     place: tuple[Tensor, Tensor]
     first: tuple[Tensor, Tensor]
@@ -165,7 +171,7 @@ class _Own:
     partner: tuple[Tensor, Tensor] | None
 
     def only(self, *, paired: bool) -> Tensor | None:
-        """Place of the only positive of each query, (n,), where every candidate is that of one query; else None."""
+        """Place of the only positive of each query, (n,), if both sides correspond one to one; else None."""
         if len(self.place[0]) != len(self.place[1]):
             return None
         if paired:
@@ -175,10 +181,10 @@ class _Own:
 
     @classmethod
     def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
-        """Sort both sides by block and group; `apart`: each pair is a group of its own."""
+        """Sort both sides by block and group; with `apart`, each pair is its own group."""
         device = index[0].device
         if paired and len(offsets[0]) > 2 and np.array_equal(*offsets) and (apart or _once(embeddings, index[0])):
-            at = torch.arange(len(index[0]), device=device)  # pairs stand side by side, each a group of its own
+            at = torch.arange(len(index[0]), device=device)  # each pair is its own group: places are rows
             return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
         block = [torch.from_numpy(np.repeat(np.arange(len(o) - 1), np.diff(o))).to(device) for o in offsets]
         start = [torch.from_numpy(o).to(device)[b] for o, b in zip(offsets, block, strict=True)]
@@ -198,18 +204,18 @@ class _Own:
             turned = [torch.empty_like(p).index_copy_(0, p, torch.arange(len(p), device=device)) for p in place]
             beside = torch.from_numpy(offsets[1]).to(device)[block[0]] + within[0]
             back = torch.from_numpy(offsets[0]).to(device)[block[1]] + within[1]
-            inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and ask for nothing
+            inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and are not queries
             partner = (turned[1][beside[place[0]]], turned[0][inside[place[1]]])
         return cls((place[0], place[1]), first, last, partner)
 
 
 def _once(embeddings: Embeddings, rows: Tensor) -> bool:
-    """Whether no two of some queries are of one group."""
+    """Whether the given queries are all of different groups."""
     return embeddings.groups.single and int(torch.bincount(rows).max()) < 2
 
 
 def _keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
-    """Whole numbers that sort both sides by block and, within it, by group."""
+    """Integer keys that sort both sides by block and, within a block, by group."""
     if int(block[0][-1]) == 0:
         return groups
     low = min(int(each.min()) for each in groups)
@@ -221,17 +227,17 @@ def _keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
 
 
 def _sorted(key: Tensor) -> Tensor:
-    """Places in ascending order of a key, equal ones as they come."""
+    """Stable ascending order of a key."""
     if bool((key[1:] >= key[:-1]).all()):
         return torch.arange(len(key), device=key.device)
     return key.argsort(stable=True)
 
 
 def _within(made: View) -> None:
-    """Refuse embeddings whose scores leave the range of the product.
+    """Reject embeddings whose scores leave the range of the arithmetic.
 
     Raises:
-        InputError: naming the largest length or score.
+        InputError: naming the largest norm or score.
     """
     longest = made.sides[0].longest + made.sides[1].longest
     if not longest < torch.finfo(torch.float64).max ** 0.5:
@@ -239,7 +245,7 @@ def _within(made: View) -> None:
             f"{made.metric} scores of embeddings with lengths of up to {longest:.1e} leave the range of float64; "
             "divide all embeddings by one number"
         )
-    if made.product != "float64" and not longest**2 < LARGEST:
+    if made.product != "float64" and not longest**2 < LARGEST_FLOAT32_SCORE:
         raise InputError(
             f"{made.metric} scores of these embeddings may reach {longest**2:.1e}, beyond the range of float32; choose "
             "the dtype float64"

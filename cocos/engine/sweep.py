@@ -1,10 +1,10 @@
-"""The one loop of passes: every score of a view is seen once a pass, by every reader that wants one.
+"""The loop of passes: each pass computes every score of a view once and shows it to every reader that asked for a pass.
 
     found = run(view(embeddings, batches), [reader, ...])
 
-A matrix is cut into parts that depend on its shape alone. Each part is seen with a state of its own, by whatever thread
-or process takes it, and states are merged in the order of the parts: every number has the same bits for any number of
-threads and processes.
+In: a view and readers. Out: one result per reader. The matrix is cut into parts that depend on its shape alone; each
+part is visited with fresh states, by whichever thread or process is free, and states are merged in the order of the
+parts. Hence every result is bit-identical for any number of threads and processes.
 """
 
 import threading
@@ -18,44 +18,44 @@ import torch
 from cocos import processes
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
-from cocos.engine.parts import STRIP, Part, Tile, parts_of, tiles_of
-from cocos.engine.stack import view as view  # beside `run`, which needs one
+from cocos.engine.parts import PART_STEP, Part, Tile, parts_of, tiles_of
+from cocos.engine.stack import view as view  # re-exported beside `run`, which takes its result
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "Progress", "Reader", "State", "run", "view"]
+__all__ = ["Next", "StepProgress", "Reader", "State", "run", "view"]
 
-Progress = Callable[[int, int], None]
+StepProgress = Callable[[int, int], None]
 
 
 class State(Protocol):
-    """Everything that a reader has found in one part, or in several."""
+    """Statistics that a reader has collected from one part, or from several."""
 
     def merge(self, other: "State", part: Part) -> None:
-        """Take in the state of a part. Parts come in their order."""
+        """Add the state of the next part."""
 
 
 class Reader(Protocol):
-    """Looks at every tile once, and says in the end what it has found or that it needs one more pass.
+    """An object that receives every tile once and then returns its result, or asks for one more pass.
 
-    The reader of a loss may combine several of these: it then has one method `passes(view)`, a generator that yields
-    readers, together if they share a pass, is sent what they found, and returns its result. With `whole_lines = True`
-    no part cuts the scores of a query.
+    The reader of a loss may combine several of these. It then has a single method `passes(view)`: a generator that
+    yields readers (a tuple of those that share a pass), receives their results, and returns its own. With `whole_lines
+    = True` all scores of a query are in one tile.
     """
 
     def start(self, view: View) -> State:
-        """An empty state for one part."""
+        """Return an empty state for one part."""
 
     def see(self, state: State, tile: Tile) -> None:
-        """Take in one tile."""
+        """Add one tile to the state."""
 
     def done(self, state: State):
-        """The result, from the merged state of all parts; or `Next`."""
+        """Return the result from the merged state of all parts; or `Next`."""
 
 
 @dataclass(frozen=True)
 class Next:
-    """One more pass is needed, for this reader."""
+    """A reader's request for one more pass."""
 
     reader: Reader
 
@@ -65,21 +65,21 @@ def run(
     readers: Sequence,
     *,
     tile: tuple[int, int] | None = None,
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
 ) -> list:
-    """Make as many passes over the scores as the readers need, each shared by all that want one.
+    """Make as many passes over the scores as the readers need; readers that want a pass at the same time share it.
 
     Args:
         view: the scores.
         readers: see `Reader`.
-        tile: rows and columns of a tile that PyTorch sees; None: as fits the device. No count depends on it.
-        progress: called with (steps done, steps of all passes that are known to be needed).
+        tile: rows and columns of a PyTorch tile; None fits the device. No count depends on it.
+        progress: called with (steps done, steps of all passes known to be needed).
 
     Returns:
-        What each reader found.
+        The result of each reader.
 
     Raises:
-        InputError: a reader of a loss that reads other scores.
+        InputError: the reader of a loss with another metric than the view's.
     """
     for reader in readers:
         loss = getattr(reader, "loss", None)
@@ -88,7 +88,7 @@ def run(
     steps, found, counter = [_passes(reader, view) for reader in readers], [None] * len(readers), _Counter(progress)
     sent = dict.fromkeys(range(len(readers)))
     with (
-        devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 rounds no factor of bfloat16
+        devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 is exact for bfloat16 factors
         devices.threads(1),
     ):
         while sent:
@@ -106,7 +106,7 @@ def run(
 
 
 def _passes(reader, view: View) -> Generator:
-    """The readers that a reader asks for, one `yield` a pass: itself, and one more for each `Next` that it gives."""
+    """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself and then each `Next`."""
     if hasattr(reader, "passes"):
         return (yield from reader.passes(view))
     found = Next(reader)
@@ -116,13 +116,13 @@ def _passes(reader, view: View) -> Generator:
 
 
 class _Counter:
-    """Steps that are done and known to be needed, over all passes."""
+    """Number of steps done and of steps known to be needed, over all passes."""
 
-    def __init__(self, progress: Progress | None):
+    def __init__(self, progress: StepProgress | None):
         self._progress, self._done, self._every, self._lock = progress, 0, 0, threading.Lock()
 
     def begin(self, steps: int, more: int) -> None:
-        """A pass of so many steps begins, and so many like it are sure to follow."""
+        """Start a pass of `steps` steps, with `more` passes of the same size certain to follow."""
         self._every = self._done + steps * (1 + more)
 
     def __call__(self, steps: int = 1) -> None:
@@ -133,7 +133,7 @@ class _Counter:
 
 
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
-    """One pass for some readers; gives what each has found, or asks for."""
+    """Make one pass for the given readers; return the result or request of each."""
     parts = parts_of(view, whole_lines=any(getattr(reader, "whole_lines", False) for reader in readers))
     together = view.together and processes.world().size > 1
     inside = [reader for reader in readers if fused.serves(view, reader)]
@@ -161,11 +161,11 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
 
 
 def _steps(part: Part | Tile) -> int:
-    return -(-(part.rows.stop - part.rows.start) // STRIP)
+    return -(-(part.rows.stop - part.rows.start) // PART_STEP)
 
 
 def _each(work: Callable, items: Sequence, threads: int) -> Iterator:
-    """What some work gives for each item, in their order; a thread takes the next one when it is free."""
+    """Apply a function to each item, in order; with several threads, each takes the next item when it is free."""
     if min(threads, len(items)) < 2:
         yield from map(work, items)
         return
@@ -174,7 +174,7 @@ def _each(work: Callable, items: Sequence, threads: int) -> Iterator:
 
 
 def _shown(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
-    """States of readers that PyTorch serves, which have seen every tile of a part; twice where a list was too short."""
+    """Show every tile of a part to the readers that PyTorch serves, twice if a list was too short."""
     for patient in (False, True):
         states, row, short = [reader.start(view) for reader in readers], None, []
         for seen in tiles_of(view, tile or devices.tile(view.device), part, patient=patient):
@@ -184,6 +184,6 @@ def _shown(view: View, readers: list, tile: tuple[int, int] | None, part: Part, 
             for reader, state in zip(readers, states, strict=True):
                 reader.see(state, seen)
             short += seen.short
-        if not short or not torch.stack(short).any():  # the only wait for a device in a part
+        if not short or not torch.stack(short).any():  # the only synchronisation with a device in a part
             break
     return states

@@ -1,7 +1,11 @@
-"""Scores of a stack of batches as one block-diagonal matrix that is never held; `cocos.engine.view` makes it.
+"""The scores of a stack of batches as one block-diagonal matrix that is never stored; `cocos.engine.view` builds it.
 
-The queries of all batches are numbered through, and so are the candidates; only pairs of one block take part. Within a
-block both sides are sorted by group, so that what is no negative of a query is one stretch of its candidates.
+In: embeddings and the rows of each batch. Out: any score on request, with a proven bound on its error (`View.bound`),
+in the arithmetic of the tiles or in float64 (`View.exact`).
+
+The queries of all batches are numbered consecutively, and so are the candidates; only pairs within one block (batch)
+take part. Within a block both sides are sorted by group, so that the non-negatives of a query are one contiguous range
+of candidates. The number of a row in this sorted order is its **place**; the visiting order is the order of places.
 """
 
 from collections.abc import Iterator
@@ -16,29 +20,34 @@ from cocos import scores
 from cocos.embeddings import Embeddings
 from cocos.engine import bounds, exact
 
-__all__ = ["PRODUCTS", "TIES", "Side", "View"]
+__all__ = ["PRODUCTS", "Side", "View"]
 
+# Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
-NEAR = 4e-7  # rows whose norms are so near to 1 are taken as they are in float32, where the bound knows it
-TIES = bounds.TIES
-FEW = 8  # positives of a query up to which their scores are kept
-POSITIVES = 2**18  # that are looked at at once
-EXACTLY = (1024, 512)  # queries and candidates that are scored in float64 at once
+# Largest |norm - 1| at which unit-norm rows are multiplied without being divided by their norms, in float32; the error
+# is part of `View.bound` (`bounds.near_one`).
+NEAR_UNIT_NORM = 4e-7
+# Mean number of positives per query up to which their float64 scores are cached.
+CACHED_POSITIVES = 8
+# Maximum number of positive pairs processed at once.
+POSITIVES_AT_ONCE = 2**18
+# Queries and candidates of a tile of float64 scores: 4 MiB.
+EXACT_TILE = (1024, 512)
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Queries, or candidates, in the order in which they are visited.
+    """One side of the matrix, the queries or the candidates, in visiting order.
 
     Args:
-        matrix: (N, D) embeddings, as the model gave them.
-        order: (n,) row of the matrix at each place; within a block sorted by group.
-        place: (n,) number of each in the order of the batches.
-        first: (n,) first place of the other side that is no negative of each.
-        last: (n,) one after the last such place.
-        partner: (n,) the only positive of each, where rows of the batch are pairs.
+        matrix: (N, D) embeddings as the model returned them.
+        order: (n,) row of the matrix at each place; sorted by group within a block.
+        place: (n,) position of each row in the order of the batches.
+        first: (n,) first place on the other side that is not a negative of each row.
+        last: (n,) one past the last such place.
+        partner: (n,) place of the only positive of each row, where rows of a batch are pairs.
         norm: (n,) float64.
-        unit: the metric divides each by its norm.
+        unit: whether the metric divides each row by its norm.
     """
 
     matrix: Tensor
@@ -55,46 +64,46 @@ class Side:
 
     @cached_property
     def own(self) -> tuple[np.ndarray, np.ndarray]:
-        """`first` and `last` on the host."""
+        """`first` and `last` as NumPy arrays on the host."""
         return self.first.cpu().numpy(), self.last.cpu().numpy()
 
     @cached_property
     def extreme(self) -> bool:
-        """The rows, or their norms, may leave the range of float32."""
+        """Whether the rows, or their norms, may leave the range of float32."""
         return self.matrix.dtype == torch.float64 or float(self.norm.min()) < 1e-30
 
     @cached_property
     def near(self) -> float:
-        """Largest difference of a norm from 1."""
+        """Largest |norm - 1| of a row."""
         return float((self.norm - 1).abs().max())
 
     @cached_property
     def longest(self) -> float:
-        """Largest norm of what is multiplied."""
+        """Largest norm of a row after the division by norms, if any."""
         return 1.0 if self.unit else float(self.norm.max())
 
     @cached_property
     def begin(self) -> int:
-        """Row of the matrix at the first place."""
+        """Matrix row at place 0."""
         return int(self.order[0])
 
     @cached_property
     def straight(self) -> bool:
-        """The rows stand in the matrix as they are visited."""
+        """Whether consecutive places are consecutive rows of the matrix."""
         first = self.begin
         return bool((self.order == torch.arange(first, first + len(self), device=self.order.device)).all())
 
     @cached_property
     def in_order(self) -> bool:
-        """The places are those of the batches."""
+        """Whether places equal positions in the batches."""
         return bool((self.place == torch.arange(len(self), device=self.place.device)).all())
 
     def divided(self, values: Tensor, places: Tensor) -> Tensor:
-        """Values of some places by their norms, where the metric does so."""
+        """Divide the values at the given places by their norms, if the metric does so."""
         return values / self.norm[places] if self.unit else values
 
     def unsorted(self, values: Tensor) -> Tensor:
-        """Values of the places, (n, ...), in the order of the batches."""
+        """Reorder values from visiting order, (n, ...), to the order of the batches."""
         if self.in_order:
             return values
         return torch.empty_like(values).index_copy_(0, self.place, values)
@@ -102,19 +111,19 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Score matrices of a stack of batches, never held: their rows, what belongs together, how exact a score is.
+    """Score matrices of a stack of batches: their rows, which pairs are positive or negative, and the error of a score.
 
     Args:
         sides: queries and candidates.
-        rows: (K + 1,) int64, first query of each of K blocks, and their number.
-        columns: (K + 1,) int64, first candidate of each.
-        metric: one of `METRICS`.
-        two: candidates ask as well: there are two directions.
-        shared: both sides are rows of one matrix, and no row is its own candidate.
-        product: one of `PRODUCTS`: the arithmetic of the tiles.
+        rows: (K + 1,) int64, place of the first query of each of K blocks, then the number of queries.
+        columns: (K + 1,) int64, the same for candidates.
+        metric: one of `PRODUCT_METRICS`.
+        two: whether there are two directions: candidates are queries as well.
+        shared: whether both sides are rows of one matrix; no row is then its own candidate.
+        product: arithmetic of the tiles, one of `PRODUCTS`.
         embeddings: the rows that are scored.
-        origin: (D,) is taken off both sides where the metric is a distance, which makes the rounding smaller.
-        together: processes that have joined (`cocos.processes`) share the parts of this matrix.
+        origin: (D,) subtracted from both sides if the metric is a distance, which reduces rounding.
+        together: whether processes that have joined (`cocos.processes`) share the parts of this matrix.
     """
 
     sides: tuple[Side, Side]
@@ -136,27 +145,27 @@ class View:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the tiles."""
+        """Floating-point type of the tiles."""
         return torch.float64 if self.product == "float64" else torch.float32
 
     @property
     def device(self) -> torch.device:
-        """Of everything but the offsets of the blocks."""
+        """Device of all tensors; the block offsets are NumPy arrays."""
         return self.sides[0].matrix.device
 
     @property
     def directions(self) -> tuple[int, ...]:
-        """0 for the queries, and 1 for the candidates where they ask as well."""
+        """0 for the queries, and 1 for the candidates if they are queries as well."""
         return (0, 1) if self.two else (0,)
 
     @property
     def distances(self) -> bool:
-        """The metric is a distance: the product gives its square."""
+        """Whether the metric is a distance; the matrix product then gives its square."""
         return self.metric in {"euclidean", "squared_euclidean"}
 
     @cached_property
     def most(self) -> float:
-        """No score is larger than this in size."""
+        """Upper bound on |score|."""
         left, right = (side.longest for side in self.sides)
         if not self.distances:
             return left * right
@@ -164,48 +173,50 @@ class View:
 
     @property
     def width(self) -> int:
-        """Length of the rows."""
+        """Dimension of the embeddings."""
         return self.sides[0].matrix.shape[1]
 
     @cached_property
     def exactness(self) -> float:
-        """Largest error of a score in float64."""
+        """Bound on the error of a float64 score."""
         if self.distances:
             return bounds.exact_distance(self.width) * (1 if self.metric == "euclidean" else 2) * self.most
         return bounds.exact_dot(self.width) * self.most
 
     @cached_property
     def tie(self) -> float:
-        """Scores that differ by no more in float64 are equal."""
+        """Largest difference of two float64 scores that counts as a tie."""
         return bounds.ties(self.width, self.most)
 
     @cached_property
     def rounding(self) -> float:
-        """Largest difference of a product of the tiles from the true one: of a squared distance, or of a score."""
+        """Bound on the error of a matrix product of the tiles: of a score, or of a squared distance."""
         return self._rounded(None)
 
     def _rounded(self, deep: int | None) -> float:
         lengths = [side.longest for side in self.sides]
         if self.distances:
             return bounds.squared_distance(self.width, self.product, *lengths, deep)
-        ends = [side.near if side.unit and side.near <= NEAR else 0.0 for side in self.sides]  # others are divided
+        ends = [
+            side.near if side.unit and side.near <= NEAR_UNIT_NORM else 0.0 for side in self.sides
+        ]  # others are divided
         left, right = (length * (1 + end) for length, end in zip(lengths, ends, strict=True))
         rounded = bounds.product(self.width, self.product, left, right, deep)
         return rounded + bounds.near_one(self.width, *ends) * self.most
 
     def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
-        """Largest difference of a score of the tiles from the true one; near `score`, for distances.
+        """Bound on the difference between a score of the tiles and the true score; for distances, at the given score.
 
         Args:
-            score: for distances.
-            deep: as in `bounds.product`: `fused.deep(view, reader)`, for the tiles that the reader is shown.
+            score: used by distances only.
+            deep: as in `bounds.product`; `fused.deep(view, reader)` gives the value for the tiles of a reader.
         """
         rounding = self.rounding if deep is None else self._rounded(deep)
         return bounds.distance(rounding, score) if self.metric == "euclidean" else rounding
 
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:
-        """Rows of both sides in lines of float32 or float64: half precision is converted, which rounds nothing."""
+        """Contiguous rows of both sides in float32 or float64; half precision is widened, which is exact."""
         made = []
         for side in self.sides:
             wide = side.matrix if side.matrix.dtype in {torch.float32, torch.float64} else side.matrix.float()
@@ -213,23 +224,23 @@ class View:
         return made[0], made[1]
 
     def block_of(self, direction: int, places: Tensor) -> Tensor:
-        """Block of some queries of a direction, (P,)."""
+        """Block of each of the given places of one direction, (P,)."""
         edges = torch.from_numpy((self.rows, self.columns)[direction]).to(places.device)
         return torch.searchsorted(edges, places.long(), right=True) - 1
 
     def ready(self, direction: int) -> bool:
-        """The rows of one side are multiplied where they are: nothing is copied."""
+        """Whether one side is multiplied in place, without a copy."""
         side = self.sides[direction]
         fit = side.matrix.dtype == self.dtype and side.matrix.is_contiguous() and not self.distances
         return (
             fit
             and self.product != "bfloat16"
-            and (not side.unit or side.near <= (NEAR if self.dtype == torch.float32 else 0.0))
+            and (not side.unit or side.near <= (NEAR_UNIT_NORM if self.dtype == torch.float32 else 0.0))
             and side.straight
         )
 
     def operand(self, direction: int, start: int, stop: int) -> Tensor:
-        """Some places of one side as rows of the product, (n, D), or (n, D + 2) for distances."""
+        """Rows of one side prepared as a matmul operand: (n, D), or (n, D + 2) for distances."""
         side = self.sides[direction]
         if self.ready(direction):
             return side.matrix[side.begin + start : side.begin + stop]
@@ -248,7 +259,7 @@ class View:
         return rows
 
     def exact(self, row: Tensor, column: Tensor) -> Tensor:
-        """Scores of some pairs of places in float64, (P,), from the embeddings as they are."""
+        """Float64 scores of pairs of places, (P,), from the embeddings as they were given."""
         (left, right), row, column = self.sides, row.long(), column.long()
         of, with_ = left.order[row], right.order[column]
         if self.distances:
@@ -260,19 +271,19 @@ class View:
         return right.divided(left.divided(exact.pairs(left.matrix, right.matrix, of, with_), row), column)
 
     def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[Tensor, slice, Tensor]]:
-        """Scores of some queries of a direction in float64, -inf where a pair is no negative, a piece at a time.
+        """Compute all scores of the given queries of one direction in float64, block by block; -inf for non-negatives.
 
         Yields:
-            Which of the queries, (m,) positions in `places`; the candidates; and their scores, (m, n).
+            Which of the queries, (m,) positions in `places`; the range of candidates; and their scores, (m, n).
         """
         side, other, edges = self.sides[direction], self.sides[1 - direction], (self.rows, self.columns)[1 - direction]
         block = self.block_of(direction, places)
         for k in block.unique().tolist():
-            for mine in (block == k).nonzero().flatten().split(EXACTLY[0]):
+            for mine in (block == k).nonzero().flatten().split(EXACT_TILE[0]):
                 some = places[mine]
                 query, first, last = side.matrix[side.order[some]].double(), side.first[some], side.last[some]
-                for begin in range(int(edges[k]), int(edges[k + 1]), EXACTLY[1]):
-                    stop = min(begin + EXACTLY[1], int(edges[k + 1]))
+                for begin in range(int(edges[k]), int(edges[k + 1]), EXACT_TILE[1]):
+                    stop = min(begin + EXACT_TILE[1], int(edges[k + 1]))
                     candidate = other.matrix[other.order[begin:stop]].double()
                     pair = (query, candidate) if direction == 0 else (candidate, query)
                     score = scores.METRICS[self.metric](*pair)
@@ -282,7 +293,7 @@ class View:
                     yield mine, slice(begin, stop), score.masked_fill(own, -torch.inf)
 
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Positive pairs of some queries: their places counted from `start`, and the places of the positives."""
+        """Positive pairs of a range of queries: query places relative to `start`, and places of the positives."""
         side = self.sides[direction]
         if side.partner is not None:
             return torch.arange(stop - start, device=self.device), side.partner[start:stop]
@@ -298,7 +309,7 @@ class View:
         return query, other
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """`positives` with their scores in float64; kept where they are few."""
+        """`positives` with their float64 scores; cached where they are few."""
         key, turned = (direction, start, stop), self._scored.get((0, 0, len(self.sides[0])))
         if direction == 1 and turned and (start, stop) == (0, len(self.sides[1])):
             if bool((turned[1][1:] > turned[1][:-1]).all()):
@@ -309,7 +320,7 @@ class View:
             query, other = self.positives(direction, start, stop)
             places = (query + start, other) if direction == 0 else (other, query + start)
             found = (query, other, self.exact(*places))
-            if len(query) > FEW * (stop - start):
+            if len(query) > CACHED_POSITIVES * (stop - start):
                 return found
             self._scored[key] = found
         return self._scored[key]
@@ -334,9 +345,9 @@ class View:
         return number
 
     def chunks(self, direction: int, width: int = 1) -> Iterator[tuple[int, int]]:
-        """Queries in stretches, such that none has above `POSITIVES` positives, or places `width` wide."""
+        """Yield ranges of queries with at most `POSITIVES_AT_ONCE` positives, or cells of `width` per query, each."""
         number = self.counted(direction).cpu().numpy()
-        most = np.maximum(number, width).cumsum() // POSITIVES
+        most = np.maximum(number, width).cumsum() // POSITIVES_AT_ONCE
         edges = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), len(number)]
         yield from zip(edges[:-1], edges[1:], strict=True)
 

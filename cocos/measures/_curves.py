@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos import engine
 from cocos.engine import View
-from cocos.engine.readers.lines import MOST
+from cocos.engine.readers.lines import LINES_TILE
 from cocos.run import Run, within
 
 __all__ = ["passes"]
@@ -37,7 +37,7 @@ def passes(
     run.embeddings.unchanged()
     made = []
     for stack in run.stacks():
-        large = max(math.prod(batch.sizes) for batch in stack) > MOST
+        large = max(math.prod(batch.sizes) for batch in stack) > LINES_TILE
         made += run.views(stack, apart=lines is not None and large)
     for done, (make, names, asking) in enumerate(made):
         view, found = make(), []

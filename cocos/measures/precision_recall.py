@@ -101,7 +101,7 @@ def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([first, last, order[first], order[last]]))
 
 
-def _band(ranked: readers.Ranked, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _band(ranked: readers.PositiveRanks, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Percentiles (percentile, level) and mean (level,) over queries of the precision at each recall.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The compiled kernel: C that is built on first use (`build`), and its structs as Python sees them (`structs`)."""
+"""The compiled kernel: C built on first use (`build`), and its structs as Python classes (`structs`)."""

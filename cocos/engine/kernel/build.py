@@ -1,7 +1,8 @@
-"""The kernel as machine code: built once for this processor by the compiler that is there, kept in the user's cache.
+"""Compile the kernel once for this processor, with whatever compiler is present, and cache it for the user.
 
-A library that is loaded is run. So it is loaded only if nobody but this user can have put it there (owner, mode, no
-link), if its bytes are those that the compiler wrote (their hash is in the name), and if another process could load it.
+Loading a library executes it. It is therefore loaded only if nobody but this user can have written it (owner, mode, no
+link), if its bytes are those that the compiler wrote (its name contains their hash), and if a separate process could
+load it first.
 """
 
 import ctypes
@@ -22,27 +23,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["loaded", "reason"]
+__all__ = ["library", "reason"]
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
 FLAGS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-Wno-psabi", "-shared", "-fPIC")
-NATIVE = {  # this processor, by the name of its architecture
+# Flags for this processor, by the name of its architecture.
+NATIVE = {
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
     "AMD64": ("-march=native", "-mprefer-vector-width=512"),
     "aarch64": ("-mcpu=native",),
     "arm64": ("-mcpu=native",),
 }
-PATIENCE = 300  # seconds that a compiler may take; the kernel takes 2 on an idle processor
-STALE = 3600  # seconds after which the folder of a build was left behind by a process that was killed
+# Time limit of the compiler in seconds; the kernel takes 2 s on an idle processor.
+COMPILER_SECONDS = 300
+# Age in seconds after which a build folder was left behind by a killed process.
+STALE_BUILD_SECONDS = 3600
 OFF = ("plain", "0", "off")
-# Loads a library in a process that may die of it: a library cut short is SIGBUS.
+# Loads a library in a process that may crash: a truncated library raises SIGBUS.
 PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).cocos_pass"
-LOG = logging.getLogger("cocos")  # where nobody listens, a warning goes to stderr
+# Without a handler, warnings go to stderr.
+LOG = logging.getLogger("cocos")
 
 
 class _NotBuilt(Exception):
-    """The compiler, or what it made, is of no use; trying again would not change that."""
+    """The compiler, or its output, is unusable; trying again would not change that."""
 
     def __init__(self, why: str, *, said: bool = False):
         super().__init__(why)
@@ -50,11 +55,11 @@ class _NotBuilt(Exception):
 
 
 def _folder() -> Path:
-    """Folder of the libraries; a relative XDG_CACHE_HOME is not heeded, as its specification says.
+    """Return the folder of the libraries; a relative XDG_CACHE_HOME is ignored, as its specification demands.
 
     Raises:
         OSError: the home folder is a relative path.
-        RuntimeError: there is no home.
+        RuntimeError: there is no home folder.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():
@@ -65,7 +70,7 @@ def _folder() -> Path:
 
 
 def _processor() -> str:
-    """The part of the processor that `-march=native` depends on: a home may be shared by several machines."""
+    """Describe the processor as far as `-march=native` depends on it: several machines may share a home folder."""
     try:
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
     except OSError:
@@ -79,18 +84,18 @@ def _mine(about: os.stat_result) -> bool:
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder, or see that only this user can have written there, and take all rights from others.
+    """Create the folder, or check that only this user can have written to it, and make it private.
 
     Raises:
-        OSError: it cannot be made, or others can write there.
+        OSError: it cannot be created, or others can write to it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()
     if not (stat.S_ISDIR(about.st_mode) and _mine(about)):
-        raise OSError(f"{folder} is a link, or can be written by others; only a folder of yours with mode 700 is used")
+        raise OSError(f"{folder} is a link, or others can write to it; it must be your own folder with mode 700")
     folder.chmod(0o700)
     for left in folder.glob("build-*"):
-        if time.time() - left.lstat().st_mtime > STALE:
+        if time.time() - left.lstat().st_mtime > STALE_BUILD_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -99,7 +104,7 @@ def _hash(content: bytes) -> str:
 
 
 def _kept(folder: Path, key: str) -> Path | None:
-    """The library of a key, if it is whole; what has its name and is not, goes away."""
+    """Return the intact library of a key; delete files of its name that are not intact."""
     for path in sorted(folder.glob(f"kernel-{key}-*.so")):
         about = path.lstat()
         plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
@@ -110,14 +115,14 @@ def _kept(folder: Path, key: str) -> Path | None:
 
 
 def _done(command: Sequence[str], log: Path) -> None:
-    """Run a command with its own process group, all of which ends with it, or with this process's patience.
+    """Run a command in its own process group; the whole group ends with it or after `COMPILER_SECONDS`.
 
     Args:
-        command: and its arguments.
-        log: file for what it says; a pipe would be held open by what it leaves behind.
+        command: program and arguments.
+        log: file for its output; a pipe would be kept open by orphaned children.
 
     Raises:
-        _NotBuilt: it failed, or did not end.
+        _NotBuilt: it failed, or did not end in time.
     """
     with open(log, "wb") as words:
         try:
@@ -127,9 +132,9 @@ def _done(command: Sequence[str], log: Path) -> None:
         except OSError as error:
             raise _NotBuilt(f"the C compiler {command[0]!r} cannot be started ({error.strerror})") from None
         try:
-            code = process.wait(PATIENCE)
+            code = process.wait(COMPILER_SECONDS)
         except subprocess.TimeoutExpired:
-            raise _NotBuilt(f"{command[0]} did not end within {PATIENCE} s") from None
+            raise _NotBuilt(f"{command[0]} did not end within {COMPILER_SECONDS} s") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -141,11 +146,11 @@ def _done(command: Sequence[str], log: Path) -> None:
 
 
 def _built(command: Sequence[str], folder: Path, key: str) -> Path:
-    """Compile the library, try it in a process of its own, and move it into place whole.
+    """Compile the library, load it in a separate process, and move it into place atomically.
 
     Raises:
         OSError: the folder cannot be used.
-        _NotBuilt: the compiler failed, or what it made cannot be loaded.
+        _NotBuilt: the compiler failed, or its output cannot be loaded.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as scratch:
         made, log = Path(scratch) / "kernel.so", Path(scratch) / "log"
@@ -158,11 +163,11 @@ def _built(command: Sequence[str], folder: Path, key: str) -> Path:
 
 
 def _compiled() -> Path:
-    """The library, compiled if it is not there.
+    """Return the library, compiled if necessary.
 
     Raises:
         OSError: the folder cannot be used.
-        _NotBuilt: the compiler, or what it made, is of no use. That is remembered, and said once.
+        _NotBuilt: the compiler, or its output, is unusable. This is remembered, and reported once.
     """
     usual = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
     compiler = shlex.split(os.environ.get("CC", "")) or [usual]
@@ -195,20 +200,20 @@ def _opened() -> tuple[ctypes.CDLL | None, str]:
         return None, "none is built on Windows"
     try:
         return ctypes.CDLL(str(_compiled())), ""
-    except (OSError, RuntimeError, ValueError, _NotBuilt) as error:  # ValueError: a CC that has no second quote
+    except (OSError, RuntimeError, ValueError, _NotBuilt) as error:  # ValueError: an unclosed quote in CC
         if not getattr(error, "said", False):
             LOG.warning("note: there is no compiled kernel, PyTorch reads the tiles: %s", error)
         return None, str(error)
 
 
-def loaded() -> ctypes.CDLL | None:
-    """The compiled kernel; None without a C compiler, on Windows, or where COCOS_KERNEL=plain asks for none.
+def library() -> ctypes.CDLL | None:
+    """Return the compiled kernel; None without a C compiler, on Windows, or if COCOS_KERNEL=plain.
 
-    Why it could not be built is said once, through the logger `cocos`.
+    The reason for a failed build is logged once, by the logger `cocos`.
     """
     return _opened()[0]
 
 
 def reason() -> str:
-    """Why there is no compiled kernel; empty where there is one."""
+    """Why there is no compiled kernel; empty if there is one."""
     return _opened()[1]

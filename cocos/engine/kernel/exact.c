@@ -1,4 +1,4 @@
-/* Scores in float64, of the rows as they are: of one pair of places, and of lists of pairs of rows. */
+/* Float64 scores from the embeddings as given: of one pair of places, and of lists of pairs of rows. */
 #include "kernel.h"
 
 #define HALF (WIDE / 2) /* doubles in a vector */
@@ -6,7 +6,7 @@
 typedef double vd __attribute__((vector_size(8 * HALF), aligned(8)));
 typedef float vh __attribute__((vector_size(4 * HALF), aligned(4)));
 
-/* Some numbers of a row as doubles. */
+/* Load elements k, k + 1, ... of a row as doubles. */
 INLINE vd widened(const void *row, int wide, int64_t k) {
     if (wide) return *(const vd *)((const double *)row + k);
 #ifdef __AVX512F__
@@ -26,7 +26,7 @@ INLINE const void *row_of(const void *matrix, int wide, int64_t row, int64_t d) 
     return (const char *)matrix + row * d * (wide ? 8 : 4);
 }
 
-/* Sum of the lanes of two vectors. */
+/* Sum of all lanes of two vectors. */
 INLINE double summed(const vd *part) {
     vd both = part[0] + part[1];
     double sum = 0;
@@ -34,7 +34,7 @@ INLINE double summed(const vd *part) {
     return sum;
 }
 
-/* Sum of products of two rows, or of squared differences; and the squares of both, if they are wanted. */
+/* Sum of products of two rows, or of squared differences; and the squared norms of both if wanted. */
 INLINE double joined(const void *a, int a_wide, const void *b, int b_wide, int64_t d, int gap, double *a_square, double *b_square) {
     vd part[2] = {0}, left[2] = {0}, right[2] = {0};
     int64_t j = 0;
@@ -60,8 +60,8 @@ static double paired(const void *a, int a_wide, const void *b, int b_wide, int64
     return gap ? joined(a, 0, b, 0, d, 1, NULL, NULL) : joined(a, 0, b, 0, d, 0, NULL, NULL);
 }
 
-/* The score of two places. Rows of extreme length are divided by their norms first: their numbers may be too large or too small
-   to multiply. */
+/* The score of two places. Rows of extreme norm are divided by their norms first, since their products might overflow or
+   underflow. */
 static double exact(const view *v, int64_t row, int64_t column) {
     const side *left = v->sides, *right = v->sides + 1;
     const double norm = left->unit ? left->norm[row] : 1, other = right->unit ? right->norm[column] : 1;
@@ -79,10 +79,10 @@ static double exact(const view *v, int64_t row, int64_t column) {
 typedef struct { /* pairs of rows of two matrices */
     int64_t size;
     const void *left, *right;                    /* (N, d), (M, d) */
-    const int64_t *of, *with_;                   /* (number,) rows of the left one, and of the right one */
-    double *joined, *left_square, *right_square; /* (number,); squares of both rows, of float32, or NULL: not wanted */
+    const int64_t *of, *with_;                   /* (number,) rows of the left matrix, and of the right one */
+    double *joined, *left_square, *right_square; /* (number,) results; squared norms of both rows, float32 only, or NULL */
     int64_t number, d;
-    int32_t left_wide, right_wide, gaps; /* of float64; squared distances are wanted, not products */
+    int32_t left_wide, right_wide, gaps; /* the matrix is float64; compute squared distances instead of products */
 } pairs;
 
 void cocos_pairs(const pairs *p) {

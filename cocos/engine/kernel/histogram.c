@@ -1,24 +1,25 @@
-/* Scores counted by where they lie: of each row and column in equal bins, and of all pairs between the steps of a ladder. */
+/* Histograms: the scores of each row and column in equal bins, and of all pairs between the steps of a ladder. */
 #include "kernel.h"
 
 typedef struct {
     int64_t size;
-    int32_t *bin[2]; /* (n, number) of rows and of columns, added to; NULL: not wanted */
+    int32_t *bin[2]; /* (n, number) counts of rows and of columns, added to; NULL: not wanted */
     int64_t number;
-    float low, inverse; /* lower end of the first bin; 1 / width */
+    float low, inverse; /* lower edge of the first bin; 1 / width */
 } bins;
 
 typedef struct {
     int64_t size;
-    const double *step;  /* (steps + NEAR,) ascending, infinite in the end */
-    const double *reach; /* (last + 1,) how far a score of a bin may be from the true one */
-    const int32_t *ends; /* (last + 1, 2) steps that a score of the bin reaches at least, and at most */
-    int64_t *cell;       /* (steps + 1,) scores by the steps that they reach, added to; those that reach none are left out */
-    int64_t last;        /* bin; bins begin at 1 */
-    float low, inverse;  /* no score that is not above `low` reaches a step; 1 / width */
+    const double *step;  /* (steps + NEAR,) thresholds, ascending; infinite at the end */
+    const double *reach; /* (last + 1,) largest distance of a score in the bin from the true score, including ties */
+    const int32_t *ends; /* (last + 1, 2) smallest and largest number of steps that a score of the bin reaches */
+    int64_t *cell;       /* (steps + 1,) scores by the number of steps they reach, added to; those that reach none are not
+                            counted */
+    int64_t last;        /* index of the last bin; the first is 1 */
+    float low, inverse;  /* scores up to `low` reach no step; 1 / width */
 } ladder;
 
-/* Bins of some scores, from 0 to `last`; what is no number, as infinity times 0, is in the first. */
+/* Bins of a vector of scores, from 0 to `last`; NaN, as from infinity times 0, goes to bin 0. */
 INLINE vi binned(vf x, float low, float inverse, float last) {
     vf place = smaller(all(last), larger((x - all(low)) * all(inverse), all(0)));
     return __builtin_convertvector(place, vi);
@@ -46,9 +47,9 @@ static void bins_see(void *arguments, const view *v, const tile *t) {
     }
 }
 
-#define NEAR 8 /* steps that are compared at once */
+#define NEAR 8 /* number of steps compared at once */
 
-/* Which of NEAR steps are at or below a score, as bits. */
+/* Bit mask of the NEAR steps at or below a score. */
 INLINE unsigned below(const double *step, double score) {
 #ifdef __AVX512F__
     return _mm512_cmp_pd_mask(_mm512_loadu_pd(step), _mm512_set1_pd(score), _CMP_LE_OQ);
@@ -59,8 +60,8 @@ INLINE unsigned below(const double *step, double score) {
 #endif
 }
 
-/* Steps at or below a score, known to be at least `a` and at most `b`. Nothing branches on the score here and below: it would be
-   guessed wrongly half of the time. */
+/* Number of steps at or below a score, known to be between `a` and `b`. There is no branch on the score here and below: it
+   would be mispredicted half of the time. */
 INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double score) {
     while (b - a > NEAR) {
         int32_t half = (b - a) / 2, above = -(step[a + half - 1] <= score);
@@ -69,7 +70,7 @@ INLINE int32_t reached_steps(const double *step, int32_t a, int32_t b, double sc
     return a + __builtin_popcount(below(step + a, score) & ((1u << (b - a)) - 1));
 }
 
-/* Some scores of a row that steps are near: compared with these, in float64 where that is needed. */
+/* Compare the scores of a row in mixed bins with the nearby steps, in float64 where the bound reaches a step. */
 static void ladder_decide(const ladder *of, const view *v, const tile *t, int i, int64_t *column, const int32_t *bin, int number) {
     const float *row = t->score + (int64_t)i * WIDTH - t->column;
     int32_t least[WIDTH + 1], most[WIDTH + 1];
@@ -78,7 +79,8 @@ static void ladder_decide(const ladder *of, const view *v, const tile *t, int i,
         const int32_t *end = of->ends + 2 * bin[k];
         const double x = row[column[k]], reach = of->reach[bin[k]], *step = of->step + end[0];
         unsigned some = ((1u << NEAR) - 1) >> (end[1] - end[0] < NEAR ? NEAR + end[0] - end[1] : 0);
-        some &= -(unsigned)(end[1] - end[0] <= NEAR); /* of more than that one is as good as surely near */
+        some &= -(unsigned)(end[1] - end[0] <= NEAR); /* with more than NEAR steps in the bin, one of them is almost surely
+                                                         near */
         least[open] = end[0] + __builtin_popcount(below(step, x - reach) & some);
         most[open] = end[1] - __builtin_popcount(~below(step, x + reach) & some);
         column[open] = column[k];

@@ -1,4 +1,4 @@
-/* The kernel as one translation unit: see kernel.h. */
+/* The kernel as one translation unit, see kernel.h. */
 #include "simd.h"
 #include "kernel.h"
 #include "exact.c"

@@ -1,37 +1,38 @@
-/* Sums of the exponentials of each row and of each column with their moments, and the few negatives that can have a share above
-   eps: those above a limit that follows from the sums so far and only grows. */
+/* Sums of the exponentials of each row and column, their moments, and the few negatives whose share can exceed eps: those
+   above a limit that follows from the partial sums and therefore only rises. */
 #include "kernel.h"
 
-#define CHUNK 64    /* rows after which the float32 sums of the columns go into float64 */
-#define LOW -126.0f /* exponents below it count as it: 2^-126 is the smallest normal number */
-#define KEPT 65536  /* entries that are too few to cut a list down for */
-#define REACH -100.0f /* the same below a reference, so that no product with a score is denormal */
+#define CHUNK 64    /* rows after which the float32 column sums are added to float64 sums */
+#define LOW -126.0f /* smaller exponents count as -126: 2^-126 is the smallest normal number */
+#define KEPT 65536  /* a list is compacted after a chunk if it exceeds twice its last length and this, in entries */
+#define REACH -100.0f /* smaller exponents relative to a reference count as -100, so that no product with a score is denormal */
 
-typedef struct { /* the rows, or the columns, as those that ask; arrays by place */
-    double *total;              /* (3, step): sums of 2^z, score 2^z, 4^z, z = scale score - reference; with a floor 4: how many above it */
+typedef struct { /* rows or columns in the role of queries; arrays are indexed by place */
+    double *total;              /* (3, step): sums of 2^z, score 2^z, 4^z, with z = scale score - reference; with a floor (4,
+                                   step): also the count above it */
     float *top;                 /* largest score above the floor */
-    float *reference;           /* whole exponents that only grow; NULL: 0, and there is no floor */
-    const float *floor;         /* scores at or below it are left out; NULL: none is */
-    float *limit;               /* a negative may count whose score is above it; NULL: none is noted */
-    const double *base, *offset; /* exponent of what else is in the denominator; share of it that counts, as an exponent */
+    float *reference;           /* integer exponents that only grow; NULL: 0, and there is no floor */
+    const float *floor;         /* scores at or below it are left out; NULL: none */
+    float *limit;               /* negatives above it may count in the end; NULL: nothing is noted */
+    const double *base, *offset; /* log2 of the denominator's other terms; log2 of the share that counts */
     places list;
-    int64_t step, number, kept; /* numbers of a line of `total`; of places; of entries that were kept when the list was last cut down */
-    int32_t full;               /* so many may count that none is noted any more */
+    int64_t step, number, kept; /* stride of `total`; number of places; entries after the last compaction, plus KEPT */
+    int32_t full;               /* too many negatives may count: nothing is noted any more */
 } asker;
 
 typedef struct {
     int64_t size;
     asker asking[2];
-    double room, square, root; /* how far a limit is lowered: room, and square / |score|, at most root */
+    double room, square, root; /* limits are lowered by room, and by square / |score| but at most root */
     float scale;
-    int32_t sides, moments, grows; /* who asks: the rows, or the columns too; all sums, or the first; references grow */
+    int32_t sides, moments, grows; /* 1: rows are queries, 2: columns too; compute the moments; references grow */
 } logsumexp;
 
-typedef struct { /* what a tile says of its columns */
+typedef struct { /* sums of the columns of a tile */
     float first[WIDTH], second[WIDTH], third[WIDTH], number[WIDTH], top[WIDTH];
 } beneath;
 
-/* 2^z of some scores; z = scale x, or that less a reference (apart). */
+/* 2^z for a vector of scores; z = scale x, minus a reference if `apart`. */
 INLINE vf raised(vf x, vf scale, int apart, vf reference) {
     if (apart) return power(larger(x * scale - reference, all(REACH)));
     vf whole = (x * scale + MAGIC) - MAGIC;
@@ -42,7 +43,7 @@ typedef struct { /* sums of one row, lane by lane */
     vf first, second, third, number, top;
 } sums;
 
-/* Add a score and its power; where some are left out, those that are kept. */
+/* Add scores and their powers; with `apart`, only the kept lanes. */
 INLINE void add(sums *to, vf e, vf x, vf lowest, int apart, int moments, vi kept) {
     if (apart) {
         e = (vf)((vi)e & kept);
@@ -51,11 +52,11 @@ INLINE void add(sums *to, vf e, vf x, vf lowest, int apart, int moments, vi kept
     to->top = larger(x, to->top);
     to->first += e;
     if (!moments) return;
-    vf least = apart ? larger(e, all(0x1p-63f)) : e; /* whose square is no denormal number */
+    vf least = apart ? larger(e, all(0x1p-63f)) : e; /* its square is not denormal */
     to->second += e * larger(x, lowest), to->third += least * least;
 }
 
-/* `count` rows from `i` on: their sums, and those of the columns. */
+/* Sums of `count` rows from `i`, and of the columns. */
 INLINE void some_sums(const logsumexp *of, const tile *t, int i, int count, int apart, int moments, int two, float *row_top,
                       beneath *under) {
     const asker *rows = of->asking, *columns = of->asking + 1;
@@ -97,7 +98,7 @@ INLINE void some_sums(const logsumexp *of, const tile *t, int i, int count, int 
 /* Sums of all rows and columns of a tile. */
 INLINE void tile_sums(const logsumexp *of, const tile *t, int apart, int moments, int two, float *row_top, beneath *under) {
     const asker *columns = of->asking + 1;
-    const int together = apart || moments ? 4 : 8; /* rows that share a look at the columns: as many as there are registers for */
+    const int together = apart || moments ? 4 : 8; /* rows per load of the columns: as many as fit in registers */
     for (int j = 0; two && j < t->n; j++) under->top[j] = -INFINITY;
     for (int from = 0; from < t->m; from += CHUNK) {
         int to = from + CHUNK < t->m ? from + CHUNK : t->m, i = from;
@@ -125,7 +126,7 @@ static __attribute__((noinline)) void all_sums(const logsumexp *of, const tile *
     }
 }
 
-/* Raise references to the largest exponent of each row, or column, and express its sums by them. */
+/* Raise references to the largest exponent of each row or column, and re-express its sums. */
 static void raise(const logsumexp *of, asker *who, int64_t from, int number, const float *top) {
     for (int k = 0; k < number; k++) {
         float *reference = who->reference + from + k, now = ceilf(top[k] * of->scale);
@@ -152,7 +153,7 @@ static void raise_all(const logsumexp *of, const tile *t) {
     if (of->sides > 1) raise(of, columns, t->column, t->there, column_top);
 }
 
-/* log2 of numbers above 0, at most 3e-4 too small and 2e-8 too large, for which `room` has room. */
+/* log2 for positive numbers, at most 3e-4 too small and 2e-8 too large, which `bounds.room` covers. */
 INLINE double binary(double x) {
     int64_t whole;
     memcpy(&whole, &x, 8);
@@ -163,7 +164,7 @@ INLINE double binary(double x) {
     return (double)((whole >> 52) - 1023) + f * (1.4377044 + f * (-0.6749427 + f * (0.3186788 + f * -0.0816157)));
 }
 
-/* Scores above which a negative may count, of some rows or columns, from the sums so far. They only grow. */
+/* Update the limits of some rows or columns from the partial sums; limits only rise. */
 static void renew(const logsumexp *of, asker *who, int64_t from, int number) {
     if (!who->limit || who->full) return;
     for (int64_t k = from; k < from + number; k++) {
@@ -176,7 +177,7 @@ static void renew(const logsumexp *of, asker *who, int64_t from, int number) {
     }
 }
 
-/* Drop what is not above the limits as they are now. */
+/* Compact a list: drop the entries that are not above the current limits. */
 static void compact(asker *who, int side) {
     places *list = &who->list;
     const int32_t *query = side ? list->column : list->row;
@@ -193,7 +194,7 @@ static void top(asker *who, int64_t from, int number, const float *score) {
         if (!who->floor || score[k] > who->floor[from + k]) who->top[from + k] = more(who->top[from + k], score[k]);
 }
 
-/* Room for whatever a tile may add; where half of the list may count by limits of now, no more is noted. */
+/* Make room for all that one tile may add; give up if half of the list may count by the current limits. */
 static void spare(asker *who, int side, int64_t number) {
     if (!who->limit || roomy(&who->list, number)) return;
     compact(who, side);
@@ -210,7 +211,7 @@ INLINE void entered(places *to, unsigned lanes, int64_t row, int64_t column, vf 
     to->found += __builtin_popcount(lanes);
 }
 
-/* Note the scores of a tile that are above the limit of their row, and those above the limit of their column. */
+/* Note the scores of a tile above the limit of their row, and those above the limit of their column. */
 static void noted(logsumexp *of, const tile *t, const float *row_top, const float *column_top) {
     asker *rows = of->asking, *columns = rows + 1;
     const float *limit = of->sides > 1 && columns->limit ? columns->limit + t->column : 0;

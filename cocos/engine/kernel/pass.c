@@ -1,22 +1,22 @@
-/* A part of the score matrix, tile by tile: packed, multiplied, masked, and shown to all primitives. */
+/* Visit a part of the score matrix tile by tile: pack, multiply, mask, and show to all primitives. */
 #include "kernel.h"
 
 typedef struct {
     int64_t size;
     const view *view;
-    area part;                     /* in a stack: whole batches, from `block` on and below `last` */
-    const float *left, *right;     /* a side that is packed already, of one batch; or NULL */
-    float *strip, *packed, *score; /* room for (STRIP, factors), (chunk, factors) and (STRIP, WIDTH) numbers */
-    const life *const *life;       /* of each primitive */
-    void *const *of;               /* their arguments */
-    int64_t number, chunk;         /* of primitives; columns that are packed at once, whole panels */
-    int64_t block, last;           /* the batch that is visited, and one after the last */
-    int64_t begin;                 /* its column whose chunk is next, counted from its corner */
-    int64_t patience;              /* strips that Python waits for at once */
+    area part;                     /* in a stack: whole batches, from `block` to below `last` */
+    const float *left, *right;     /* a side that is packed already, for a single batch; or NULL */
+    float *strip, *packed, *score; /* scratch: (STRIP, factors), (chunk, factors) and (STRIP, WIDTH) */
+    const life *const *life;       /* functions of each primitive */
+    void *const *of;               /* arguments of each primitive */
+    int64_t number, chunk;         /* number of primitives; columns packed at once, whole panels */
+    int64_t block, last;           /* current batch, and one past the last */
+    int64_t begin;                 /* first column of the next chunk, relative to the batch */
+    int64_t patience;              /* maximum number of strips per call */
 } pass;
 
-/* Minus squared distances, of which rounding may leave some above 0, become minus distances; -infinity where a pair is no
-   negative, and in the padding. */
+/* Finish a tile: take roots for distances (rounding may leave a negated square above 0), and set non-negatives and the
+   padding to -infinity. */
 static void finished(const view *v, const tile *t) {
     const side *rows = v->sides;
     for (int i = 0; i < t->m; i++) {
@@ -28,7 +28,7 @@ static void finished(const view *v, const tile *t) {
     }
 }
 
-/* A strip of the chunk, from a row on, tile by tile. */
+/* Visit one strip of the chunk, tile by tile. */
 static void across(const pass *p, const area *chunk, int64_t from, const float *right) {
     const view *v = p->view;
     const int64_t size = depth(v), row = chunk->row + from, rows = chunk->rows - from < STRIP ? chunk->rows - from : STRIP;
@@ -43,7 +43,7 @@ static void across(const pass *p, const area *chunk, int64_t from, const float *
     }
 }
 
-/* All strips against a chunk of columns. */
+/* Visit all strips of a chunk of columns. */
 static void down(const pass *p, const area *chunk) {
     const view *v = p->view;
     if (!p->right) pack(v, 1, chunk->column, chunk->columns, p->packed);
@@ -55,14 +55,15 @@ static void down(const pass *p, const area *chunk) {
         if (p->life[k]->close) p->life[k]->close(p->of[k], v, chunk);
 }
 
-/* The part, or that batch of a stack which is next. */
+/* The part, or the current batch of a stack. */
 static area next_of(const pass *p) {
     if (p->view->blocks == 1) return p->part;
     const int64_t *rows = p->view->sides[0].block + p->block, *columns = p->view->sides[1].block + p->block;
     return (area){rows[0], rows[1] - rows[0], columns[0], columns[1] - columns[0]};
 }
 
-/* Visit a part, or go on where the last call stopped, so that Python may look up: 0 when all has been seen, else 1. */
+/* Visit a part, or continue where the last call stopped, so that Python regains control: returns 0 once all has been
+   visited, else 1. */
 int64_t cocos_pass(pass *p) {
     for (int64_t strips = 0; p->block < p->last; p->block++, p->begin = 0) {
         area chunk = next_of(p);

@@ -1,19 +1,20 @@
-/* The matrix product, fused with what sees its scores: tiles so small that they are still in the second-level cache then.
-   The factors are packed: TALL rows of the left side, and PANEL rows of the right one, side by side. */
+/* The matrix product, fused with the primitives: tiles are small enough to be still in the second-level cache when they are
+   read. The factors are packed: TALL rows of the left side, and PANEL rows of the right one, interleaved. */
 #include "kernel.h"
 
 #ifdef __AVX512F__
-#define TALL 8 /* rows of scores that are kept in registers, PANEL wide */
+#define TALL 8 /* rows of scores in registers, each PANEL wide */
 #else
 #define TALL 4
 #endif
 #define VECTORS 3
 #define PANEL (VECTORS * WIDE)
-#define DEEP 64 /* factors after which the sums go to memory: their rounding grows with DEEP + d / DEEP, not with d */
+#define DEEP 64 /* factors summed in registers before the sums are added to memory: rounding grows with DEEP + d / DEEP, not
+                   with d */
 
 const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH, cocos_deep = DEEP;
 
-/* Lanes of two vectors in turn: of their first halves, and of their second ones. */
+/* Interleave the first halves, or the second halves, of two vectors. */
 #if WIDE == 16
 #define FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
@@ -27,7 +28,7 @@ const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_
 #define IN_TURN(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
 
-/* A square of WIDE rows becomes its transpose: row k and row k + WIDE / 2 in turn, as often as halving leaves one. */
+/* Transpose a square of WIDE rows: interleave rows k and k + WIDE / 2, log2(WIDE) times. */
 INLINE void turned(vf *x) {
     vf y[WIDE];
     UNROLL(4)
@@ -44,10 +45,10 @@ INLINE void turned(vf *x) {
 typedef struct { /* WIDE rows that are packed together */
     const void *row[WIDE];
     double norm[WIDE];
-    float times[WIDE]; /* 0 beyond the last row */
+    float times[WIDE]; /* factor of each row; 0 beyond the last row */
 } lines;
 
-/* Numbers of a row, and zeros. */
+/* Load a vector of a row, padded with zeros. */
 INLINE vf some(const float *row, int number) {
     vf x = all(0);
     if (number == WIDE) return load(row);
@@ -55,7 +56,7 @@ INLINE vf some(const float *row, int number) {
     return x;
 }
 
-/* Some factors of WIDE rows, as they are multiplied. */
+/* Prepare factors k, k + 1, ... of WIDE rows: centre, scale, round. */
 INLINE void made(const view *v, const side *s, const lines *of, int64_t k, int deep, vf *square) {
     const vf less = v->origin ? some(v->origin + k, deep) : all(0);
     if (s->precise) {
@@ -85,7 +86,7 @@ INLINE void chosen(const view *v, const side *s, int64_t from, int64_t number, l
 
 INLINE int64_t depth(const view *v) { return v->d + (v->sides[0].beside ? 2 : 0); }
 
-/* WIDE places of a side from `from` on, of which `number` are there, into panels of `panel` rows: (factors, panel) each. */
+/* Pack WIDE places of a side from `from` on, of which `number` exist, into panels of `panel` rows: (factors, panel) each. */
 INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t number, int panel, float *to) {
     const int64_t size = depth(v);
     lines of;
@@ -106,7 +107,7 @@ INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t numbe
             to[r / panel * panel * size + (v->d + k) * panel + r % panel] = r < number ? s->beside[2 * (from + r) + k] : 0;
 }
 
-/* Places of a side, packed for the product; zeros in the end, up to whole panels. */
+/* Pack places of a side for the product, padded with zeros to whole panels. */
 static void pack(const view *v, int which, int64_t from, int64_t number, float *packed) {
     const int64_t size = depth(v), panel = which ? PANEL : TALL;
     for (int64_t i = 0; i < (number + panel - 1) / panel * panel; i += WIDE) {
@@ -116,8 +117,8 @@ static void pack(const view *v, int which, int64_t from, int64_t number, float *
     }
 }
 
-/* TALL rows and some vectors of a panel of columns, `deep` factors. Meanwhile what is multiplied next is called for, from `next`
-   on: it would come too slowly otherwise, as long as it is not in the second-level cache. */
+/* Multiply TALL rows by some vectors of a panel of columns, over `deep` factors. Meanwhile prefetch the next operands, from
+   `next` on, which would otherwise arrive too late from beyond the second-level cache. */
 INLINE void some_columns(int vectors, int64_t deep, const float *left, const float *right, float *score, int more_of_it,
                          const float *next) {
     vf sum[TALL][VECTORS];
@@ -146,7 +147,7 @@ INLINE void some_columns(int vectors, int64_t deep, const float *left, const flo
         }
 }
 
-/* Scores of m rows and n columns from packed factors; the tile has room for whole panels of both. */
+/* Scores of m rows and n columns from packed factors; the tile must have room for whole panels of both. */
 static __attribute__((noinline)) void columns(int vectors, int64_t deep, const float *left, const float *right, float *score,
                                               int more_of_it, const float *next) {
     switch (vectors) {

@@ -1,22 +1,22 @@
-/* Negatives that have a share above eps, of those that a pass has listed. */
+/* Count the listed negatives whose share exceeds eps. */
 #include "kernel.h"
 
-typedef struct { /* which negatives of a list have a share above eps */
+typedef struct { /* a list of negatives, and the question which of their shares exceed eps */
     int64_t size;
     const int32_t *row, *column;
     const float *score;
-    int64_t number, queries;     /* of entries; of those that ask */
-    const double *base, *known;  /* (queries,) exponent of share / eps at a score of 0; how far it may be off */
-    float *low, *high;           /* (queries + PAD,) a score not above low does not count, one above high does; made where `fresh` */
-    int64_t *above, *uncertain;  /* (queries,), added to: above eps; so near to it that rounding decides */
-    double *mass;                /* (queries,), added to: the shares of those above; or NULL */
-    double eps, scale, off, square, root; /* how far a score may be off: off, and square / |score|, at most root */
-    int32_t side, fresh;         /* 0: rows ask, 1: columns do */
+    int64_t number, queries;     /* number of entries; of queries */
+    const double *base, *known;  /* (queries,) log2 of share / eps at a score of 0; error of that */
+    float *low, *high;           /* (queries + PAD,) scores up to low do not count, scores above high do; computed if `fresh` */
+    int64_t *above, *uncertain;  /* (queries,), added to: shares above eps; shares too near to eps for float64 */
+    double *mass;                /* (queries,), added to: total share of those above; or NULL */
+    double eps, scale, off, square, root; /* error of a score: off, and square / |score| but at most root */
+    int32_t side, fresh;         /* 0: rows are the queries, 1: columns are */
 } shares;
 
-#define BATCH 1024 /* entries that are looked at before some of them are looked at again */
+#define BATCH 1024 /* entries classified before the undecided ones are recomputed */
 
-/* The next float32 number up, or down; infinity stays. */
+/* The next float32 number up or down; infinity stays. */
 INLINE float stepped(float x, int up) {
     int32_t place;
     if (x == 0) return up ? 0x1p-149f : -0x1p-149f;
@@ -36,7 +36,7 @@ static void shares_open(const shares *s) {
     }
 }
 
-/* Those that count for certain: the mass of all of them, each share to 3e-7 of itself. */
+/* Add the shares of the entries certainly above eps, each with a relative error of 3e-7. */
 static void shares_mass(const shares *s, const int32_t *query, const int32_t *above, int number) {
     float rest[BATCH];
     int64_t whole[BATCH];
@@ -61,10 +61,10 @@ static void shares_decide(const view *v, const shares *s, int64_t row, int64_t c
     if (s->mass) s->mass[who] += excess > 0 ? s->eps * exp2(excess) : 0;
 }
 
-/* Which of some entries count for certain, and which may: their numbers; `found` says how many of both there are. */
+/* Classify entries: those certainly above eps, and those undecided; `found` receives both counts. */
 static void shares_sort(const shares *s, const int32_t *query, int number, int32_t *above, int32_t *open, int *found) {
     const float *score = s->score, *low = s->low, *high = s->high;
-    int count = 0, doubts = 0, of_last = 0; /* entries of one row follow each other */
+    int count = 0, doubts = 0, of_last = 0; /* entries of one row are consecutive */
     int32_t last = query[0];
     for (int k = 0; k < number; k++) {
         int32_t who = query[k];
@@ -77,7 +77,7 @@ static void shares_sort(const shares *s, const int32_t *query, int number, int32
     found[0] = count, found[1] = doubts;
 }
 
-/* Count, for a question to a list; float64 decides where float32 cannot. */
+/* Answer the question for a list; float64 decides where float32 cannot. */
 void cocos_shares(const view *v, const shares *asked) {
     shares of = *asked, *s = &of;
     if (s->fresh) shares_open(s);

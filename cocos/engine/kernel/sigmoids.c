@@ -1,37 +1,38 @@
-/* Sigmoids of scores about the positives of their row and of their column: their sums, or what each score weighs. */
+/* Sigmoids of scores around the positives of their row and column: their sums, or the share of each score. */
 #include "kernel.h"
 
-#define SMALLEST 100.0f /* binary exponent, well below all that is not left out */
-#define MOST 64         /* positives of a query */
-#define COUNTS 4        /* the first line of counts among the sums of what scores weigh */
-#define FOUND 10        /* all of them */
+#define SMALLEST 100.0f /* largest binary exponent of a sigmoid, well beyond all that matters */
+#define MOST 64         /* maximum number of positives of a query */
+#define COUNTS 4        /* index of the first count among the sums of the second pass */
+#define FOUND 10        /* number of sums of the second pass */
 
-typedef struct { /* the queries of one direction; arrays of whole lines, a number of each query */
-    const float *floor;  /* (step,) scores that are not above it are left out */
-    const float *number; /* (.., step): scores of the positives, +infinity where there is none; to weigh also factors of a slope
-                            in a share, and in a term of Eq. 7, of each; and the ends of what counts, as `weighed` has them */
-    double *sums;        /* (.., line), added to: of sigmoids and of slopes about each positive, and a line that is not used; or
-                            FOUND of what scores weigh, and the largest share */
+typedef struct { /* the queries of one direction; arrays of lines, one number per query */
+    const float *floor;  /* (step,) scores up to the floor are left out */
+    const float *number; /* (.., step): scores of the positives, +infinity where there is none; in the second pass also the
+                            factors of a slope in a share, and in a term of Eq. 7, for each; and the ends around eps, in the
+                            order that `weighed` uses */
+    double *sums;        /* (.., line), added to: sums of sigmoids and of slopes around each positive, and an unused line; or
+                            FOUND sums of shares, and the largest share */
     int64_t step, line;
-    int32_t levels, lines; /* positives of a query; sums */
+    int32_t levels, lines; /* maximum number of positives of a query; number of sums */
 } asking;
 
 typedef struct {
     int64_t size;
-    asking sides[2]; /* the second without levels: candidates do not ask */
-    float *work;     /* (lines of the columns, and one, WIDTH) */
+    asking sides[2]; /* the second has no levels if candidates are not queries */
+    float *work;     /* (lines of the columns + 1, WIDTH) */
     float scale;
     int32_t weigh;
 } sigmoids;
 
-typedef struct { /* a vector of queries: rows of inputs, and rows of results, the last of which holds maxima */
+typedef struct { /* a vector of queries: lines of inputs, and lines of results, the last of which are maxima */
     const float *number;
     float *sums;
     int64_t step, line;
-    int every, levels; /* positives for which there is room, and those that there are */
+    int every, levels; /* capacity and actual number of positives */
 } queries;
 
-/* s = 1 / (1 + 2^(scale (level - x))), and s (1 - s), at least 2^-SMALLEST: denormal numbers are slow. */
+/* s = 1 / (1 + 2^(scale (level - x))), and the slope s (1 - s), at least 2^-SMALLEST: denormal numbers are slow. */
 INLINE vf sigmoid(vf level, vf x, float scale, vf *slope) {
     vf e = power(larger(smaller((level - x) * all(scale), all(SMALLEST)), all(-SMALLEST)));
     vf s = all(1.0f) / (all(1.0f) + e);
@@ -39,7 +40,7 @@ INLINE vf sigmoid(vf level, vf x, float scale, vf *slope) {
     return s;
 }
 
-/* log2 of numbers from 2^-126 on, within 2e-7 of itself and of one (minimax polynomial of (log2 x) / (x - 1) on [sqrt(1/2), sqrt(2)]). */
+/* log2 for x >= 2^-126, within 2e-7 relative or absolute (minimax polynomial of (log2 x) / (x - 1) on [sqrt(1/2), sqrt(2)]). */
 INLINE vf log2_of(vf x) {
     vi whole = (((vi)x - (vi)all(0.70710678f)) >> 23);
     vf f = (vf)((vi)x - (whole << 23)) - all(1.0f), p = all(0.0f);
@@ -53,7 +54,7 @@ INLINE void plus(const queries *of, int line, vf x) { store(of->sums + line * of
 
 INLINE vf known(const queries *of, int line) { return load(of->number + line * of->step); }
 
-/* Add the sigmoids and the slopes of a vector of scores. */
+/* Add the sigmoids and slopes of a vector of scores. */
 INLINE void summed_up(const queries *of, vf x, float scale) {
     vf steep;
     for (int k = 0; k < of->levels; k++) {
@@ -62,8 +63,8 @@ INLINE void summed_up(const queries *of, vf x, float scale) {
     }
 }
 
-/* Weigh a vector of scores: shares, those above eps, their squares, share ln share; and how many shares are above both ends
-   about eps and both about eps of the push, and how many terms above both about eps. */
+/* Add the shares of a vector of scores, those above eps, their squares, share ln share; and count the shares above both ends
+   around eps and both around eps of the push, and the terms above both ends around eps. */
 INLINE void weighed(const queries *of, vf x, float scale) {
     const int every = of->every, ends = 3 * every;
     vf share = all(0), steep[MOST];
@@ -71,7 +72,7 @@ INLINE void weighed(const queries *of, vf x, float scale) {
         sigmoid(known(of, k), x, scale, steep + k);
         share += known(of, every + k) * steep[k];
     }
-    vf least = larger(share, all(0x1p-62f)), low = known(of, ends), high = known(of, ends + 1); /* its square is no denormal number */
+    vf least = larger(share, all(0x1p-62f)), low = known(of, ends), high = known(of, ends + 1); /* its square is not denormal */
     plus(of, 0, share), plus(of, 2, least * least), plus(of, 3, share * all(0.69314718f) * log2_of(share));
     float *most = of->sums + FOUND * of->line;
     store(most, larger(share, load(most)));
@@ -89,7 +90,7 @@ INLINE void met(const queries *of, vf x, float scale, int weigh) {
     else summed_up(of, x, scale);
 }
 
-/* What some lanes have come to is added to the sums of one query. */
+/* Add the results of some lanes to the sums of one query. */
 INLINE void gathered(const asking *a, int64_t place, const float *sums, int64_t line, int lanes) {
     for (int k = 0; k < a->lines; k++) {
         double sum = 0;
@@ -100,7 +101,7 @@ INLINE void gathered(const asking *a, int64_t place, const float *sums, int64_t 
     for (int lane = 0; lane < lanes; lane++) *most = fmax(*most, sums[a->lines * line + lane]);
 }
 
-/* The numbers of one query, each filling a vector. */
+/* Broadcast the inputs of one query. */
 INLINE queries alone(const asking *a, int64_t place, int lines, float *number, float *sums) {
     int levels = a->levels;
     while (levels && a->number[(levels - 1) * a->step + place] == INFINITY) levels--;
@@ -109,7 +110,7 @@ INLINE queries alone(const asking *a, int64_t place, int lines, float *number, f
     return (queries){number, sums, WIDE, WIDE, a->levels, levels};
 }
 
-/* A tile: what rows and columns come to, or what scores weigh. */
+/* Add one tile, for rows and columns. */
 INLINE void seen(const sigmoids *of, const tile *t, int weigh) {
     const asking *rows = of->sides, *columns = of->sides + 1;
     const float *floor = columns->levels ? columns->floor + t->column : 0;

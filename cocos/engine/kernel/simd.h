@@ -1,4 +1,4 @@
-/* Vectors of GCC and Clang, so that one text serves every processor, and the few functions that all parts of the kernel use. */
+/* Portable vectors (GCC and Clang extensions), and the few functions used by all parts of the kernel. */
 #ifndef COCOS_SIMD
 #define COCOS_SIMD
 #include <math.h>
@@ -30,11 +30,11 @@ INLINE vf pick(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mas
 INLINE float more(float a, float b) { return a > b ? a : b; }
 INLINE float less(float a, float b) { return a < b ? a : b; }
 
-#define MAGIC 12582912.0f /* 1.5 * 2^23: added and taken off, it rounds to a whole number */
+#define MAGIC 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to an integer */
 
-/* `all` fills a vector; `larger` and `smaller` go lane by lane, and give b where a is not a number; `bits` are the lanes that are
-   set, as a number, and `over` those where a > b; `pressed` puts lanes one after the other, with room for a whole vector;
-   `scaled` is p 2^whole, for whole numbers up to 126 in size. */
+/* `all` broadcasts; `larger` and `smaller` are lanewise max and min, and return b where a is NaN; `bits` returns a mask as a
+   number, `over` the mask of a > b; `pressed` stores the selected lanes contiguously, and may overwrite a whole vector;
+   `scaled` is p 2^whole, for integers |whole| <= 126. */
 #ifdef __AVX512F__
 INLINE vf all(float x) { return (vf)_mm512_set1_ps(x); }
 INLINE vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
@@ -80,7 +80,7 @@ INLINE float largest(vf x) {
     return top;
 }
 
-/* 2^(whole + f) for whole numbers up to 126 in size and |f| <= 1/2, relative error below EXP2 of bounds.py (minimax polynomial). */
+/* 2^(whole + f) for integers |whole| <= 126 and |f| <= 1/2; relative error below EXP2 of bounds.py (minimax polynomial). */
 INLINE vf risen(vf whole, vf f) {
     static const float terms[] = {9.675538993e-03f, 5.550713087e-02f, 2.402211977e-01f, 6.931469674e-01f, 1.000000072e+00f};
     vf p = all(1.327649858e-03f);

@@ -1,4 +1,4 @@
-"""Structs of the kernel as `ctypes` classes, read from the C text itself, so that nothing is written down twice."""
+"""Structs of the kernel as `ctypes` classes, parsed from the C source, so that no layout is written down twice."""
 
 import ctypes
 import functools
@@ -14,7 +14,8 @@ from cocos.engine.kernel import build
 
 __all__ = ["Struct", "constant", "loaded", "struct"]
 
-NUMBERS = {
+# The ctypes class and the torch dtype of each C type that structs use.
+C_TYPES = {
     "int64_t": (ctypes.c_int64, torch.int64),
     "int32_t": (ctypes.c_int32, torch.int32),
     "int8_t": (ctypes.c_int8, torch.int8),
@@ -28,18 +29,18 @@ FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE
 
 
 class Struct(ctypes.Structure):
-    """Arguments of a function of the kernel: fields are set by name from numbers and tensors, which it keeps alive."""
+    """Arguments of a kernel function: fields are set by name from numbers and tensors, which the struct keeps alive."""
 
     POINTED: dict = {}
 
     def set(self, **fields) -> None:
-        """Set fields: a pointer from a contiguous tensor of its type on the host, an array from a sequence, a number.
+        """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers.
 
         Raises:
             ValueError: a tensor of another dtype or layout, or no such field.
         """
         whole = self
-        while whole._b_base_ is not None:  # `ctypes` makes the parts of a struct anew whenever they are looked at
+        while whole._b_base_ is not None:  # `ctypes` creates nested structs anew on every access
             whole = whole._b_base_
         kept = whole.__dict__.setdefault("kept", {})
         for name, value in fields.items():
@@ -56,7 +57,7 @@ class Struct(ctypes.Structure):
     def _address(self, name: str, value):
         if not isinstance(value, Tensor):
             return value
-        wanted = NUMBERS.get(self.POINTED.get(name), (None, value.dtype))[1]
+        wanted = C_TYPES.get(self.POINTED.get(name), (None, value.dtype))[1]
         if value.dtype != wanted or not value.is_contiguous() or devices.ahead(value.device):
             found = f"{value.dtype} on {value.device} with strides {value.stride()}"
             raise ValueError(f"kernel: {name} is {found}, expected contiguous {wanted} on the host")
@@ -64,13 +65,13 @@ class Struct(ctypes.Structure):
 
     @property
     def address(self) -> int:
-        """Where it is."""
+        """Memory address of the struct."""
         return ctypes.addressof(self)
 
 
 @functools.cache
 def _text() -> str:
-    """The kernel in C, without comments, in the order in which kernel.c includes its files."""
+    """Return the kernel's C source without comments, in the order in which kernel.c includes its files."""
     names = re.findall(r'#include "(.*)"', build.SOURCE.read_text("utf-8"))
     text = "".join(Path(build.FOLDER, name).read_text("utf-8") for name in names)
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
@@ -78,7 +79,7 @@ def _text() -> str:
 
 @functools.cache
 def _structs() -> dict[str, type[Struct]]:
-    """The structs of the kernel by their names in C, save those with vectors or room, which never leave it."""
+    """Parse the structs of the kernel, by name, except internal ones with vectors or scratch memory."""
     made: dict[str, type[Struct]] = {}
     for body, name in TYPEDEF.findall(_text()):
         with suppress(KeyError, ValueError):
@@ -87,7 +88,7 @@ def _structs() -> dict[str, type[Struct]]:
 
 
 def _read(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
-    """A struct, from its fields in C and the structs before it."""
+    """Build a struct class from its C fields and the structs before it."""
     fields, pointed = [], {}
     for kind, names in FIELDS.findall(body):
         for each in map(str.strip, names.split(",")):
@@ -95,25 +96,25 @@ def _read(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
             if "*" in each:
                 pointed[field], of = kind, ctypes.c_void_p
             else:
-                of = NUMBERS[kind][0] if kind in NUMBERS else made[kind]
+                of = C_TYPES[kind][0] if kind in C_TYPES else made[kind]
             fields.append((field, of * int(length) if length else of))
     return type(name, (Struct,), {"_fields_": fields, "POINTED": pointed})
 
 
 def struct(name: str, **fields) -> Struct:
-    """An argument struct of the kernel, with its size, and with some of its fields set."""
+    """Create an argument struct of the kernel, with its size and the given fields set."""
     made = _structs()[name]()
     made.set(size=ctypes.sizeof(made), **fields)
     return made
 
 
 def loaded() -> ctypes.CDLL | None:
-    """The kernel, whose structs have the sizes that Python gives them; None where there is none.
+    """Return the kernel, after checking that C and Python agree on the sizes of its structs; None if there is none.
 
     Raises:
         RuntimeError: a struct of another size.
     """
-    found = build.loaded()
+    found = build.library()
     return None if found is None else _declared(found)
 
 
@@ -130,10 +131,10 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def constant(name: str) -> int:
-    """A whole number that the kernel exports as cocos_NAME."""
-    return ctypes.c_int64.in_dll(build.loaded(), f"cocos_{name}").value
+    """Read an integer that the kernel exports as cocos_NAME."""
+    return ctypes.c_int64.in_dll(build.library(), f"cocos_{name}").value
 
 
 def life(name: str) -> int:
-    """Address of the functions of a primitive."""
-    return ctypes.addressof(ctypes.c_char.in_dll(build.loaded(), f"cocos_life_{name}"))
+    """Address of the `life` (the functions) of a primitive."""
+    return ctypes.addressof(ctypes.c_char.in_dll(build.library(), f"cocos_life_{name}"))

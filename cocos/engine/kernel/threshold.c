@@ -1,21 +1,22 @@
-/* Counts of scores above thresholds of their row and of their column; float64 decides at once where float32 cannot. */
+/* Count scores above thresholds of their row and column; float64 decides immediately where float32 cannot. */
 #include "kernel.h"
 
 typedef struct {
     int64_t size;
-    const float *low[2], *high[2]; /* (levels, step): a score not above low is below the level, one above high is above it; ascending */
+    const float *low[2], *high[2]; /* (levels, step), ascending: scores up to low are not above the level, scores above high
+                                      are */
     const double *level[2];        /* (n, levels) */
-    int64_t *above[2], *ties[2];   /* (n, levels), added to: scores above the level; scores at it, as near as float64 can tell */
-    int32_t *count;                /* (levels of the columns, line), of this chunk */
+    int64_t *above[2], *ties[2];   /* (n, levels), added to: scores above the level; scores tied with it */
+    int32_t *count;                /* (levels of the columns, line), counts of this chunk */
     int64_t step[2], line, at;     /* `at`: first column of the chunk */
-    places list;                   /* where `listed`: the scores above low and not above high, which are not decided */
-    int32_t levels[2], listed, full; /* `full`: the list overflowed, and nothing more is added to it */
+    places list;                   /* if `listed`: the undecided scores, with low < score <= high */
+    int32_t levels[2], listed, full; /* `full`: the list overflowed and receives no more entries */
 } threshold;
 
 #define STRETCH (4 * WIDE)
 
-/* Where a score of a row may be above `first` or, if there are any, above the level of its column: the starts of stretches of
-   STRETCH columns, of which the last may be shorter. */
+/* Find the stretches of STRETCH columns (the last may be shorter) in which a score of a row exceeds `first` or, if there are
+   any, the level of its column; returns their number, and their starts in `where`. */
 static __attribute__((noinline)) int reached(const float *row, const float *low, float first, int n, int *where) {
     vf bound = all(first);
     int number = 0, j = 0;
@@ -38,13 +39,13 @@ static void threshold_open(void *arguments, const view *v, const area *here) {
     for (int k = 0; k < of->levels[1]; k++) memset(of->count + k * of->line, 0, sizeof(int32_t) * (here->columns + PAD));
 }
 
-/* List a score that is not decided. */
+/* List an undecided score. */
 INLINE void listed(places *to, int64_t row, int64_t column, float score, int side) {
     int64_t k = to->found++;
     to->row[k] = (int32_t)row, to->column[k] = (int32_t)column, to->score[k] = score, to->side[k] = (int8_t)side;
 }
 
-/* Some columns of a row whose scores float32 leaves open about a level of the row (side 0) or of the column (1). */
+/* Decide the scores of a row that float32 leaves undecided, for levels of the row (side 0) and of the columns (1). */
 static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i,
                                                        const int64_t *column, int number) {
     if (of->listed && (of->full |= !roomy(&of->list, (int64_t)number * (of->levels[0] + of->levels[1])))) return;
@@ -67,7 +68,7 @@ static __attribute__((noinline)) void threshold_decide(threshold *of, const view
     }
 }
 
-/* Counts of a vector of scores above the upper ends; the lanes that lie between the ends of a level. */
+/* Count a vector of scores above the upper ends; return the lanes between the ends of a level. */
 INLINE unsigned threshold_count(threshold *of, const tile *t, int i, int j, vf x) {
     const int rows = of->levels[0], columns = of->levels[1];
     const int64_t row = t->row + i, column = t->column + j;

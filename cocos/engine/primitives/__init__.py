@@ -1,1 +1,1 @@
-"""What a pass can be asked: counts above thresholds, sums of exponentials, k-th scores, sigmoids, histograms."""
+"""Primitives from which readers are built: counts above thresholds, log-sum-exp, k-th scores, sigmoids, histograms."""

@@ -1,4 +1,4 @@
-"""State of a sum of exponentials: the sums so far, and the negatives that may have a share above eps in the end."""
+"""State of a log-sum-exp pass: the partial sums, and the negatives whose share may exceed eps in the end."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,33 @@ from torch import Tensor
 from cocos.engine import compact
 from cocos.engine.parts import Part, Tile
 
-__all__ = ["MOST", "ROOM", "Exponentials"]
+__all__ = ["MAX_NOTED", "MAX_NOTED_PER_PART", "Exponentials"]
 
-# Negatives that a part may note for a direction, which take 6 MiB, and all parts together, besides eight a query.
-ROOM, MOST = 2**19, 2**20
+# Maximum number of noted negatives of one part for a direction: 6 MiB (row, column and score, 12 bytes).
+MAX_NOTED_PER_PART = 2**19
+# Maximum number of noted negatives for a direction, in addition to eight per query: 12 MiB.
+MAX_NOTED = 2**20
 
 Piece = tuple[Tensor, Tensor, Tensor]  # rows, columns and scores
 
 
 @dataclass(eq=False)
 class Exponentials:
-    """State of `LogSumExp`; of each direction, arrays of its queries, `PAD` longer than there are.
+    """State of `LogSumExp`. For each direction: arrays over its queries, padded by `PAD` elements.
+
+    z denotes scale * score - reference, an exponent of two.
 
     Args:
-        total: (3, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z; (4, n) where there is a floor, with the number above it.
-        top: (n,) largest score, above the floor.
-        reference: (n,) whole exponents that z is counted from; 0 where exponents are narrow.
-        limit: (n,) scores above which a negative may count.
-        noted: rows, columns and scores of such negatives, in pieces, -inf where one is none; None: they were too many.
-        wide: references differ.
-        known: (2, n) the exponents `base` and `offset` of `LogSumExp`; none where nothing is noted.
-        scale: of the exponents.
-        off: score by which limits are lowered, and, for distances, the square that does so divided by the distance.
+        total: (3, n) float64: Σ 2^z, Σ score 2^z, Σ 4^z; (4, n) with a floor: then also the number of scores above it.
+        top: (n,) largest score above the floor.
+        reference: (n,) integer exponents, subtracted so that 2^z stays in range; 0 if all exponents are small.
+        limit: (n,) scores above which a negative may still count.
+        noted: rows, columns and scores of those negatives, in pieces, -inf for unused entries; None: there were too
+            many.
+        wide: whether references are in use.
+        known: (2, n) exponents `base` and `offset` of `LogSumExp`; empty if nothing is noted.
+        scale: factor of a score in its exponent.
+        off: amounts by which limits are lowered: a score; and, for distances, a square to be divided by the distance.
     """
 
     total: list[Tensor]
@@ -55,17 +60,17 @@ class Exponentials:
             self.note(k, other.noted[k])
 
     def raised(self, k: int, where: slice, reference: Tensor) -> None:
-        """Express the sums of some queries by references that are at least the old ones."""
+        """Re-express the sums of some queries relative to larger references."""
         part = (self.reference[k][where] - reference).double().exp2()
         self.total[k][:3, where] *= torch.stack([part, part, part.square()])
         self.reference[k][where] = reference
 
     def note(self, k: int, more: list[Piece] | None, most: int | None = None, tile: Tile | None = None) -> None:
-        """Append to the list of a direction; if it is long, keep what is above the limits of now, or give up."""
+        """Append to the list of a direction; if it is long, drop what is below the current limits, or give up."""
         if more is None or self.noted[k] is None:
             return self.give_up(k)
         self.noted[k] += more
-        most, spare, fixed = MOST if most is None else most, 8 * len(self.top[k]), tile is not None and tile.fixed
+        most, spare, fixed = MAX_NOTED if most is None else most, 8 * len(self.top[k]), tile is not None and tile.fixed
         if self.known and sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
             found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
@@ -77,7 +82,7 @@ class Exponentials:
                 self.give_up(k)
 
     def renew(self, k: int, where: slice) -> Tensor:
-        """Raise the limits of some queries to what follows from the sums; give them."""
+        """Raise the limits of some queries to those that follow from the current sums; return them."""
         (base, offset), (room, square) = self.known[k][:, where], self.off
         exponent = self.total[k][0, where].log2() + self.reference[k][where]
         score = (torch.logaddexp2(exponent, base) + offset) / self.scale
@@ -86,6 +91,6 @@ class Exponentials:
         return self.limit[k][where]
 
     def give_up(self, k: int) -> None:
-        """Note nothing any more."""
+        """Drop the list and note nothing from now on."""
         self.noted[k] = None
         self.limit[k].fill_(torch.inf)

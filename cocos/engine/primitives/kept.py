@@ -1,4 +1,8 @@
-"""Log-sum-exp over the hardest negatives only: those above a floor, and some of those about it."""
+"""Log-sum-exp over the k hardest negatives: those above the bracket of the k-th score, and some inside it.
+
+In: a view and k for each query or batch. Out: `Sums` over the kept negatives, and `Kept`, the ones inside the bracket.
+Exact because `kth.settled` decides in float64 which negatives of the bracket are kept.
+"""
 
 from collections.abc import Generator, Sequence
 
@@ -11,14 +15,16 @@ from cocos.engine.view import View
 
 __all__ = ["hardest", "limited", "number_kept"]
 
-# Exponentials that are made at once, by one thread of PyTorch; no vector of any processor is longer than `ALIGNED`.
-ONCE, ALIGNED = 2**14, 64
+# Number of exponentials per call of exp2: few enough that PyTorch runs the call on one thread.
+POWERS_AT_ONCE = 2**14
+# Multiple of elements to which arrays are padded: no SIMD vector of any processor is longer, so none is handled apart.
+LONGEST_VECTOR = 64
 
 
 def number_kept(fraction: float, number: Tensor) -> Tensor:
-    """The part of some numbers of negatives that is kept: rounded down, at least one where there is one, int64.
+    """Number of negatives kept, floor(fraction * n), int64; at least one where there is one.
 
-    The losses add 1e-9 for fractions that binary numbers only come near: .29 of 100 is 29, not 28.
+    The losses add 1e-9 for fractions that binary numbers only approximate: .29 of 100 is 29, not 28.
     """
     return torch.minimum((fraction * number.double() + 1e-9).floor().clamp(min=1).long(), number)
 
@@ -26,16 +32,16 @@ def number_kept(fraction: float, number: Tensor) -> Tensor:
 def hardest(
     view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), **given
 ) -> Generator[object, object, tuple[Sums, list[Kept]]]:
-    """Sums over the hardest negatives of every query or batch, and the borderline negatives that are among them.
+    """Sum over the hardest negatives of every query or batch, and list the borderline negatives among them.
 
     Args:
         view: the scores.
         scale: as in `LogSumExp`.
         keeps: as in `bracketed`.
-        of: of each direction, (n,) the batch of every query, where it is batches that keep pairs.
-        given: to `LogSumExp`.
+        of: for each direction, (n,) batch of every query, if batches keep pairs; empty if queries keep negatives.
+        given: further arguments of `LogSumExp`.
     """
-    for sure in (False, True) if of else (False,):  # a batch is too large to be weighed with all of its scores held
+    for sure in (False, True) if of else (False,):  # a lost query is reweighed by the reader; a batch is too large
         brackets = yield from bracketed(view, keeps, of[0] if of else None, sure=sure)
         high = [each.ends(view)[1] for each in brackets]
         floor = [high[0][own] for own in of] or high
@@ -50,12 +56,12 @@ def hardest(
 
 
 def _joined(sums: Sums, k: int, kept: Kept) -> Sums:
-    """Sums over negatives above a floor, and over those about it that are kept as well.
+    """Add the kept negatives of a bracket to the sums over the negatives above it.
 
     Args:
-        sums: not to be used any more.
+        sums: modified; not to be used any more.
         k: the direction.
-        kept: of this direction.
+        kept: the negatives to add, of this direction.
     """
     of, state, query, n = sums.of, sums.state, kept.query, len(sums.top[k])
     rounded = kept.score.to(state.top[k].dtype)
@@ -69,25 +75,25 @@ def _joined(sums: Sums, k: int, kept: Kept) -> Sums:
     state.total[k][3, :n] += torch.bincount(query, minlength=n)
     if of.known and state.noted[k] is not None:
         row, column = (query, kept.other)[:: 1 - 2 * k]
-        state.limit[k].fill_(-torch.inf)  # it was the floor
+        state.limit[k].fill_(-torch.inf)  # was the floor
         some = (rounded > state.renew(k, slice(0, n))[query]).nonzero().flatten()
         state.note(k, [(row[some].int(), column[some].int(), rounded[some])])
     return Sums(of, state)
 
 
 def _powers(exponents: Tensor) -> Tensor:
-    """2**x, elementwise, (n,); bit-identical for any number of threads that PyTorch uses."""
-    padded = torch.nn.functional.pad(exponents, (0, -len(exponents) % ALIGNED))
-    return torch.cat([part.exp2() for part in padded.split(ONCE)])[: len(exponents)]
+    """2**x, elementwise, (n,); bit-identical for any number of PyTorch threads."""
+    padded = torch.nn.functional.pad(exponents, (0, -len(exponents) % LONGEST_VECTOR))
+    return torch.cat([part.exp2() for part in padded.split(POWERS_AT_ONCE)])[: len(exponents)]
 
 
 def limited(sums: Sums, asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
-    """Counts for the kept negatives, from those for all: the kept ones are the hardest, so both are capped by theirs.
+    """Cap the counts over all negatives by those of the kept ones, which are the hardest.
 
     Args:
         sums: over the kept negatives.
-        asked: a question, for each direction.
-        counted: the answers for all negatives, or for those that are noted.
+        asked: one question for each direction.
+        counted: its answers over all negatives, or over the noted ones.
     """
     found = []
     for k, (question, each) in enumerate(zip(asked, counted, strict=True)):

@@ -1,13 +1,16 @@
-"""Which negatives are the k hardest ones of every query, or of every batch: bracketed by counts, decided in float64.
+"""The k hardest negatives of every query, or of every batch: bracketed by counts, decided in float64.
 
     brackets = yield from bracketed(view, keeps)
     listed, sums = yield listing(view, brackets), LogSumExp(...)
     kept = settled(view, direction, brackets[direction], listed)
 
-A sample says between which scores the k-th one lies. Where too many negatives lie there, a pass counts those above some
-levels between them. One more pass then counts the negatives above the bracket, which are kept, and lists those in it.
-Let b bound the error of a score of the tiles, and let t be the k-th of these: the k-th true score is within b of t, so
-a negative further than 2 b from t is kept or not for certain, and float64 decides about the others.
+In: k for each owner (a query or a batch). Out: which negatives inside the bracket are among the k hardest; all above it
+are. A sample brackets the k-th score; if too many negatives lie inside, a pass counts those above several levels
+between the ends. One more pass counts the negatives above the bracket, which are kept, and lists those inside.
+
+Why it is exact: let b bound the error of a score of the tiles and let t be the k-th largest of these scores. The k-th
+true score is within b of t, so a negative further than 2 b from t is certainly kept or certainly not; float64 decides
+about the others.
 """
 
 import math
@@ -23,35 +26,42 @@ from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
 
-__all__ = ["Bracket", "Kept", "ascending", "bracketed", "drawn", "listing", "settled"]
+__all__ = ["Bracket", "Kept", "ascending", "bracketed", "sampled_scores", "listing", "settled"]
 
-# Candidates that the sample of a query has at most, scores of such samples that are held at once, and pairs that the
-# sample of a batch has: so many over all batches, and so many of each at least.
-SAMPLE, BLOCK, PAIRS, FEWEST = 384, 2**20, 2**16, 256
-# Standard errors of a quantile of a sample to either side of it that a bracket spans: 1 in 16,000 queries is outside.
-DEVIATIONS = 4.0
-# Scores in a bracket that a pass counts above, and passes that may be made.
-LEVELS, PASSES = 18, 2
-# Negatives that may be listed, in all and for each query besides: 48 MiB, and memory in proportion to the sides.
-LISTED = (2**21, 32)
+# Maximum number of candidates in the sample of a query.
+SAMPLED_CANDIDATES = 384
+# Maximum number of sampled scores in memory at once.
+SAMPLED_AT_ONCE = 2**20
+# Number of sampled pairs of all batches together, if batches keep pairs.
+SAMPLED_PAIRS = 2**16
+# Minimum number of sampled pairs of a batch.
+SAMPLED_PAIRS_PER_BATCH = 256
+# Half-width of a bracket from a sample, in standard errors of the quantile: 1 in 16,000 queries is outside.
+BRACKET_DEVIATIONS = 4.0
+# Levels of a bracket above which a pass counts.
+BRACKET_LEVELS = 18
+# Maximum number of passes that narrow brackets.
+BRACKET_PASSES = 2
+# Maximum number of listed negatives: in total (48 MiB), and in addition per row of either side.
+MAX_LISTED = (2**21, 32)
 
 
-def room(view: View) -> int:
-    """How many negatives in brackets may be listed."""
-    return LISTED[0] + LISTED[1] * sum(len(side) for side in view.sides)
+def list_capacity(view: View) -> int:
+    """Maximum number of negatives inside brackets that may be listed."""
+    return MAX_LISTED[0] + MAX_LISTED[1] * sum(len(side) for side in view.sides)
 
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """Scores that the k-th negative of every owner lies between; an owner is a query, or a batch. (G,) each.
+    """Two scores that enclose the k-th largest score of every owner (a query or a batch). (G,) each.
 
     Args:
         keep: k.
-        low: it scores higher.
-        high: and not higher than this. Both -inf: all negatives are kept; both +inf: nothing is known.
+        low: the k-th score is above it.
+        high: the k-th score is not above it. Both -inf: all negatives are kept; both +inf: unknown.
         over: number of negatives above `high`.
         reach: number of negatives above `low`.
-        of: (n,) owner of every query; None: each is its own.
+        of: (n,) owner of every query; None: each query is its own owner.
     """
 
     keep: Tensor
@@ -68,25 +78,25 @@ class Bracket:
 
     @property
     def sought(self) -> Tensor:
-        """Whether some negatives are kept and some are not."""
+        """Whether some negatives are kept and some are not, so that there is a k-th score to find."""
         return self.high > -torch.inf
 
     def of_queries(self, values: Tensor) -> Tensor:
-        """Values of the owners for every query, (n, ...)."""
+        """Values of the owners, repeated for their queries, (n, ...)."""
         return values if self.of is None else values[self.of]
 
     def summed(self, values: Tensor) -> Tensor:
-        """Sums over the queries of every owner, (G, ...), of values of the queries, (n, ...)."""
+        """Sums over the queries of every owner, (G, ...), from values of the queries, (n, ...)."""
         if self.of is None:
             return values
         return values.new_zeros(len(self.keep), *values.shape[1:]).index_add_(0, self.of, values)
 
     def between(self, low: Tensor, high: Tensor) -> "Bracket":
-        """The bracket with other ends, save where all negatives are kept."""
+        """Return the bracket with other ends, except where all negatives are kept."""
         return replace(self, low=low.where(self.sought, -torch.inf), high=high.where(self.sought, -torch.inf))
 
     def narrowed(self, level: Tensor, count: Tensor) -> "Bracket":
-        """The bracket when so many negatives were counted above some scores, (G, K) each."""
+        """Narrow the bracket by the number of negatives counted above some scores, (G, K) each."""
         few = count < self.keep[:, None]
         return replace(
             self,
@@ -97,15 +107,15 @@ class Bracket:
         )
 
     def levels(self, view: View) -> Tensor:
-        """Ascending scores from one end to the other, (G, K)."""
+        """Equally spaced scores from one end to the other, ascending, (G, K)."""
         low, high = (end.double().clamp(-view.most, view.most)[:, None] for end in (self.low, self.high))
-        place = torch.linspace(0, 1, LEVELS, dtype=torch.float64, device=low.device)
+        place = torch.linspace(0, 1, BRACKET_LEVELS, dtype=torch.float64, device=low.device)
         return torch.where(self.sought[:, None], low + place * (high - low), torch.inf).to(view.dtype)
 
     def ends(self, view: View) -> tuple[Tensor, Tensor]:
-        """Both ends, (G,) each, so much further out that all that is undecided about the k-th is inside.
+        """Both ends, (G,) each, moved outward so that everything undecided about the k-th score is inside.
 
-        Twice the error of a score for that; and twice, since a sample scores the same pair by another product.
+        Twice the error bound for that; and twice again, since the sample computes the same score by another product.
         """
         low, high = self.low.double(), self.high.double()
         return (
@@ -115,7 +125,7 @@ class Bracket:
 
 
 def _scores(view: View, direction: int, queries: Tensor, others: Tensor) -> Tensor:
-    """Scores of some queries of a direction with some others of their block, as good as a sample needs them."""
+    """Compute scores of some queries with some others of their block, accurate enough for a sample."""
     side, other = view.sides[direction], view.sides[1 - direction]
     own = others[None] >= side.first[queries, None]
     own &= others[None] < side.last[queries, None]
@@ -125,17 +135,19 @@ def _scores(view: View, direction: int, queries: Tensor, others: Tensor) -> Tens
     return score.masked_fill(own, -torch.inf)
 
 
-def drawn(view: View, number: int) -> Tensor:
-    """Ascending float64 scores of pairs drawn from every batch, (blocks, m); -inf for what is no negative pair.
+def sampled_scores(view: View, number: int) -> Tensor:
+    """Ascending float64 scores of random pairs of every batch, (blocks, m); -inf for pairs that are not negative.
 
     Args:
         view: the scores.
-        number: of pairs in all, at least 256 a batch.
+        number: total number of pairs; at least 256 per batch are drawn.
     """
     generator, places = torch.Generator().manual_seed(0), []
     for edges in (view.rows, view.columns):
         edge = torch.from_numpy(edges)[:, None]
-        part = torch.rand(view.blocks, max(FEWEST, number // view.blocks), generator=generator, dtype=torch.float64)
+        part = torch.rand(
+            view.blocks, max(SAMPLED_PAIRS_PER_BATCH, number // view.blocks), generator=generator, dtype=torch.float64
+        )
         places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
     row, column = places
     own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
@@ -143,27 +155,29 @@ def drawn(view: View, number: int) -> Tensor:
 
 
 def ascending(values: Tensor) -> Tensor:
-    """Sorted along the last axis; on a host by NumPy, which is many times faster."""
+    """Sort along the last axis; on a host with NumPy, which is many times faster."""
     if not devices.ahead(values.device):
         return torch.from_numpy(np.sort(values.numpy(), axis=-1))
     return values.sort(dim=-1).values
 
 
 def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, part: float) -> tuple[Tensor, Tensor]:
-    """Ascending levels about the k-th score of some owners, (m, K), and how many negatives lie between them, (m,).
+    """Estimate levels around the k-th score of some owners, (m, K), and the number of negatives between, (m,).
 
     Args:
         view: the scores.
         bracket: of all owners.
-        some: which of them.
-        score: (m, w) ascending samples, -inf where there is none.
-        part: of the negatives that the samples are.
+        some: which owners.
+        score: (m, w) samples, ascending, -inf for missing ones.
+        part: fraction of the negatives that was sampled.
     """
     known, width, number = (score > -torch.inf).sum(dim=1).double(), score.shape[1], bracket.reach[some]
     share = bracket.keep[some] / number.clamp(min=1).double()
     error = (known * share * (1 - share) * (1 - part)).sqrt() + 1
-    step = torch.linspace(DEVIATIONS, -DEVIATIONS, LEVELS, dtype=torch.float64, device=score.device)
-    rank = (share * known)[:, None] + error[:, None] * step  # from the top
+    step = torch.linspace(
+        BRACKET_DEVIATIONS, -BRACKET_DEVIATIONS, BRACKET_LEVELS, dtype=torch.float64, device=score.device
+    )
+    rank = (share * known)[:, None] + error[:, None] * step  # counted from the largest score
     level = score.gather(1, (width - rank).long().clamp(0, width - 1)).double()
     level = torch.where(rank < 0.5, torch.inf, level)
     level = torch.where(rank > known[:, None] - 0.5, -torch.inf, level).where(bracket.sought[some, None], torch.inf)
@@ -173,17 +187,19 @@ def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, pa
 
 
 def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tensor]:
-    """The same for all owners: (G, K) and (G,), from a sample."""
+    """Estimate the levels of all owners from a sample, (G, K), and the number of negatives between them, (G,)."""
     if bracket.of is not None:
-        return _about(view, bracket, slice(None), drawn(view, PAIRS), 0.0)
-    level = bracket.low.new_empty(len(bracket.keep), LEVELS)
+        return _about(view, bracket, slice(None), sampled_scores(view, SAMPLED_PAIRS), 0.0)
+    level = bracket.low.new_empty(len(bracket.keep), BRACKET_LEVELS)
     inside = torch.zeros(len(bracket.keep), dtype=torch.float64, device=view.device)
     own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
     for k in range(view.blocks):
         size = int(other[k + 1] - other[k])
-        some = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:SAMPLE].sort().values
+        some = torch.randperm(size, generator=torch.Generator().manual_seed(0))[:SAMPLED_CANDIDATES].sort().values
         some = (some + int(other[k])).to(view.device)
-        for queries in torch.arange(own[k], own[k + 1], device=view.device).split(max(1, BLOCK // max(1, len(some)))):
+        for queries in torch.arange(own[k], own[k + 1], device=view.device).split(
+            max(1, SAMPLED_AT_ONCE // max(1, len(some)))
+        ):
             score = ascending(_scores(view, direction, queries, some))
             level[queries], inside[queries] = _about(view, bracket, queries, score, len(some) / size)
     return level, inside
@@ -192,18 +208,19 @@ def _guessed(view: View, direction: int, bracket: Bracket) -> tuple[Tensor, Tens
 def bracketed(
     view: View, keeps: Sequence[Tensor], of: Tensor | None = None, *, sure: bool = False
 ) -> Generator[Threshold, Counts, list[Bracket]]:
-    """Bracket the k-th negative, by passes over the scores where a sample does not tell.
+    """Bracket the k-th score of every owner, by a sample and, where that is not narrow enough, by counting passes.
 
     Args:
         view: the scores.
-        keeps: of each direction, (n,) numbers of negatives that every query keeps; or one tensor, (blocks,), of pairs
-            that every batch keeps.
-        of: (n,) the batch of every query, in that case.
-        sure: count, even where a sample is likely to be enough.
+        keeps: for each direction, (n,) number of negatives kept per query; or one tensor, (blocks,), of pairs kept per
+            batch.
+        of: (n,) batch of every query, in that case.
+        sure: verify the bracket by counts even if the sample is narrow enough.
 
     Returns:
-        A bracket of each direction, or one. One from a sample may miss the k-th, and owners with too many equal scores
-        to be listed have none (both ends are +inf): `settled` says that they are lost.
+        One bracket for each direction, or one. A bracket from a sample may miss the k-th score, and owners with too
+        many
+        equal scores to list have none (both ends +inf): `settled` marks both as lost.
     """
     brackets, guesses = [], []
     for k, keep in enumerate(keeps):
@@ -215,18 +232,20 @@ def bracketed(
         guess = _guessed(view, k, brackets[k])
         guesses.append(processes.gather(guess, view.device)[0] if view.together else guess)
     levels, expected = zip(*guesses, strict=True)
-    if not sure and sum(float(each.sum()) for each in expected) <= room(view):
+    if not sure and sum(float(each.sum()) for each in expected) <= list_capacity(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]
-    for _ in range(PASSES):
+    for _ in range(BRACKET_PASSES):
         counted = yield Threshold(view, listed=[(b.of_queries(x),) * 2 for b, x in zip(brackets, levels, strict=True)])
         both = zip(brackets, levels, counted.above, strict=True)
         brackets = [each.narrowed(level, each.summed(above)) for each, level, above in both]
-        if sum(int(each.inside.sum()) for each in brackets) <= room(view):
+        if sum(int(each.inside.sum()) for each in brackets) <= list_capacity(view):
             return brackets
         levels = [each.levels(view) for each in brackets]
-    every = torch.cat([each.inside for each in brackets])  # scores are equal: as many owners as possible are settled
+    every = torch.cat([each.inside for each in brackets])  # equal scores: settle as many owners as can be listed
     fewest = every.argsort(stable=True)
-    lost = torch.empty_like(every, dtype=torch.bool).index_copy_(0, fewest, every[fewest].cumsum(0) > room(view))
+    lost = torch.empty_like(every, dtype=torch.bool).index_copy_(
+        0, fewest, every[fewest].cumsum(0) > list_capacity(view)
+    )
     for k, out in enumerate(lost.split([len(each.keep) for each in brackets])):
         low, high = (end.masked_fill(out, torch.inf) for end in (brackets[k].low, brackets[k].high))
         brackets[k] = brackets[k].between(low, high)
@@ -234,21 +253,21 @@ def bracketed(
 
 
 def listing(view: View, brackets: Sequence[Bracket]) -> Threshold:
-    """What counts the negatives above brackets, and lists those in them."""
+    """Return the reader that counts the negatives above brackets and lists those inside."""
     ends = [tuple(map(each.of_queries, each.ends(view))) for each in brackets]
-    return Threshold(view, listed=ends, most=room(view))
+    return Threshold(view, listed=ends, most=list_capacity(view))
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """The negatives of a bracket that are kept.
+    """The negatives inside a bracket that are among the k hardest.
 
     Args:
         query: (P,) places of queries.
         other: (P,) places of the others.
-        score: (P,) float64; in float64 where the tiles do not tell, else as in the tiles.
-        last: (G,) true score of the k-th negative of every owner, float64; -inf where all are kept.
-        lost: (G,) bool: the k-th is not certainly among those listed.
+        score: (P,) float64: recomputed where the tiles leave the choice open, else the score of the tile.
+        last: (G,) float64 score of the k-th negative of every owner; -inf where all are kept.
+        lost: (G,) bool, whether the k-th score may lie outside the list.
     """
 
     query: Tensor
@@ -259,16 +278,16 @@ class Kept:
 
 
 def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, both: bool = False) -> list[Kept]:
-    """Find the k-th negative of every owner among those listed, and which of these are kept.
+    """Find the k-th negative of every owner among the listed ones, and which of these are kept.
 
-    Of equal negatives the first ones are kept, query by query; which these are depends on the side that asks.
+    Of equal negatives the first ones are kept, query by query, so the choice depends on the direction.
 
     Args:
         view: the scores.
         direction: of the queries.
-        bracket: as it was counted above and listed in.
-        counts: of `listing`.
-        both: the other side asks too; queries and others change their places then.
+        bracket: the bracket that was counted and listed.
+        counts: the result of `listing`.
+        both: return the result of the other direction as well, with queries and others swapped.
     """
     none, deep = torch.empty(0, dtype=torch.int64, device=view.device), fused.deep(view, Threshold(view))
     query, other, score = counts.listed(direction) or (none, none, none.to(view.dtype))
@@ -281,7 +300,7 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
     whole = _whole(view, score)
     middle = torch.full_like(number, 2**32)
     middle[known] = ascending((owner << 32) | whole)[(number.cumsum(0) - needed)[known]] & (2**32 - 1)
-    undecided = 2 * float(view.bound(0.0, deep=deep) + view.bound(view.most, deep=deep))  # wherever the score is
+    undecided = 2 * float(view.bound(0.0, deep=deep) + view.bound(view.most, deep=deep))  # at any score
     undecided = int(_whole(view, torch.tensor(undecided - view.most, dtype=torch.float64))) + 2
     higher = whole.sub_(middle[owner])
     sure, near = (higher > undecided).nonzero().flatten(), (higher.abs() <= undecided).nonzero().flatten()
@@ -304,12 +323,12 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
 
 
 def _whole(view: View, score: Tensor) -> Tensor:
-    """Scores as whole numbers from 0 to 2^31, in the same order."""
+    """Map scores to integers from 0 to 2^31, preserving order."""
     return ((score.double() / max(view.most, math.ulp(0.0)) + 1) * 2**30).long().clamp(0, 2**31)
 
 
 def _hardest(owner: Tensor, score: Tensor, turn: Tensor, number: Tensor) -> Tensor:
-    """Which entries are the hardest of their owner, so many each, (K,); of equal ones those with the least turn."""
+    """Indices of the `number` hardest entries of each owner, (K,); of equal scores those with the smallest `turn`."""
     order = turn.argsort()
     for key in (-score, owner):
         order = order[key[order].argsort(stable=True)]

@@ -1,10 +1,13 @@
-"""Log-sum-exp of the negatives of every query, its moments, and the few negatives that can have a share above eps.
+"""Log-sum-exp over the negatives of every query, its moments, and the few negatives whose share can exceed eps.
 
-A sum of exponentials only grows. So a negative whose share of the whole sum is above eps has one of the sum so far that
-is above eps, whenever it is seen: it is enough to note the negatives above a limit that follows from the sum so far,
-less what rounding may do (`bounds.room`). After a tile at most 1 / eps of them can be above the limit of a query, and
-the list is cut down to these when it is full. Where even that is too much, the same negatives are counted in a second
-pass (`counts`), with limits that are final.
+In: a view and the scale λ of Σ exp(λ score). Out: `Sums`, and exact counts of shares above eps (`counts`).
+
+Why few negatives need to be noted: a sum of exponentials only grows. A negative whose share of the whole sum exceeds
+eps therefore has a share of the partial sum that exceeds eps, whenever it is visited. So only negatives above a limit
+that follows from the partial sum, lowered by what rounding may do (`bounds.room`), are noted; at most 1 / eps of a
+query's negatives can be above the limit after a tile, and the list is cut down to these when it is full. If even that
+is too much, `counts` makes a second pass, whose limits are final. Negatives within rounding of a limit are decided in
+float64.
 """
 
 import math
@@ -16,31 +19,35 @@ from torch import Tensor
 
 from cocos.engine import bounds, compact, fused
 from cocos.engine.parts import Part, Tile, zeros
-from cocos.engine.primitives.exponentials import ROOM, Exponentials
+from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.view import View
 
-__all__ = ["Counted", "LogSumExp", "Question", "Sums", "counts"]
+__all__ = ["LOG2E", "Counted", "LogSumExp", "Question", "Sums", "counts"]
 
-# Largest exponent (base 2) without, and with, moments, whose power and its square float32 adds without a reference.
-NARROW = (90.0, 60.0)
+# Largest |exponent| (base 2), without and with moments, for which powers and their squares are summed in float32
+# without a reference.
+NARROW_EXPONENTS = (90.0, 60.0)
+# log2(e), which turns nats into exponents of two.
 LOG2E = math.log2(math.e)
-# float32 additions before float64 takes over: 64 rows of a tile, or 384 columns in vectors of eight (kernel/simd.h).
-SHORT = 64
-# Smallest log2 of a sum with references, relative to the exponent below which the kernel counts all as 2^-100 (REACH).
-CLAMPED = -26.0
+# Number of float32 additions before float64 takes over: 64 rows of a tile (CHUNK in logsumexp.c), or 384 columns in
+# vectors of at least eight (simd.h).
+FLOAT32_ADDITIONS = 64
+# Argument `least` of `bounds.clamped` for sums with references: the kernel counts exponents more than 100 below the
+# reference as 2^-100 (REACH in logsumexp.c), and -126 - CLAMPED_LOG2 = -100.
+CLAMPED_LOG2 = -26.0
 
 
 @dataclass(frozen=True)
 class Question:
-    """Which negatives of every query of a direction have a share above eps?
+    """Which negatives of every query of one direction have a share above eps?
 
     Args:
-        share: (n,) share of all negatives of a query together; 0 where none is to be counted.
-        log2: (n,) log2 of the sum that the share is distributed by.
+        share: (n,) total share of the negatives of a query; 0 where none is to be counted.
+        log2: (n,) log2 of the sum over which the share is distributed.
         error: (n,) logarithmic error of that sum, in nats.
         eps: smallest share that counts.
-        weighed: the mass of those that count is wanted.
+        weighed: whether the total share of the counted negatives is wanted.
     """
 
     share: Tensor
@@ -50,18 +57,18 @@ class Question:
     weighed: bool = True
 
     def base(self) -> Tensor:
-        """Exponent of share / eps of a negative with a score of 0, (n,); -inf where none is to be counted."""
+        """log2 of share / eps of a hypothetical negative with score 0, (n,); -inf where none is to be counted."""
         return torch.where(self.share > 0, self.share.log2() - self.log2 - math.log2(self.eps), -torch.inf)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Negatives above eps of every query, (n,) each.
+    """Number of negatives above eps of every query, (n,) each.
 
     Args:
-        number: int64, those above.
-        uncertain: int64, of all negatives, those that may lie on either side.
-        mass: float64, shares of those above, if that is wanted.
+        number: int64, negatives above eps.
+        uncertain: int64, negatives that may lie on either side of eps.
+        mass: float64, total share of the negatives above eps, if wanted.
     """
 
     number: Tensor
@@ -70,18 +77,19 @@ class Counted:
 
 
 class LogSumExp:
-    """Sums of exponentials of the negatives of every query, and the negatives that may have a share above eps.
+    """Sum the exponentials of the negatives of every query, and note the negatives whose share may exceed eps.
 
     Args:
         view: the scores.
-        scale: λ of Σ exp(λ · score).
-        base: of each direction, (n,) exponents (base 2): what else stands in the denominator of a share.
-        offset: of each direction, (n,) exponents: a negative may count whose exponent is above that of the denominator
-            by more. None: no negative is noted.
-        moments: the effective number and the participation ratio are wanted.
-        floor: of each direction, (n,) scores of the dtype of the tiles; negatives that are not above it are left out.
+        scale: λ of Σ exp(λ score).
+        base: for each direction, (n,) log2 of the remaining terms of a share's denominator.
+        offset: for each direction, (n,) exponents: a negative may count if its exponent exceeds the denominator's log2
+            by
+            more. None: no negative is noted.
+        moments: compute the effective number and the participation ratio.
+        floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
 
-    `done` gives `Sums`.
+    `done` returns `Sums`.
     """
 
     def __init__(
@@ -96,14 +104,14 @@ class LogSumExp:
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
         self.size = self.scale * view.most
-        self.wide = self.size > NARROW[moments]
+        self.wide = self.size > NARROW_EXPONENTS[moments]
         sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
         self.zero = [
             torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes
         ]  # not written to, nor are these
         self.lowest = [zero - torch.inf for zero in self.zero]
         self.floor = self._floor(floor) if self.wide or floor else None
-        # A score of a tile is off by `off` and, a distance, by square / |score| besides, at most its root.
+        # Error of a score of a tile: `off`; for a distance, also square / |score|, but at most the root of `square`.
         self.deep = fused.deep(view, self)
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
@@ -116,23 +124,23 @@ class LogSumExp:
         return [torch.nn.functional.pad(each.to(self.view.dtype), (0, fused.PAD)) for each in found]
 
     def error(self, top: Tensor) -> Tensor:
-        """Logarithmic errors, in nats, of sums over scores of the tiles of which none is above `top`, (n,)."""
+        """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,)."""
         view, number = self.view, max(len(side) for side in self.view.sides)
         if view.dtype == torch.float64:
             return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
-        masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED)
+        masked = bounds.clamped(number, -self.size if self.floor is None else CLAMPED_LOG2)
         bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
-        error = bounds.log_sum(bound, self.nats, self.size, SHORT, number)
+        error = bounds.log_sum(bound, self.nats, self.size, FLOAT32_ADDITIONS, number)
         return torch.full_like(top, masked, dtype=torch.float64) + error
 
     def _room(self) -> float:
-        """How far limits are lowered, in units of score, near 0; for distances by more, see `square`."""
+        """Amount by which limits are lowered, in units of score, near 0; distances add more, see `square`."""
         known = [each[each.isfinite()].abs() for each in self.known]
         largest = self.size + 64 + max((float(each.max()) for each in known if len(each)), default=0.0)
         return float(bounds.room(self.off, self.nats, self.error(torch.zeros(1)), largest))
 
     def start(self, view: View) -> Exponentials:
-        """No negative yet."""
+        """Return an empty state."""
         sizes = [len(lowest) for lowest in self.lowest]
         return Exponentials(
             [zeros(4 if self.floor else 3, n, dtype=torch.float64, device=view.device) for n in sizes],
@@ -147,7 +155,7 @@ class LogSumExp:
         )
 
     def see(self, state: Exponentials, tile: Tile) -> None:
-        """Take in one tile."""
+        """Add one tile."""
         powers = None if self.floor else (tile.scores * self.scale).exp2()
         for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
             lines, own = (tile.scores, powers) if k == 0 else (tile.scores.T, None if powers is None else powers.T)
@@ -155,8 +163,8 @@ class LogSumExp:
             if self.known and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 ends = (limit, None)
-                found = tile.between(*((ends, None) if k == 0 else (None, ends)), room=compact.MANY)
-                state.note(k, [(found.row.int(), found.column.int(), found.score)], ROOM, tile)
+                found = tile.between(*((ends, None) if k == 0 else (None, ends)), room=compact.LONG_LIST)
+                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
 
     def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor | None) -> None:
         """Add the exponentials of some lines of a tile, (queries, others), to the sums of a direction."""
@@ -175,18 +183,20 @@ class LogSumExp:
             total[2] += powers.square().sum(dim=1, dtype=torch.float64)
 
     def done(self, state: Exponentials) -> "Sums":
-        """The sums of all parts."""
+        """Return the sums of all parts."""
         return Sums(self, state)
 
 
 class Sums:
-    """What a pass has found, of each direction."""
+    """Results of a log-sum-exp pass, for each direction."""
 
     def __init__(self, of: LogSumExp, state: Exponentials):
         self.of, self.state, self.noted = of, state, state.noted
         self._sizes = [len(of.view.sides[k]) for k in of.view.directions]
         self._total = [total[:, :n] for total, n in zip(state.total, self._sizes, strict=True)]
-        self.top = [top[:n] for top, n in zip(state.top, self._sizes, strict=True)]  # (n,) largest score
+        self.top = [
+            top[:n] for top, n in zip(state.top, self._sizes, strict=True)
+        ]  # (n,) largest score above the floor
         self.error = [of.error(top) for top in self.top]  # (n,) logarithmic error of the sum, in nats
         self.log2 = [  # (n,) log2 Σ exp(λ · score), float64; -inf without a negative
             torch.where(top > -torch.inf, total[0].log2() + state.reference[k][: len(top)], -torch.inf)
@@ -194,22 +204,22 @@ class Sums:
         ]
 
     def effective(self, k: int) -> Tensor:
-        """Effective number of negatives, exp of the entropy of their parts of the sum, (n,); 0 without any."""
+        """Effective number of negatives: exp of the entropy of their shares of the sum, (n,); 0 without any."""
         total = self._total[k]
         entropy = self.log2[k] - self.of.scale * total[1] / total[0]
         return torch.where(self.top[k] > -torch.inf, entropy.exp2(), 0)
 
     def participation(self, k: int) -> Tensor:
-        """Participation ratio of the negatives, 1 / Σ part², (n,); 0 without any."""
+        """Participation ratio of the negatives, 1 / Σ share², (n,); 0 without any."""
         total = self._total[k]
         return torch.where(self.top[k] > -torch.inf, total[0].square() / total[2], 0)
 
     def number(self, k: int) -> Tensor:
-        """Negatives above the floor, (n,) int64, where there is one."""
+        """Number of negatives above the floor, (n,) int64; only with a floor."""
         return self._total[k][3].long()
 
     def count(self, asked: Sequence[Sequence[Question]]) -> list[list[Counted | None]]:
-        """Negatives that have a share above eps, for each question and direction; None: they were too many to note."""
+        """Count the noted negatives with a share above eps, for each question and direction; None: too many to note."""
         found = [[None] * len(questions) for questions in asked]
         for j, questions in enumerate(asked):
             for k, question in enumerate(questions):
@@ -229,7 +239,7 @@ class Sums:
         return found
 
     def _inside(self, k: int, asked: Question, found: Counted) -> None:
-        """Count by the kernel."""
+        """Count in the kernel."""
         of, size = self.of, len(asked.share)
         low, high = torch.empty(2, size + fused.PAD)
         made = fused.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
@@ -242,7 +252,7 @@ class Sums:
             made.fresh = 0
 
     def _outside(self, k: int, asked: Question, found: Counted) -> None:
-        """Count by PyTorch."""
+        """Count in PyTorch."""
         of, base, known = self.of, asked.base(), asked.error * LOG2E
         for row, column, score in self.noted[k]:
             query = (row, column)[k].long()
@@ -258,19 +268,19 @@ class Sums:
 
 
 def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, tuple, list[list[Counted]]]:
-    """Count for every question, with one more pass where the negatives were too many to note.
+    """Count for every question, with one more pass if the negatives were too many to note.
 
-    In that pass limits are final: exact counts above them, and sums of the exponentials that are certainly above.
+    In that pass the limits are final: exact counts above them, and sums of the exponentials certainly above.
 
     Args:
-        sums: of the first pass.
+        sums: results of the first pass.
         asked: each question, for each direction.
 
     Returns:
         For each question, the counts of each direction.
 
     Yields:
-        What is wanted of a pass.
+        The readers of the additional pass.
     """
     of, view, found = sums.of, sums.of.view, sums.count(asked)
     left, wanted = [j for j, each in enumerate(found) if None in each], []
@@ -288,14 +298,14 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
             if found[j][k] is not None:
                 continue
             low, number, high = above.above[k].unbind(dim=1)
-            # A share that is above, though a tile does not tell for certain, is eps, as near as the tile tells.
+            # A share counted above eps by float64, but not certainly by the tile, equals eps to the tile's precision.
             rest = (number - masses.number(k)) * question.eps
             mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
             found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
     return found  # noqa: B901 - the value of `yield from`
 
 
-class _Kernel(fused.Arguments):
+class _KernelLogSumExp(fused.Arguments):
     name = "logsumexp"
 
     def __init__(self, reader: LogSumExp, view: View, chunk: int):
@@ -310,7 +320,7 @@ class _Kernel(fused.Arguments):
                 asker.set(floor=reader.floor[k])
             if reader.known:
                 asker.set(base=reader.known[k][0], offset=reader.known[k][1])
-                self.lists.append(fused.Lists(asker.list, ROOM + fused.ROOM // 2, side=False))
+                self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2, side=False))
 
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
@@ -327,4 +337,4 @@ class _Kernel(fused.Arguments):
             self.state.note(k, None if self.struct.asking[k].full else noted)
 
 
-LogSumExp.kernel = _Kernel
+LogSumExp.kernel = _KernelLogSumExp

@@ -1,9 +1,10 @@
-r"""Sigmoids of the negatives about the positives of their query: their sums, and then what each negative weighs.
+r"""Sigmoids of the negatives around the positives of their query: their sums, then the weight of each negative.
 
-With :math:`\sigma_{jk} = \sigma((s_j - s_k) / \tau)` for negative j and positive k, and
-:math:`g_{jk} = \sigma_{jk} (1 - \sigma_{jk})`, a first pass (`Sigmoids`) adds up both over the negatives. Then the rank
-of every positive among all, B = A + Σ σ, is known, and a second pass (`Shares`) weighs each negative:
-:math:`\sum_k A_k / B_k^2\, g_{jk}`.
+With :math:`\sigma_{jk} = \sigma((s_j - s_k) / \tau)` for negative j and positive k, and :math:`g_{jk} = \sigma_{jk} (1
+- \sigma_{jk})`, a first pass (`Sigmoids`) sums both over the negatives. This gives the smooth rank of every positive
+among all candidates, B = A + Σ σ, with A its smooth rank among the positives. A second pass (`Shares`) computes the
+share of each negative, :math:`\sum_k A_k / B_k^2\, g_{jk}`, and counts what is certainly, and what is possibly, above
+eps: the difference is left to float64.
 """
 
 import math
@@ -22,18 +23,19 @@ from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.threshold import about_positives
 from cocos.engine.view import View
 
-__all__ = ["FOUND", "Positives", "Shares", "Sigmoids", "Sums", "slope", "widest"]
+__all__ = ["SHARE_SUMS", "Positives", "Shares", "Sigmoids", "SigmoidSums", "sigmoid_slope", "widest"]
 
-FOUND = 10  # sums of what negatives weigh, as in kernel/sigmoids.c
+# Number of sums that `Shares` keeps for a query, FOUND in kernel/sigmoids.c.
+SHARE_SUMS = 10
 
 
 def widest(view: View, direction: int) -> int:
-    """Candidates of a query at most."""
+    """Maximum number of candidates of a query."""
     return int(np.diff((view.rows, view.columns)[1 - direction]).max())
 
 
-def slope(difference: Tensor, temperature: float) -> Tensor:
-    """σ (1 - σ), elementwise, accurate for a σ that rounds to 1 too; 0 at -inf."""
+def sigmoid_slope(difference: Tensor, temperature: float) -> Tensor:
+    """σ (1 - σ), elementwise, accurate also where σ rounds to 1; 0 at -inf."""
     z = difference / temperature
     return z.sigmoid() * (-z).sigmoid()
 
@@ -44,7 +46,7 @@ class Positives:
 
     Args:
         score: (K, n), +inf where a query has fewer than K.
-        rank: (K, n) smooth rank of each among the positives, A; 0 where there is none.
+        rank: (K, n) smooth rank A of each among the positives; 0 where there is none.
     """
 
     score: Tensor
@@ -52,51 +54,51 @@ class Positives:
 
     @classmethod
     def of(cls, view: View, temperature: float) -> "list[Positives]":
-        """Those of a view, of each direction."""
+        """Score and rank the positives of a view, for each direction."""
         levels, _ = about_positives(view, 0.0)
         return [cls._ranked(level.T.contiguous(), temperature) for level in levels]
 
     @classmethod
     def _ranked(cls, score: Tensor, temperature: float) -> "Positives":
         above = [(cls._above(score, own) / temperature).sigmoid().sum(dim=0) for own in score]
-        return cls(score, torch.stack(above) + torch.where(score < torch.inf, 0.5, 0.0))  # σ(0) of itself makes 1
+        return cls(score, torch.stack(above) + torch.where(score < torch.inf, 0.5, 0.0))  # + σ(0) of itself = 1
 
     @staticmethod
     def _above(score: Tensor, own: Tensor) -> Tensor:
-        """How far the positives, (K, n), are above one of each query, (n,); -inf where either is missing."""
+        """Difference of the positives, (K, n), from one positive of each query, (n,); -inf where either is missing."""
         return torch.where((own < torch.inf) & (score < torch.inf), score - own, -torch.inf)
 
     def met(self, k: int, temperature: float) -> Tensor:
-        """Slopes of all positives about the k-th, (K, n)."""
-        found = slope(self._above(self.score, self.score[k]), temperature)
+        """Slopes of all positives around the k-th, (K, n); 0 for itself."""
+        found = sigmoid_slope(self._above(self.score, self.score[k]), temperature)
         found[k] = 0
         return found
 
 
 @dataclass(eq=False)
-class Found:
-    """The state of a pass: of each direction (lines + 1, n) float64, sums and, last, a maximum that is above 0."""
+class SigmoidState:
+    """State of a pass: (lines + 1, n) float64 a direction, sums and, in the last line, a nonnegative maximum."""
 
     sums: list[Tensor]
 
-    def merge(self, other: "Found", part: Part) -> None:
-        """Take in those of a part."""
+    def merge(self, other: "SigmoidState", part: Part) -> None:
+        """Add the state of a part."""
         for mine, its, where in zip(self.sums, other.sums, (part.rows, part.columns), strict=False):
             mine[:-1, where] += its[:-1, where]
             mine[-1, where] = mine[-1, where].maximum(its[-1, where])
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """What a first pass finds of one direction, float64: sums over the negatives, and how these are weighed by them.
+class SigmoidSums:
+    """Results of the first pass for one direction, float64, and the coefficients of shares that follow from them.
 
     Args:
-        above: (K, n) Σ σ about every positive.
+        above: (K, n) Σ σ around every positive.
         slope: (K, n) Σ σ (1 - σ).
-        factor: (K, n) A / B², 0 where there is no positive.
-        inverse: (K, n) 1 / B², 0 where there is no positive.
-        lost: (n,) shares that may have been left out, together.
-        error: (n,) logarithmic error of a share that comes from the ranks.
+        factor: (K, n) A / B²; 0 where there is no positive.
+        inverse: (K, n) 1 / B²; 0 where there is no positive.
+        lost: (n,) bound on the total share of the sigmoids that were left out.
+        error: (n,) logarithmic error of a share due to the ranks.
     """
 
     above: Tensor
@@ -108,19 +110,19 @@ class Sums:
 
     @property
     def total(self) -> Tensor:
-        """Shares of all negatives together, (n,)."""
+        """Total share of all negatives, (n,)."""
         return (self.factor * self.slope).sum(dim=0)
 
-    def replaced(self, far: Tensor, exponent: Tensor) -> "Sums":
-        """The same with 2^exponent, (K, n), for both sums of some queries: there sigmoids are exponentials."""
+    def replaced(self, far: Tensor, exponent: Tensor) -> "SigmoidSums":
+        """Replace both sums of some queries by 2^exponent, (K, n): far below, a sigmoid is an exponential."""
         power = torch.where(far, exponent.exp2(), 0)
         return replace(self, **{name: torch.where(far, power, getattr(self, name)) for name in ("above", "slope")})
 
     def ends(self, eps: float, share: float) -> Tensor:
-        """What a share is compared with, (4, n): the ends about eps, and those about eps of the push.
+        """Thresholds for shares, (4, n): the two ends around eps, and the two around eps of the push.
 
-        The share and the push err as their slopes do, by `share`. Errors of the ranks concern both, and cancel where
-        there is one positive; else the quotient errs by them once up and once down.
+        Share and push err as their slopes do, by `share`. Errors of the ranks affect both, and cancel if there is one
+        positive; otherwise the quotient errs by them once up and once down.
         """
         error, total = self.error + share, self.total
         heavy = 2 * (error if len(self.factor) > 1 else torch.full_like(error, share))
@@ -130,28 +132,28 @@ class Sums:
 
 
 class _Pass(ABC):
-    """One of the passes over the negatives of every positive.
+    """One of the two passes over the negatives, for every positive.
 
     Args:
         view: the scores.
         temperature: τ, in units of score.
         far: binary exponent: scores this far below all positives of a query are left out, sigmoids below 2^-far each.
-        numbers: of each direction, (.., n): first the scores of the positives, then what else the pass needs of them.
-        levels: of each direction, positives of a query.
-        lines: of each direction, how many sums there are.
+        numbers: for each direction, (.., n): first the scores of the positives, then the pass's other inputs per query.
+        levels: for each direction, number of positives per query.
+        lines: for each direction, number of sums.
     """
 
     def __init__(self, view: View, temperature: float, far: float, numbers: list[Tensor], levels: list[int], lines):
         self.view, self.temperature, self.far, self.unit = view, temperature, far, temperature * math.log(2)
         self.numbers, self.levels, self.lines = numbers, levels, lines
 
-    def start(self, view: View) -> Found:
-        """Nothing yet."""
+    def start(self, view: View) -> SigmoidState:
+        """Return an empty state."""
         sizes = [(lines + 1, numbers.shape[1]) for lines, numbers in zip(self.lines, self.numbers, strict=True)]
-        return Found([zeros(*size, dtype=torch.float64, device=view.device) for size in sizes])
+        return SigmoidState([zeros(*size, dtype=torch.float64, device=view.device) for size in sizes])
 
-    def see(self, state: Found, tile: Tile) -> None:
-        """Take in a tile."""
+    def see(self, state: SigmoidState, tile: Tile) -> None:
+        """Add one tile."""
         for direction, numbers in enumerate(self.numbers):
             where, dim = (tile.rows, tile.columns)[direction], 1 - direction
             sums, beside = state.sums[direction][:, where], numbers[:, where].to(tile.scores.dtype).unsqueeze(1 + dim)
@@ -163,16 +165,16 @@ class _Pass(ABC):
 
     @abstractmethod
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
-        """Values that are added to each row of sums; those with a number past the last row compete for the maximum."""
+        """Yield (line, values), to be summed in that line or, past the last sum, to be maximised."""
 
 
 class Sigmoids(_Pass):
-    """The first pass: sums over the negatives of every positive.
+    """The first pass: sums over the negatives, for every positive.
 
     Args:
         view: the scores.
         temperature: τ, in units of score.
-        positives: of each direction.
+        positives: for each direction.
         far: as in `_Pass`.
     """
 
@@ -182,7 +184,7 @@ class Sigmoids(_Pass):
         super().__init__(view, temperature, far, [each.score for each in positives], levels, [2 * k for k in levels])
         nats, deep, width = 1 / temperature, fused.deep(view, self), max(widest(view, k) for k in view.directions)
         bound, size = view.bound(deep=deep), nats / math.log(2) * view.most * 2
-        self.short = structs.constant("strip") if deep else 0  # terms that are added up in float32 before float64
+        self.short = structs.constant("strip") if deep else 0  # float32 additions before float64 takes over
         self.settled = bounds.equal(view.exactness, nats, width)
         if view.product == "float64":
             self.error = self.share = bounds.equal(bound, nats, width)
@@ -197,11 +199,11 @@ class Sigmoids(_Pass):
             yield k, above
             yield levels + k, above.mul_(z.neg_().sigmoid_())
 
-    def done(self, state: Found) -> list[Sums]:
-        """The sums of each direction."""
+    def done(self, state: SigmoidState) -> list[SigmoidSums]:
+        """Return the sums of each direction."""
         return [self._sums(k, *each[:-1].split(self.levels[k])) for k, each in enumerate(state.sums)]
 
-    def _sums(self, direction: int, above: Tensor, slope: Tensor) -> Sums:
+    def _sums(self, direction: int, above: Tensor, slope: Tensor) -> SigmoidSums:
         score, rank = self.positives[direction].score, self.positives[direction].rank
         there, number, moved = score < torch.inf, widest(self.view, direction), min(self.error, 50.0)
         lost = bounds.cut(number, self.far) * ((score.amin(dim=0) - score).nan_to_num(-torch.inf) / self.unit).exp2()
@@ -209,49 +211,51 @@ class Sigmoids(_Pass):
         whole = torch.where(there, rank + above, 1)
         inverse, off = torch.where(there, whole.square().reciprocal(), 0), ((loose + lost) / whole).amax(dim=0)
         factor = rank * inverse
-        return Sums(above, slope, factor, inverse, (factor * lost).sum(dim=0), -2 * torch.log1p(-off.clamp(max=0.9999)))
+        return SigmoidSums(
+            above, slope, factor, inverse, (factor * lost).sum(dim=0), -2 * torch.log1p(-off.clamp(max=0.9999))
+        )
 
 
 class Shares(_Pass):
-    """The second pass: what every negative weighs, and how the push of a query is spread over its negatives.
+    """The second pass: the share of every negative, counts around eps, and how the push of a query is spread.
 
-    It finds shares of all negatives, and of those certainly above eps; Σ share², Σ share ln share; how many may be, and
-    how many certainly are, above eps; may have, and have, more than eps of the push; terms of Eq. 7 that may be, and
-    that are, above eps; and the largest share.
+    The lines of the result are: total share of all negatives, and of those certainly above eps; Σ share², Σ share ln
+    share; number possibly above eps, and certainly; number possibly above eps of the push, and certainly; terms of Eq.
+    7 possibly above eps, and certainly; the largest share.
 
     Args:
         first: the first pass.
-        sums: what it found.
-        idle: of each direction, (n,) queries whose negatives are not weighed.
+        sums: its results.
+        idle: for each direction, (n,) queries whose negatives are skipped.
         eps: smallest share, and smallest term of Eq. 7, that counts.
     """
 
-    def __init__(self, first: Sigmoids, sums: list[Sums], idle: list[Tensor], eps: float):
+    def __init__(self, first: Sigmoids, sums: list[SigmoidSums], idle: list[Tensor], eps: float):
         numbers = [
             torch.cat([torch.where(some, torch.inf, score), own.factor, own.inverse, own.ends(eps, first.share)])
             for score, own, some in zip(first.numbers, sums, idle, strict=True)
         ]
-        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [FOUND] * len(sums))
+        super().__init__(first.view, first.temperature, first.far, numbers, first.levels, [SHARE_SUMS] * len(sums))
 
     def _terms(self, scores: Tensor, numbers: Tensor, levels: int) -> Iterator[tuple[int, Tensor]]:
         level, factor, inverse, ends = numbers.split([levels, levels, levels, 4])
         share = torch.zeros_like(scores)
         for k in range(levels):
-            steep = slope(scores - level[k], self.temperature)
+            steep = sigmoid_slope(scores - level[k], self.temperature)
             share.addcmul_(steep, factor[k])
             steep *= inverse[k]
             yield from ((8 + end, steep > ends[end]) for end in range(2))
         yield from enumerate((share, torch.where(share > ends[1], share, 0), share.square(), share.xlogy(share)))
         yield from ((4 + end, share > ends[end]) for end in range(4))
-        yield FOUND, share
+        yield SHARE_SUMS, share
 
-    def done(self, state: Found) -> list[Tensor]:
-        """Of each direction (`FOUND` + 1, n)."""
+    def done(self, state: SigmoidState) -> list[Tensor]:
+        """Return (`SHARE_SUMS` + 1, n) for each direction."""
         return state.sums
 
 
-class _Kernel(fused.Arguments):
-    """Either pass in the kernel, which leaves out scores that are not above a floor; queries that follow have none."""
+class _KernelSigmoids(fused.Arguments):
+    """Either pass in the kernel, which skips scores that are not above a floor; the padding has none above."""
 
     name = "sigmoids"
 
@@ -266,9 +270,9 @@ class _Kernel(fused.Arguments):
             known = {name: pad(values, (0, fused.PAD), value=torch.inf) for name, values in known.items()}
             side.set(step=size + fused.PAD, line=size, levels=reader.levels[k], lines=reader.lines[k], **known)
 
-    def aim(self, state: Found, part: Part) -> None:
+    def aim(self, state: SigmoidState, part: Part) -> None:
         for side, sums in zip(self.struct.sides, state.sums, strict=False):
             side.set(sums=sums)
 
 
-Sigmoids.kernel = Shares.kernel = _Kernel
+Sigmoids.kernel = Shares.kernel = _KernelSigmoids

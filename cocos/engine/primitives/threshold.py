@@ -1,4 +1,8 @@
-"""Counts above thresholds of the queries, exactly: float64 decides what the scores of the tiles leave open."""
+"""Exact counts above thresholds of the queries: float64 decides where the scores of the tiles leave the answer open.
+
+In: thresholds (levels) for each query. Out: `Counts`, the number of negatives above and tied with each level. A score
+further than its rounding bound from a level is decided by the tile; all others are recomputed in float64 at once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,57 +11,59 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, fused
-from cocos.engine.compact import Found
+from cocos.engine.compact import Entries
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
-__all__ = ["MOST", "Counts", "Threshold", "about_positives", "few"]
+__all__ = ["MAX_LEVELS", "Counts", "Threshold", "about_positives", "few"]
 
-MOST = 16  # levels of a query that a pass counts above
-DENSE = 256  # where one pair in so many is undecided, PyTorch multiplies the tile again in float64
+# Maximum number of levels per query above which one pass counts.
+MAX_LEVELS = 16
+# If more than one pair in this many is undecided, PyTorch recomputes the tile as a float64 product.
+THRESHOLD_DENSITY = 256
 
 
 class Counts(Tally):
-    """Counts of each direction, (n, K) int64, and lists of pairs where they were wanted."""
+    """Counts of each direction, (n, K) int64, and lists of pairs if requested."""
 
     @property
     def above(self) -> list[Tensor]:
-        """Of each direction, negatives above each level."""
+        """Number of negatives above each level, for each direction."""
         return [side["above"] for side in (self.rows, self.columns) if side]
 
     @property
     def ties(self) -> list[Tensor]:
-        """Of each direction, negatives at each level."""
+        """Number of negatives tied with each level, for each direction."""
         return [side["ties"] for side in (self.rows, self.columns) if side]
 
     def cut(self, most: int) -> None:
-        """Forget lists that have become too long."""
+        """Drop lists that have become too long."""
         if sum(len(each) for name in self.lists if "row" in name for each in self.lists[name]) > most:
             self.lists = {name: [] for name in self.lists} | {"long": [torch.ones(1)]}
 
     def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Query, other and score of the pairs that were listed for a direction, (found,) each; None: too many."""
+        """Query, other and score of the pairs listed for a direction, (found,) each; None: too many."""
         if self.lists["long"]:
             return None
         row, column, score = (torch.cat(self.lists[f"{name}{direction}"]) for name in ("row", "column", "score"))
-        there = (row >= 0).nonzero().flatten()  # lists of a fixed length are not full
+        there = (row >= 0).nonzero().flatten()  # lists of fixed length have unused entries
         row, column, score = row[there], column[there], score[there]
         return (row, column, score) if direction == 0 else (column, row, score)
 
 
 class Threshold:
-    """How many negatives of every query score above each of its levels, and how many score the same.
+    """Count how many negatives of every query score above each of its levels, and how many tie with it.
 
-    `done` gives `Counts`: `above`, negatives more than `view.tie` above each level, and `ties`, those no further than
-    that from it.
+    `done` returns `Counts`: `above`, negatives more than `view.tie` above each level, and `ties`, those within
+    `view.tie`.
 
     Args:
         view: the scores.
-        levels: of each direction, (n, K) float64 in ascending order; +inf where a query has fewer.
-        listed: of each direction, (low, high), (n,) or (n, K) each in the dtype of the tiles, in place of levels:
-            scores of the tiles above `high` are counted, those above `low` and not above `high` are listed, and none is
-            decided.
-        most: pairs that a part may list.
+        levels: for each direction, (n, K) float64, ascending; +inf where a query has fewer.
+        listed: instead of levels, for each direction (low, high), (n,) or (n, K) each in the dtype of the tiles: scores
+            of
+            the tiles above `high` are counted, those with low < score <= high are listed, and none is recomputed.
+        most: maximum number of pairs that a part may list.
     """
 
     def __init__(
@@ -75,13 +81,13 @@ class Threshold:
         self.ends = [tuple(_lines(end.to(view.dtype)) for end in each) for each in ends]
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of the tiles that are certainly not above the levels, and that certainly are."""
+        """Ends (low, high) of the undecided scores: up to `low` certainly not above the level, from `high` on above."""
         return bounds.outward(
             level, self.view.bound(level, deep=fused.deep(self.view, self)) + self.view.tie, self.view.dtype
         )
 
     def start(self, view: View) -> Counts:
-        """No counts yet."""
+        """Return zero counts."""
         sides = [
             {name: zeros(*level.shape, dtype=torch.int64, device=level.device) for name in ("above", "ties")}
             for level in self.levels
@@ -90,7 +96,7 @@ class Threshold:
         return Counts(*sides, lists={name: [] for name in [*names, "long"]})
 
     def see(self, state: Counts, tile: Tile) -> None:
-        """Take in one tile."""
+        """Add one tile."""
         where = (tile.rows, tile.columns)[: len(self.ends)]
         for k in range(max(len(low) for low, _ in self.ends)):
             ends = [
@@ -110,12 +116,15 @@ class Threshold:
             elif len(found.row):
                 self._decide(state, k, found)
 
-    def _dense(self, tile: Tile, found: Found) -> bool:
-        """Whether the tile itself is multiplied in float64 sooner than its undecided pairs; distances would cancel."""
-        return not (tile.fixed or self.lists or self.view.distances) and len(found.row) * DENSE > tile.scores.numel()
+    def _dense(self, tile: Tile, found: Entries) -> bool:
+        """Whether a float64 product of the tile is faster than its undecided pairs; not for distances, which cancel."""
+        return (
+            not (tile.fixed or self.lists or self.view.distances)
+            and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
+        )
 
     def _again(self, state: Counts, part: Part, k: int) -> None:
-        """A tile once more, in float64."""
+        """Recompute a tile in float64 and count above its k-th levels."""
         shape = (part.rows.stop - part.rows.start, part.columns.stop - part.columns.start)
         (tile,) = tiles_of(replace(self.view, product="float64"), shape, part)
         for direction, where in enumerate((part.rows, part.columns)[: len(self.levels)]):
@@ -125,8 +134,8 @@ class Threshold:
                 state.above[direction][where, k] += over
                 state.ties[direction][where, k] += (tile.scores >= level - self.view.tie).sum(dim=1 - direction) - over
 
-    def _decide(self, state: Counts, k: int, found: Found) -> None:
-        """Compare pairs that are undecided about the k-th level of their row, or column, in float64."""
+    def _decide(self, state: Counts, k: int, found: Entries) -> None:
+        """Compare undecided pairs with the k-th level of their row, or column, in float64."""
         true = self.view.exact(*found.places)
         for direction, level in enumerate(self.levels):
             query = found.places[direction]
@@ -135,7 +144,7 @@ class Threshold:
             for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
                 counted[direction][:, min(k, level.shape[1] - 1)].index_add_(0, query, (holds & mine).long())
 
-    def _listed(self, state: Counts, found: Found) -> None:
+    def _listed(self, state: Counts, found: Entries) -> None:
         for direction in range(len(self.ends)):
             mine = torch.where((found.side & (1 + direction)) > 0, found.row, -1)
             for name, values in (("row", mine), ("column", found.column), ("score", found.score)):
@@ -143,27 +152,28 @@ class Threshold:
         state.cut(self.most)
 
     def done(self, state: Counts) -> Counts:
-        """The counts of all parts."""
+        """Return the counts of all parts."""
         return state
 
 
 def _lines(end: Tensor) -> Tensor:
-    """Ends of levels, (n, K), as (K, n + PAD)."""
+    """Reorder the ends of levels, (n, K), to (K, n + PAD)."""
     unused = end.new_full((end.shape[1], fused.PAD), torch.inf)
     return torch.cat([end.T, unused], dim=1).contiguous()
 
 
 def few(view: View) -> bool:
-    """Whether no query has more positives than a pass counts above."""
-    return all(int(view.counted(direction).max()) <= MOST for direction in view.directions)
+    """Whether no query has more positives than a pass has levels."""
+    return all(int(view.counted(direction).max()) <= MAX_LEVELS for direction in view.directions)
 
 
 def about_positives(view: View, margin: float) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
-    """Levels by a margin below the scores of the positives, for `Threshold`.
+    """Levels for `Threshold` at the scores of the positives, less a margin.
 
     Returns:
-        Of each direction, (n, K) float64, ascending and +inf where a query has fewer positives; and of each direction
-        the positive pairs, (P,) each: query, other, place of the level among those of the query, score.
+        For each direction, (n, K) float64, ascending and +inf where a query has fewer positives; and for each direction
+        the
+        positive pairs, (P,) each: query, other, rank of the level among those of the query, score.
     """
     levels, pairs = [], []
     for direction in view.directions:
@@ -184,7 +194,7 @@ def about_positives(view: View, margin: float) -> tuple[list[Tensor], list[tuple
     return levels, pairs
 
 
-class _Kernel(fused.Arguments):
+class _KernelThreshold(fused.Arguments):
     name = "threshold"
 
     def __init__(self, reader: Threshold, view: View, chunk: int):
@@ -218,4 +228,4 @@ class _Kernel(fused.Arguments):
         self._state.cut(-1 if self.struct.full else self.reader.most)
 
 
-Threshold.kernel = _Kernel
+Threshold.kernel = _KernelThreshold

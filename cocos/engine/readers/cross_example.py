@@ -1,7 +1,8 @@
 r"""Cross-Example Softmax and its negative mining: one sum over all negative pairs of a batch, or over the hardest ones.
 
-Every positive pair of a batch pushes every negative pair that is kept. With Z the sum over these, a positive p leaves
-them :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each of them has its part of Z of the sum of all :math:`m_p`.
+Every positive pair of a batch pushes every kept negative pair. With Z the sum over these, a positive p leaves them the
+total share :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each negative pair has its part of Z of the sum of all
+:math:`m_p`.
 """
 
 import math
@@ -13,8 +14,8 @@ from torch import Tensor
 from cocos import processes
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import hardest, limited, number_kept
-from cocos.engine.primitives.kth import Kept, drawn
-from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
+from cocos.engine.primitives.kth import Kept, sampled_scores
+from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.softmax import Softmax, Whole
 from cocos.engine.view import View
 from cocos.errors import InputError
@@ -23,36 +24,37 @@ from cocos.losses.ce_softmax import CrossExampleSoftmax
 
 __all__ = ["CrossExample", "reads"]
 
-LOG2E = math.log2(math.e)
-# Pairs that the sums of all batches are guessed from, and exponent (base 2) by which these are taken to be smaller.
-SAMPLED, SURELY = 2**13, 1.5
-# Pairs of all batches up to which an uncertain sum is taken again in float64.
-HELD = 2**24
+# Number of sampled pairs, over all batches, from which Z is estimated.
+GUESS_PAIRS = 2**13
+# log2 of the factor by which the estimate of Z is lowered, so that it is a lower bound with high probability.
+GUESS_MARGIN = 1.5
+# Largest number of pairs, over all batches, for which an uncertain sum is recomputed in float64.
+EXACT_SUM_PAIRS = 2**24
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | None":
-    """The reader of both losses; None for others."""
+    """Return the reader of both losses; None for others."""
     if type(loss) not in {CrossExampleSoftmax, CrossExampleNegativeMining}:
         return None
     return CrossExample(loss, loss.scale, eps, spread=spread, relative=relative)
 
 
 class CrossExample(Softmax):
-    """Counts and sums of both losses, of every query.
+    """Counts and sums of both losses, for every query.
 
-    The denominator of a share is not known before all pairs have been seen. So it is guessed from a sample, a little
-    too small, for the limits of the negatives to note; where it was not too small, a second pass counts them.
+    The denominator of a share is known only after all pairs have been visited. The limits above which negatives are
+    noted therefore use an estimate from a sample, lowered a little; if it was still too large, a second pass counts.
 
     Args:
         loss: Cross-Example Softmax, or its negative mining.
         scale: λ.
         eps: smallest share that contributes.
-        spread: the effective number and the participation ratio are wanted.
-        relative: the negatives whose part of the query's own push is above eps are wanted.
+        spread: compute the effective number and the participation ratio.
+        relative: count the negatives whose part of the query's own push exceeds eps.
     """
 
     def passes(self, view: View) -> Generator:
-        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
         sums, kept, whole = yield from self._sums(batches)
         wholes, found = yield from self._counted(batches, sums, kept, whole)
@@ -66,12 +68,12 @@ class CrossExample(Softmax):
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
     def _sums(self, batches: "_Batches") -> Generator:
-        """Sums over the pairs that are kept, those pairs of each direction, and log2 Z of every batch.
+        """Compute the sums over the kept pairs, these pairs for each direction, and log2 Z of every batch.
 
-        Limits are taken from a guess of Z, and if that was too large, what was noted is not all.
+        If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
 
         Raises:
-            InputError: too many pairs have the score of the last one that is kept.
+            InputError: too many pairs tie with the last one that is kept.
         """
         view, offset = batches.view, []
         least = batches.guess(self.scale * LOG2E)
@@ -79,7 +81,7 @@ class CrossExample(Softmax):
         base = [least[of] for of in batches.of]
         every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
         for k, of in enumerate(batches.of):
-            offset.append((view.counted(k).clamp(min=1) / every[of] / 1.5).log2())  # Z and the sum of the query
+            offset.append((view.counted(k).clamp(min=1) / every[of] / 1.5).log2())  # own sum + estimate <= Z + Z / 2
             offset[k] += math.log2(self.eps) if self.eps else math.inf
         given = {"base": base, "offset": offset, "moments": self.spread}
         if bool((batches.keep == batches.number).all()):
@@ -98,14 +100,14 @@ class CrossExample(Softmax):
         return sums, kept, whole  # noqa: B901 - the value of `yield from`
 
     def _settled(self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]) -> bool:
-        """Take the sums of batches with uncertain counts again in float64, if these are not too large.
+        """Recompute the sums of batches with uncertain counts in float64, unless they are too large; return whether.
 
-        Those of the queries are enough for Z.
+        The sums of the queries suffice for Z.
         """
         view, again = batches.view, torch.zeros_like(batches.keep)
         for k, of in enumerate(batches.of):
             again.index_add_(0, of, sum(each[k].uncertain for each in found))
-        if not 0 < int(batches.number[again > 0].sum()) <= HELD:
+        if not 0 < int(batches.number[again > 0].sum()) <= EXACT_SUM_PAIRS:
             return False
         for k, of in enumerate(batches.of if self.relative else batches.of[:1]):
             places = (again > 0)[of].nonzero().flatten()
@@ -114,7 +116,7 @@ class CrossExample(Softmax):
         return True
 
     def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Generator:
-        """Weights of all queries of each direction, and counts for each question, from log2 Z of every batch."""
+        """Weigh all queries of each direction, and count for each question, given log2 Z of every batch."""
         view, wholes, asked = batches.view, [], [[] for _ in range(1 + self.relative)]
         error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")
         for k, of in enumerate(batches.of):
@@ -137,29 +139,29 @@ class CrossExample(Softmax):
 
 
 class _Batches:
-    """The batches of a view as those that share a sum.
+    """The batches of a view, each sharing one sum Z.
 
     Args:
         view: the scores.
-        fraction: of the negative pairs of a batch that is kept.
+        fraction: fraction of the negative pairs of a batch that is kept.
     """
 
     def __init__(self, view: View, fraction: float):
         self.view = view
         self.of = [view.block_of(k, torch.arange(len(view.sides[k]), device=view.device)) for k in view.directions]
         number = torch.zeros(view.blocks, dtype=torch.int64, device=view.device)
-        self.number = number.index_add_(0, self.of[0], view.negatives(0))  # (blocks,) of negative pairs
-        self.keep = number_kept(fraction, self.number)  # (blocks,) of those that are kept
+        self.number = number.index_add_(0, self.of[0], view.negatives(0))  # (blocks,) negative pairs
+        self.keep = number_kept(fraction, self.number)  # (blocks,) negative pairs that are kept
 
     def guess(self, scale: float) -> Tensor:
-        """log2 Z of every batch from pairs drawn at random, a little too small, (blocks,)."""
-        score = drawn(self.view, SAMPLED)
+        """Estimate log2 Z of every batch from a random sample of pairs, a little too small, (blocks,)."""
+        score = sampled_scores(self.view, GUESS_PAIRS)
         known = (score > -torch.inf).sum(dim=1)
         some = (known * self.keep / self.number.clamp(min=1)).floor().clamp(min=1)
         place = torch.arange(score.shape[1], 0, -1, device=score.device)
         z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
-        guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - SURELY
-        return processes.gather(guess, guess.device)[0] if self.view.together else guess  # processes must go on alike
+        guess = z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - GUESS_MARGIN
+        return processes.gather(guess, guess.device)[0] if self.view.together else guess  # same in all processes
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""
@@ -169,13 +171,13 @@ class _Batches:
         return torch.zeros_like(top).index_add_(0, self.of[0], torch.where(log2 > -torch.inf, part, 0)).log2() + top
 
     def exactly(self, k: int, places: Tensor, nats: float, kept: Kept | None) -> Tensor:
-        """log2 of the sums of some queries of a direction over the pairs that are kept, in float64, (places,).
+        """Compute log2 of the sums of some queries of a direction over the kept pairs in float64, (places,).
 
         Args:
             k: the direction.
-            places: (m,) of the queries.
+            places: (m,) places of the queries.
             nats: λ.
-            kept: the pairs of the direction that are kept; None: all are.
+            kept: kept pairs of the direction; None: all are kept.
         """
         last = (
             torch.full_like(self.keep, -torch.inf, dtype=torch.float64) if kept is None else kept.last + self.view.tie
@@ -185,7 +187,7 @@ class _Batches:
             at = places[mine]
             z = score.masked_fill(score <= last[self.of[k][at], None], -torch.inf) * nats
             log2[at] = torch.logaddexp2(log2[at], z.logsumexp(dim=1) * LOG2E)
-        if kept is not None:  # pairs that equal the last one are kept or not as they come
+        if kept is not None:  # of pairs tied with the last one, some are kept
             own = kept.last[self.of[k]]
             near = (kept.score <= last[self.of[k][kept.query]]).nonzero().flatten()
             power = ((kept.score[near] - own[kept.query[near]]) * (nats * LOG2E)).exp2()

@@ -14,7 +14,7 @@ from cocos.scores import Pairs
 
 __all__ = ["Held", "again", "held", "pieces", "weighed"]
 
-HELD = 2**19  # scores that are held at once
+SCORES_AT_ONCE = 2**19  # scores that are held at once
 
 
 def pieces(view: View, direction: int, places: Tensor | None = None) -> Iterator[Tensor]:
@@ -30,7 +30,7 @@ def pieces(view: View, direction: int, places: Tensor | None = None) -> Iterator
     edges = torch.searchsorted(every, torch.from_numpy(own).to(every.device)).tolist()
     for k, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
         if a < b:
-            yield from every[a:b].split(max(1, HELD // max(1, int(other[k + 1] - other[k]))))
+            yield from every[a:b].split(max(1, SCORES_AT_ONCE // max(1, int(other[k + 1] - other[k]))))
 
 
 def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: f
         nats: as in `bounds.equal`.
     """
     width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
-    for some in places.split(max(1, HELD // width)) if len(places) else ():
+    for some in places.split(max(1, SCORES_AT_ONCE // width)) if len(places) else ():
         pairs = _rows(view, direction, some)
         equal = bounds.equal(view.exactness, nats, pairs.scores.shape[1])
         found = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=equal)

@@ -1,4 +1,8 @@
-"""Hinges over all negatives or the hardest one: the triplet losses. Their counts are exact."""
+"""Hinges over all negatives or the hardest one (the triplet losses). Their counts are exact.
+
+The weight of a negative is the number of positives whose margin it violates: the number of levels (positive score minus
+margin) that its score exceeds. Counts above these levels therefore determine every statistic.
+"""
 
 import math
 from collections.abc import Generator
@@ -14,28 +18,28 @@ __all__ = ["Hinge", "reads"]
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Hinge | None":
-    """The reader of a loss; None where it is not a hinge of (margin - positive + negative)."""
+    """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
     hinge = getattr(loss, "hinge", None)
     return Hinge(loss, eps, spread=spread, relative=relative) if hinge in {"all", "hardest"} else None
 
 
 class Hinge:
-    """Violations of a margin. A negative weighs as many positives as it violates, so levels of positives say it all.
+    """Statistics of margin violations, from counts above the levels of the positives.
 
-    Where a query has more positives than a pass can count above, a few rows of scores at a time are held instead.
+    If a query has more positives than a pass has levels, a few rows of scores at a time are stored instead.
 
     Args:
-        loss: with a margin, and a hinge of `all` or of the `hardest` negative.
+        loss: with a margin, and a hinge of `all` negatives or of the `hardest` one.
         eps: smallest weight that counts.
-        spread: the effective number and the participation ratio are wanted.
-        relative: the negatives whose part of the push is above eps are wanted.
+        spread: compute the effective number and the participation ratio.
+        relative: count the negatives whose part of the push exceeds eps.
     """
 
     def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
         self.loss, self.eps, self.spread, self.relative = loss, eps, spread, relative
 
     def passes(self, view: View) -> Generator:
-        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         if not few(view):
             return weighed(view, self.loss, self.eps)
         levels, _ = about_positives(view, self.loss.margin)
@@ -46,7 +50,7 @@ class Hinge:
         number, doubtful = self._weights(counts.above[direction], counts.ties[direction])
         weight = torch.arange(1, number.shape[1] + 1, device=number.device)
         mass, counted = (number * weight).double(), weight > self.eps
-        total, first = mass.sum(dim=1), math.floor(self.eps)  # a negative must be above so many levels, and one more
+        total, first = mass.sum(dim=1), math.floor(self.eps)  # a counted negative exceeds more levels than `first`
         result = {
             "contributing": (number * counted).sum(dim=1),
             "uncertain": doubtful[:, first] if first < doubtful.shape[1] else torch.zeros_like(doubtful[:, 0]),
@@ -59,7 +63,7 @@ class Hinge:
             "negatives": view.negatives(direction),
         }
         part = weight / total[:, None].clamp(min=1)
-        if self.relative:  # a tie changes the push of its query, and so the part of every negative in it
+        if self.relative:  # a tie changes the push of its query, hence every negative's part of it
             tied = (doubtful > 0).any(dim=1)
             result["relative"] = (number * (part > self.eps)).sum(dim=1)
             result["relative_uncertain"] = torch.where(tied, number.sum(dim=1) + doubtful[:, 0], 0)
@@ -73,7 +77,7 @@ class Hinge:
     def _weights(self, above: Tensor, ties: Tensor) -> tuple[Tensor, Tensor]:
         """Number of negatives that violate exactly 1, 2, ... positives, and those that ties may add, (n, K) each."""
         if self.loss.hinge == "hardest":
-            levels = (above > 0).long().sum(dim=1, keepdim=True)  # that the hardest negative is above
+            levels = (above > 0).long().sum(dim=1, keepdim=True)  # exceeded by the hardest negative
             weight = torch.arange(1, above.shape[1] + 1, device=above.device)
             return (levels == weight).long(), ((above == 0) & (ties > 0)).long()
         return above - torch.cat([above[:, 1:], torch.zeros_like(above[:, :1])], dim=1), ties

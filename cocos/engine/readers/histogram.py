@@ -1,4 +1,4 @@
-"""How the scores of the negatives of every query are distributed."""
+"""Histogram of the scores of the negatives of every query."""
 
 from collections.abc import Generator
 
@@ -8,34 +8,39 @@ from cocos.errors import InputError
 
 __all__ = ["Histogram"]
 
-MOST = 2**20  # bins of a query
-NARROWEST = 1e-36  # width of a bin: its inverse is a number of float32
-FARTHEST = 1e36  # end of the bins
+# Maximum number of bins: 4 MiB of counts per query.
+MAX_BINS = 2**20
+# Smallest width of a bin, in units of score: its inverse stays in the range of float32.
+NARROWEST_BIN = 1e-36
+# Largest |edge| of the bins, in units of score.
+FARTHEST_END = 1e36
 
 
 class Histogram:
-    """Negatives in equal bins of score; those outside are counted in the first and the last one.
+    """Count negatives in equal bins of score; the outer bins include everything beyond them.
 
     Args:
-        bins: their number.
-        low: lower end of the first one.
-        high: upper end of the last one.
+        bins: number of bins.
+        low: lower edge of the first bin.
+        high: upper edge of the last bin.
 
     Raises:
-        InputError: no bin, too many, ends in the wrong order, or bins that float32 cannot tell apart from nothing.
+        InputError: no bin, too many, edges in the wrong order, or bins too narrow for float32.
     """
 
     def __init__(self, bins: int = 64, low: float = -1.0, high: float = 1.0):
-        if not 1 <= bins <= MOST or not low < high:
-            raise InputError(f"histogram: {bins} bins from {low} to {high}, expected 1 to {MOST}, and ends in order")
-        self.bins, self.low, self.width = bins, low, (high - low) / bins
-        if not max(abs(low), abs(high)) <= FARTHEST or self.width < NARROWEST:
+        if not 1 <= bins <= MAX_BINS or not low < high:
             raise InputError(
-                f"histogram: {bins} bins from {low} to {high}, expected ends of at most {FARTHEST:g} in size and bins "
-                f"of at least {NARROWEST:g}"
+                f"histogram: {bins} bins from {low} to {high}, expected 1 to {MAX_BINS}, and ends in order"
+            )
+        self.bins, self.low, self.width = bins, low, (high - low) / bins
+        if not max(abs(low), abs(high)) <= FARTHEST_END or self.width < NARROWEST_BIN:
+            raise InputError(
+                f"histogram: {bins} bins from {low} to {high}, expected ends within ±{FARTHEST_END:g} and bins "
+                f"at least {NARROWEST_BIN:g} wide"
             )
 
     def passes(self, view: View) -> Generator:
-        """One pass; returns (queries, bins) int64 of each direction, in the order of the batches."""
+        """Yield one pass; return (queries, bins) int64 for each direction, in the order of the batches."""
         counts = yield Bins(view, self.bins, self.low, self.width)
         return tuple(side.unsorted(count).long() for side, count in zip(view.sides, counts, strict=False))

@@ -1,7 +1,7 @@
-"""What every negative of a query weighs, whole lines of scores at a time: for softmax losses, hinges and SmoothAP.
+"""Weights of all negatives of a query, whole lines of scores at a time: for softmax losses, hinges and SmoothAP.
 
-A reader of whole lines has `whole_lines = True`, so that no part cuts them, and is run with tiles of the size that
-`Lines.tile` gives.
+A reader that uses `Lines` sets `whole_lines = True`, so that no part cuts a line, and is run with tiles of the size
+that `Lines.tile` returns.
 """
 
 from collections.abc import Iterator
@@ -16,23 +16,25 @@ from cocos.engine.readers import hinge, smooth_ap, softmax
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["MOST", "Lines"]
+__all__ = ["LINES_TILE", "Lines"]
 
-MOST = 2**22  # scores of a tile, 32 MiB in float64
-STRIP = 2**17  # scores that are weighed at once: they stay in the second-level cache
+# Maximum number of scores in a tile of whole lines: 32 MiB in float64.
+LINES_TILE = 2**22
+# Number of scores weighed at once: 1 MiB in float64, which stays in the second-level cache.
+WEIGHED_AT_ONCE = 2**17
 
 
 class Lines:
-    """Lines of weights of one view.
+    """Gradient weights of whole lines of one view.
 
     Args:
-        view: the scores; of one direction where a block has more than `MOST`.
-        loss: see `reads`.
+        view: the scores; of one direction if a block has more than `LINES_TILE` scores.
+        loss: a loss that `reads` accepts.
     """
 
     def __init__(self, view: View, loss):
         self.view, self.loss, self.scale = view, loss, getattr(loss, "softmax_scale", None)
-        if self.scale is not None:  # the positives of all queries, beside one negative whose score is not known yet
+        if self.scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh, self.pairs = (
                 self._softmax,
@@ -45,26 +47,27 @@ class Lines:
 
     @staticmethod
     def reads(loss) -> bool:
-        """Whether a negative of this loss weighs what its own score says, and numbers that a query has for all."""
+        """Whether the weight of a negative depends on its own score and on a few numbers per query."""
         found = (each.reads(loss, 0.01, spread=False, relative=False) for each in (softmax, hinge, smooth_ap))
         return any(type(reader) in {softmax.Softmax, hinge.Hinge, smooth_ap.SmoothAPReader} for reader in found)
 
     @staticmethod
     def tile(view: View) -> tuple[int, int]:
-        """Rows and columns of tiles that hold whole lines; whole blocks, where candidates ask as well."""
+        """Rows and columns of tiles that contain whole lines; whole blocks if candidates are queries as well."""
         rows, columns = (int((edges[1:] - edges[:-1]).max()) for edges in (view.rows, view.columns))
-        return (rows if view.two else max(1, min(rows, MOST // columns))), columns
+        return (rows if view.two else max(1, min(rows, LINES_TILE // columns))), columns
 
     def weighed(self, tile: Tile) -> Iterator[tuple[int, slice, Tensor, Tensor]]:
-        """Weights of the negatives of some queries.
+        """Weigh the negatives of a tile, a few queries at a time.
 
         Yields:
-            The direction; the places of the queries; (m, n) weights up to a factor of each query, in the dtype of the
-            tile, 0 where a pair is no negative; and (m,) float64, shares over these.
+            The direction; the places of the queries; (m, n) weights up to a factor per query, in the dtype of the tile,
+            0 for
+            non-negatives; and (m,) float64, the ratio of shares to these weights.
         """
         sides = ((tile.rows, tile.scores), (tile.columns, tile.scores.T))
         for k, (where, lines) in enumerate(sides[: len(self.view.directions)]):
-            step = max(1, STRIP // lines.shape[1])
+            step = max(1, WEIGHED_AT_ONCE // lines.shape[1])
             for a in range(where.start, where.stop, step):
                 b = min(a + step, where.stop)
                 yield k, slice(a, b), *self._weigh(k, a, b, lines[a - where.start : b - where.start])
@@ -76,7 +79,7 @@ class Lines:
         power = (lines - top[:, None]).mul_(self.scale).exp_()
         total = power.sum(dim=1, dtype=torch.float64)
         pairs.scores[:, -1] = top.double() + total.log() / self.scale
-        share = (self.loss.weight(pairs).abs() / self.loss.unit(pairs))[:, -1]  # of all negatives as one
+        share = (self.loss.weight(pairs).abs() / self.loss.unit(pairs))[:, -1]  # of all negatives together
         return power, torch.where(there, share / total, 0)
 
     def _hinge(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +103,7 @@ class Lines:
 
 
 def _some(pairs: Pairs, rows: slice) -> Pairs:
-    """Some queries; not checked again."""
+    """Select queries without checking the pairs again."""
     part, cut = object.__new__(Pairs), ("scores", "positive", "negative", "query_norm")
     part.__dict__.update(pairs.__dict__ | {name: getattr(pairs, name)[rows] for name in cut})
     return part

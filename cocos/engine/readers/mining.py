@@ -13,7 +13,7 @@ __all__ = ["Mining", "reads"]
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> Softmax | None:
-    """The reader of stochastic negative mining; None for other losses."""
+    """Return the reader of stochastic negative mining; None for other losses."""
     if type(loss) is not StochasticNegativeMining:
         return None
     kind = Softmax if loss.fraction == 1 else Mining
@@ -23,8 +23,8 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> Softmax | None:
 class Mining(Softmax):
     """Counts and sums of stochastic negative mining with a fraction below 1.
 
-    The sums of `Softmax` are taken over the negatives above a bracket about the k-th one, and those in it that are
-    kept are added. A query whose k-th negative the bracket missed is weighed with all of its scores held.
+    The sums of `Softmax` run over the negatives above a bracket of the k-th score, plus the kept ones inside it. A
+    query whose k-th negative the bracket missed is reweighed from all of its scores.
 
     Args:
         loss: with its fraction.
@@ -35,6 +35,6 @@ class Mining(Softmax):
     """
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
-        """The sums over the negatives that are kept, and these, of each direction."""
+        """Return the sums over the kept negatives, and these negatives, for each direction."""
         keeps = [number_kept(self.loss.fraction, view.negatives(k)) for k in view.directions]
         return (yield from hardest(view, self.scale, keeps, base=base, offset=offset, moments=self.spread))

@@ -1,4 +1,4 @@
-"""The nearest candidates of every query, how its scores are spread, and how many reach a level."""
+"""The nearest candidates of every query, the spread of its scores, and how many reach given levels."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,17 @@ __all__ = ["Nearest", "Neighbours"]
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """What is around each query of the first direction, positives and negatives, in the order of the batch.
+    """Neighbourhood of each query of the first direction, positives and negatives, in the order of the batch.
 
     Args:
         score: (n, k) float64, descending; -inf where a query has fewer candidates.
-        candidate: (n, k) places in the batch, -1 where there are fewer.
+        candidate: (n, k) positions in the batch; -1 where there are fewer.
         positive: (n, k) bool.
-        number: (n,) candidates that take part.
+        number: (n,) number of candidates that take part.
         deviation: (n,) standard deviation of their scores (population).
         low: (n,) smallest score.
-        negatives: (n, L) negatives with a score at or above each level.
-        positives: (n, L) positives likewise.
+        negatives: (n, L) number of negatives with a score at or above each level.
+        positives: (n, L) number of positives, likewise.
     """
 
     score: Tensor
@@ -38,33 +38,33 @@ class Nearest:
 
 @dataclass(eq=False)
 class Around(Tally):
-    """Sums over the scores of every query, and the nearest so far.
+    """Sums over the scores of every query, and its nearest candidates so far.
 
     Args:
         score: (n, k) float64, descending; -inf where there are fewer.
-        place: (n, k) of each, -1 where there are fewer.
+        place: (n, k) place of each; -1 where there are fewer.
     """
 
     score: Tensor | None = None
     place: Tensor | None = None
 
     def nearer(self, rows: slice, score: Tensor, place: Tensor) -> None:
-        """Keep the nearest of those so far and of others, (m, c) each; of equal scores those so far."""
+        """Merge other candidates, (m, c) each, into the nearest ones; on equal scores the earlier ones win."""
         keep = self.score.shape[1]
         best, order = torch.cat([self.score[rows], score], dim=1).sort(dim=1, descending=True, stable=True)
         self.score[rows] = best[:, :keep]
         self.place[rows] = torch.cat([self.place[rows], place], dim=1).gather(1, order)[:, :keep]
 
     def merge(self, other: "Around", part: Part) -> None:
-        """Take in a part, of whose columns nothing is known yet."""
+        """Add the state of a part with other columns."""
         super().merge(other, part)
         self.nearer(part.rows, other.score[part.rows], other.place[part.rows])
 
 
 class Neighbours:
-    """The nearest candidates of every query of the first direction; as exact as the tiles, so views are in float64.
+    """Find the nearest candidates of every query of the first direction, as exactly as the tiles: use float64 views.
 
-    Scores within `View.tie` of each other are equal: a negative then stands before a positive.
+    Scores within `View.tie` of each other are equal; a negative then precedes a positive.
 
     Args:
         keep: number of nearest candidates.
@@ -75,7 +75,7 @@ class Neighbours:
         self.keep, self.levels = keep, torch.empty(0) if levels is None else levels
 
     def start(self, view: View) -> Around:
-        """Nothing yet. Scores are summed up about that of the first candidate of their query, so that none cancel."""
+        """Return an empty state; scores are summed relative to that of the first candidate, so that none cancel."""
         row = torch.arange(len(view.sides[0]), device=view.device)
         first = torch.from_numpy(view.columns).to(view.device)[view.block_of(0, row)]
         self.view, self.origin = view, view.exact(row, first)
@@ -87,14 +87,14 @@ class Neighbours:
         return Around(sums, largest=low, score=score, place=torch.full_like(score, -1, dtype=torch.int64))
 
     def see(self, state: Around, tile: Tile) -> None:
-        """Take in one tile."""
+        """Add one tile."""
         score = tile.scores.double()
         self._sum(state, tile.rows, score)
         best = score.topk(min(self.keep, score.shape[1]), dim=1)
         state.nearer(tile.rows, best.values, best.indices + tile.columns.start)
 
     def _sum(self, state: Around, rows: slice, score: Tensor) -> None:
-        """Take scores, (m, c), into the sums, the smallest one, and the counts."""
+        """Add scores, (m, c), to the sums, the minimum and the counts."""
         there = score > -torch.inf
         away, low = torch.where(there, score - self.origin[rows, None], 0), state.largest["low"][rows]
         state.rows["sum"][rows] += away.sum(dim=1)
@@ -104,7 +104,7 @@ class Neighbours:
             state.rows["over"][rows, k] += (score >= level - self.view.tie).sum(dim=1)
 
     def done(self, state: Around) -> Nearest:
-        """The negatives, and the positives among them."""
+        """Insert the positives among the negatives and return the result."""
         view, negatives, positive = (
             self.view,
             state.rows["over"].clone(),
@@ -128,7 +128,7 @@ class Neighbours:
 
 
 def _positives(view: View, start: int, stop: int) -> tuple[Tensor, Tensor]:
-    """Scores and places of the positives of some queries, (queries, most of them); -inf and -1 beyond the last."""
+    """Scores and places of the positives of some queries, (queries, K); -inf and -1 beyond the last."""
     query, other, score = view.scored(0, start, stop)
     number = torch.bincount(query, minlength=stop - start)
     slot = torch.arange(len(query), device=query.device) - (number.cumsum(0) - number)[query]

@@ -1,4 +1,4 @@
-"""Precision and recall over all pairs of queries and candidates, at one threshold for all of them."""
+"""Precision and recall over all pairs of queries and candidates, at thresholds shared by all queries."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from torch import Tensor
 from cocos.engine.primitives.histogram import Ladder
 from cocos.engine.view import View
 
-__all__ = ["Curve", "PrecisionRecall"]
+__all__ = ["PrecisionRecallCurve", "PrecisionRecall"]
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """The negative pairs that a threshold at the score of each positive pair lets through.
+class PrecisionRecallCurve:
+    """Number of negative pairs accepted by a threshold at the score of each positive pair.
 
     Args:
         score: (P,) float64 scores of the positive pairs, descending.
@@ -26,20 +26,20 @@ class Curve:
 
 
 class PrecisionRecall:
-    """The negative pairs at or above every positive pair, of the first direction, decided in float64.
+    """Count the negative pairs at or above every positive pair, for the first direction, decided in float64.
 
     Args:
-        levels: scores to count at, in place of those of the positive pairs.
+        levels: scores to count at, instead of those of the positive pairs.
     """
 
     def __init__(self, levels: Tensor | None = None):
         self.levels = levels
 
     def passes(self, view: View) -> Generator:
-        """One pass, unless there is no positive pair; returns the `Curve`."""
+        """Yield one pass, unless there is no positive pair; return the `PrecisionRecallCurve`."""
         levels = self.levels
         if levels is None:
             levels = torch.cat([view.scored(0, a, b)[2] for a, b in view.chunks(0)])
         steps = levels.to(view.device, torch.float64).sort().values
         reached = (yield Ladder(view, steps)) if len(steps) else steps.long()
-        return Curve(steps.flip(0), reached.flip(0))
+        return PrecisionRecallCurve(steps.flip(0), reached.flip(0))

@@ -1,4 +1,4 @@
-"""Where every positive stands among the negatives: the raw material of retrieval metrics."""
+"""The rank of every positive among the negatives: the raw material of retrieval metrics."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from cocos.engine.primitives.threshold import Threshold, about_positives, few
 from cocos.engine.readers.held import pieces
 from cocos.engine.view import View
 
-__all__ = ["Ranked", "Ranks"]
+__all__ = ["PositiveRanks", "Ranks"]
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
-    """Positive pairs of one direction, sorted by query.
+class PositiveRanks:
+    """Positive pairs of one direction, sorted by query, and their ranks.
 
     Args:
-        query: (P,) places in the batches.
-        candidate: (P,) places in the batches.
+        query: (P,) positions in the batches.
+        candidate: (P,) positions in the batches.
         above: (P,) int64, negatives of the query with a higher score than this positive.
-        ties: (P,) int64, negatives with the same score, to `view.tie`.
+        ties: (P,) int64, negatives within `view.tie` of it.
         score: (P,) float64.
     """
 
@@ -34,13 +34,13 @@ class Ranked:
 
 
 class Ranks:
-    """Ranks of all positives in every direction, decided in float64 where float32 cannot.
+    """Rank all positives in every direction, decided in float64 where float32 leaves the order open.
 
-    Where a query has more positives than a pass can count above, the scores of some queries at a time are held instead.
+    If a query has more positives than a pass has levels, the scores of a few queries at a time are stored instead.
     """
 
     def passes(self, view: View) -> Generator:
-        """One `Ranked` a direction."""
+        """Yield at most one pass; return one `PositiveRanks` a direction."""
         levels, pairs = about_positives(view, 0.0)
         if few(view):
             counts = yield Threshold(view, levels)
@@ -50,18 +50,18 @@ class Ranks:
         return tuple(_ranked(view, k, *both) for k, both in enumerate(zip(pairs, counted, strict=True)))
 
 
-def _ranked(view: View, direction: int, pairs: tuple[Tensor, ...], counted: tuple[Tensor, Tensor]) -> Ranked:
-    """Positive pairs, their counts and scores, in the order of the batches."""
+def _ranked(view: View, direction: int, pairs: tuple[Tensor, ...], counted: tuple[Tensor, Tensor]) -> PositiveRanks:
+    """Assemble positive pairs, counts and scores in the order of the batches."""
     query, other, place, score = pairs
     above, ties = (each[query, place] for each in counted)
     query, other = view.sides[direction].place[query], view.sides[1 - direction].place[other]
     order = other.argsort(stable=True)
     order = order[query[order].argsort(stable=True)]
-    return Ranked(*(each[order] for each in (query, other, above, ties, score)))
+    return PositiveRanks(*(each[order] for each in (query, other, above, ties, score)))
 
 
 def _held(view: View, direction: int, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Negatives above each level of every query, and at it, (n, K) int64 each, from scores that are held."""
+    """Count negatives above and tied with each level, (n, K) int64 each, from rows of float64 scores."""
     above, ties = torch.zeros(2, *level.shape, dtype=torch.int64, device=view.device)
     edges = (view.rows, view.columns)[1 - direction]
     for places in pieces(view, direction):

@@ -1,8 +1,9 @@
 """Losses whose negatives enter through a sum of exponentials: NT-Xent, SupCon, softmax and margin losses, proxies.
 
-All negatives of a query together act as one whose logit is the logarithm of their sum. So the loss's own closed form,
-on the positives and that one, gives the weights of the positives and the weight of all negatives together, of which
-each has its part of the sum.
+All negatives of a query act like one negative whose logit is their log-sum-exp. So the loss's own closed form, applied
+to the positives and that one, gives the weights of the positives and the total weight of the negatives; each negative
+has its part of the sum of that total. In: log-sum-exps from a pass. Out: the statistics of every query. Counts that
+remain uncertain because of the sum's rounding are recomputed from float64 rows.
 """
 
 import math
@@ -16,19 +17,21 @@ from torch import Tensor
 from cocos import statistics
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
-from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums, counts
+from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.held import again
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
 __all__ = ["Softmax", "Whole", "beside", "reads"]
 
-RECHECKED = 32  # one query in so many, and 256 more, may be weighed again in float64, with all of their scores
-DEARER = 512  # scores that the pass makes in the time that one score of a stack takes in float64, and some
+# One query in this many, plus 256, may be reweighed in float64 from all of its scores.
+RECHECKED_QUERIES = 32
+# Scores that a pass computes in the time of one float64 score of a stack; bounds the rechecked part of a stack.
+EXACT_SCORE_COST = 512
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
-    """The reader of a loss; None where its negatives do not enter through Σ exp(λ score) of each query alone."""
+    """Return the reader of a loss; None unless its negatives enter through Σ exp(λ score) of each query alone."""
     scale = getattr(loss, "softmax_scale", None)
     if loss.couples != "query" or scale is None or not math.isfinite(scale) or not hasattr(loss, "weight"):
         return None
@@ -37,30 +40,30 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None"
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """Weights of every query when its negatives are taken together, (n,) each, in units of the loss or as they are."""
+    """Weights of every query with its negatives taken together, (n,) each."""
 
-    share: Tensor  # of the negatives
-    positive: Tensor  # share of the positives
+    share: Tensor  # total share of the negatives
+    positive: Tensor  # total share of the positives
     push: Tensor
     pull: Tensor
 
 
 class Softmax:
-    """Counts and sums of a loss that sees its negatives as Σ exp(λ score).
+    """Counts and sums of a loss that depends on its negatives through Σ exp(λ score).
 
     Args:
         loss: with the property `softmax_scale`.
         scale: λ.
-        eps: smallest share that contributes, or several.
-        spread: the effective number and the participation ratio are wanted.
-        relative: the negatives whose part of the push is above eps are wanted.
+        eps: smallest share that contributes.
+        spread: compute the effective number and the participation ratio.
+        relative: count the negatives whose part of the push exceeds eps.
     """
 
     def __init__(self, loss, scale: float, eps: float, *, spread: bool, relative: bool = False):
         self.loss, self.scale, self.eps, self.spread, self.relative = loss, scale, eps, spread, relative
 
     def passes(self, view: View) -> Generator:
-        """The statistics of every query, one dict a direction: see `cocos.engine.readers`."""
+        """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
         sums, kept = yield from self.summed(view, base, offset)
         wholes = [self._whole(view, k, sums.log2[k]) for k in view.directions]
@@ -79,12 +82,12 @@ class Softmax:
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
-        """The sums over all negatives, or over those that are kept, which are given of each direction."""
+        """Return the sums over all negatives; a subclass sums over the kept ones, and returns these as well."""
         sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
         return sums, []  # noqa: B901 - the value of `yield from`
 
     def _least(self, view: View, k: int) -> tuple[Tensor, Tensor]:
-        """Least exponents (base 2) that positives stand for in the denominators, and offsets of what counts, (n,).
+        """Lower bounds of log2 of the positives' terms in the denominator, and offsets of what counts, (n,) each.
 
         A share of the push has no positives in its denominator.
         """
@@ -99,16 +102,16 @@ class Softmax:
         return least, offset
 
     def _alone(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
-        """Smallest exponent that a positive of each query stands for, (n,): its share beside an equal negative."""
+        """Smallest log2 of a positive's term in the denominator, (n,), from its share beside an equal negative."""
         pairs = _Couples(score, score, torch.ones_like(score, dtype=torch.bool), norm[query])
         share = self.loss.weight(pairs).abs() / self.loss.unit(pairs)
         rest = (1 / share[:, 1] - 1 - bounds.equal(0.0, 0.0, 2)).clamp(min=0)
-        exponent = score * (self.scale * math.log2(math.e)) + rest.log2()
+        exponent = score * (self.scale * LOG2E) + rest.log2()
         least = torch.full_like(norm, torch.inf).scatter_reduce(0, query, exponent, "amin")
         return torch.where(least < torch.inf, least, -torch.inf)
 
     def _whole(self, view: View, k: int, log2: Tensor) -> Whole:
-        """The weights of all queries of a direction, from log2 of the sums over their negatives."""
+        """Weigh all queries of a direction, given log2 of the sums over their negatives."""
         parts = []
         for a, b in view.chunks(k):
             pairs = beside(view, k, a, b, log2[a:b] * (math.log(2) / self.scale))
@@ -120,7 +123,7 @@ class Softmax:
         return Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
     def _statistics(self, sums: Sums, k: int, whole: Whole, counted: Counted, heavy: Counted | None = None) -> dict:
-        """The statistics of every query of a direction, (n,) each."""
+        """Assemble the statistics of every query of a direction, (n,) each."""
         active, negatives = whole.share > 0, sums.of.view.negatives(k)
         rest = torch.where(counted.number < negatives, (whole.share - counted.mass).clamp(min=0), 0)
         top = (sums.top[k].double() * sums.of.scale - sums.log2[k]).exp2().clamp(max=1)
@@ -143,11 +146,11 @@ class Softmax:
         return result
 
     def _again(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
-        """Weigh the queries with an uncertain count again in float64, unless they are many; and those that are lost."""
-        most = len(result["uncertain"]) // RECHECKED + 256
+        """Reweigh queries with uncertain counts in float64, unless they are many, and those whose k-th was lost."""
+        most = len(result["uncertain"]) // RECHECKED_QUERIES + 256
         width = int(np.diff((view.rows, view.columns)[1 - k]).max())
-        if view.blocks > 1:  # whose rows are far apart in memory
-            most = min(most, (int(np.diff(view.rows) @ np.diff(view.columns)) // DEARER + 2**13) // width)
+        if view.blocks > 1:  # rows of a stack are far apart in memory
+            most = min(most, (int(np.diff(view.rows) @ np.diff(view.columns)) // EXACT_SCORE_COST + 2**13) // width)
         doubts = [result["uncertain"]]
         if self.relative:
             doubts.insert(0, result["uncertain"] + result["relative_uncertain"])
@@ -159,7 +162,7 @@ class Softmax:
 
 
 class _Couples(Pairs):
-    """Pairs of one positive and one negative a query, (n, 2): their closed forms need neither masks nor a sum.
+    """Pairs of one positive and one negative per query, (n, 2), whose closed forms need neither masks nor sums.
 
     Args:
         positive: (n,) score.
@@ -175,7 +178,7 @@ class _Couples(Pairs):
         self.__dict__.update(negative=torch.stack([mask[:, 1], there]).T)
 
     def positives(self) -> Tensor:
-        """One of each query, (n, 1)."""
+        """Number of positives, one for each query, (n, 1)."""
         return torch.ones_like(self.scores[:, :1])
 
     def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
@@ -186,7 +189,7 @@ class _Couples(Pairs):
 
 
 def beside(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
-    """The positives of some queries, and a last column with all negatives as one; each column is contiguous."""
+    """Pair the positives of some queries with one last column that stands for all negatives; columns are contiguous."""
     query, _, score = view.scored(k, a, b)
     count, there, norm = view.counted(k)[a:b], whole > -torch.inf, view.sides[k].norm[a:b]
     whole = torch.where(there, whole, 0)
