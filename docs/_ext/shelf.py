@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -33,6 +34,12 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
 
 
+def _only(folder: Path, names: Iterable[str]) -> None:
+    """Remove pages of an earlier build whose subject is gone."""
+    for old in set(folder.glob("*.rst")) - {folder / f"{name}.rst" for name in (*names, "index")}:
+        old.unlink()
+
+
 def _title(text: str, line: str = "=") -> str:
     return f"{text}\n{line * len(text)}\n\n"
 
@@ -47,9 +54,11 @@ def _entries(card: str) -> dict[str, str]:
     for line in card.splitlines():
         if match := re.match(r"^([a-z][a-z ]{0,10}[a-z]) +(.+)$", line):
             label = match[1].strip()
-            found[label] = match[2]
+            found.setdefault(label, match[2])
         elif line.startswith(" " * cards.LABEL) and label:
             found[label] += f" {line.strip()}"
+        elif not line and "family" in found:  # the chart and the words below it
+            break
         else:
             label = ""
     return found
@@ -94,8 +103,7 @@ def _losses(folder: Path, pictures: Path) -> None:
         families.setdefault(about["family"], []).append(about)
         page = _loss(name, pictures)
         _write(folder / f"{name}.rst", page)
-    for old in set(folder.glob("*.rst")) - {folder / f"{name}.rst" for name in (*losses.names(), "index")}:
-        old.unlink()
+    _only(folder, losses.names())
     text = _title("Losses") + (
         f"All {len(losses.names())} losses of the shelf. Each is one file with its formula, its source and a closed "
         "form of its gradient, which the tests compare with autograd.\n\n"
@@ -146,6 +154,7 @@ def _api(folder: Path) -> None:
     text += ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {name}\n" for name in modules) + "\n"
     text += "".join(_documented("cocos", name) for name in public if name not in modules)
     _write(folder / "index.rst", text)
+    _only(folder, modules)
     for name in modules:
         module = importlib.import_module(f"cocos.{name}")
         text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
