@@ -7,7 +7,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from cocos import batches, engine, health, losses, retrieval, scores
+from cocos import batches, engine, health, losses, results, retrieval, scores
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -89,7 +89,7 @@ def asked(
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     metric = "cosine" if loss is None else losses.of(loss).metric
-    attrs = {"metric": metric, "seed": seed}
+    attrs = results.versions() | {"metric": metric, "seed": seed}
     if checkpoint:
         embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -24,35 +24,23 @@ __all__ = [
     "above",
     "about_unit",
     "about_weights",
+    "by_direction",
     "contributed",
-    "contributors",
     "count",
     "decomposed",
     "decomposition",
     "distances",
-    "dtp",
-    "eps_curve",
-    "equivalences",
     "evaluate",
     "evaluated",
     "heading",
+    "labelled",
     "health_of",
-    "landscape",
-    "lorenz",
     "open_dataset",
-    "precision_recall",
     "provenance",
-    "retrievals",
     "save",
-    "score_distribution",
-    "score_landscape",
     "summary",
-    "temperature_curve",
-    "thresholds",
     "verdict",
-    "verify",
-    "weight_curve",
-    "weight_map",
+    "versions",
     "with_metrics",
     "writable",
 ]
@@ -172,9 +160,51 @@ WEIGHTS = {
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 PACKED = {"zlib": True, "complevel": 4, "fletcher32": True}
 SPREAD = ("effective", "participation", "n90", "hardest_share")
-IDLE_FRACTION = "part of the queries without any contributing negative"
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
 TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")  # of one query
+
+
+def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
+    """Make a Dataset of arrays with their labels; one whose only dimension has its own name is a coordinate.
+
+    Args:
+        variables: name -> (dims, values, long name, units); the units, or both labels, may be left out.
+        attrs: provenance and options.
+    """
+    made = {}
+    for name, (dims, values, *about) in variables.items():
+        array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
+        made[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), about, strict=False)))
+    return xr.Dataset(made, attrs=attrs)
+
+
+def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
+    """Variables of several directions, as `labelled` takes them, and their coordinate.
+
+    Args:
+        records: direction -> name -> tensor.
+        labels: name -> (dims of one direction, long name, units); along `query`, NaN follows the last query of a
+            direction that has fewer.
+    """
+    variables = {"direction": ("direction", list(records))}
+    for name, (dims, *about) in labels.items():
+        values = [record[name].cpu() for record in records.values()]
+        whole = torch.stack(values) if dims[:1] != ("query",) else _padded(values)
+        variables[name] = (("direction", *dims), whole, *about)
+    return variables
+
+
+def _padded(values: Sequence[torch.Tensor]) -> np.ndarray:
+    """Values along queries, in float64, NaN after the last ones of the shorter tensors."""
+    made = np.full((len(values), max(map(len, values)), *values[0].shape[1:]), np.nan)
+    for whole, each in zip(made, values, strict=True):
+        whole[: len(each)] = each
+    return made
+
+
+def versions() -> dict[str, str]:
+    """Versions of cocos and of PyTorch, as attributes."""
+    return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0]}
 
 
 def _plain(value):
@@ -230,8 +260,7 @@ def provenance(loss, **more) -> dict:
     There is no date among them: the same run writes the same bytes.
     """
     attrs = {
-        "cocos": cocos.__version__,
-        "torch": torch.__version__.split("+")[0],
+        **versions(),
         "loss": losses.name_of(loss),
         "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
         "loss_repr": repr(loss),
@@ -575,426 +604,6 @@ def open_dataset(path: Path) -> xr.Dataset:
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from None
 
 
-def eps_curve(directions: list[str], eps, contributing, idle, attrs: dict) -> xr.Dataset:
-    """Label the counts of a run at many thresholds, (direction, eps)."""
-    data = xr.Dataset(
-        {"contributing_all": (("direction", "eps"), contributing), "idle_fraction": (("direction", "eps"), idle)},
-        coords={"direction": directions, "eps": eps},
-        attrs=attrs,
-    )
-    data["contributing_all"].attrs.update(long_name="contributing negatives per query", units="candidates")
-    data["idle_fraction"].attrs.update(long_name=IDLE_FRACTION, units="1")
-    data["eps"].attrs.update(long_name="smallest share that contributes", units="share")
-    return data
-
-
-def weight_curve(score: torch.Tensor, curves: dict[str, torch.Tensor], positive: float, attrs: dict) -> xr.Dataset:
-    """Label the weights of one candidate along its score, (score,)."""
-    data = xr.Dataset(
-        {name: ("score", values.numpy()) for name, values in curves.items()},
-        coords={"score": score.numpy()},
-        attrs=attrs | {"positive_score": positive},
-    )
-    long_names = {
-        "negative": "weight of a negative",
-        "positive": "weight of the positive",
-        "push": "total weight above zero, while the negative moves",
-        "pull": "total weight below zero, while the negative moves",
-    }
-    for name, long_name in long_names.items():
-        data[name].attrs.update(long_name=long_name, units="weight")
-    data["score"].attrs.update(long_name="score of the candidate that moves", units="score")
-    return data
-
-
-def landscape(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    fields: dict[str, torch.Tensor],
-    proxies: torch.Tensor,
-    predicted: torch.Tensor | None,
-    found: torch.Tensor | None,
-    attrs: dict,
-    unit: str,
-) -> xr.Dataset:
-    """Label a loss at the places of a plane, (y, x)."""
-    none = np.full(2, np.nan)
-    force = fields["force"].numpy()
-    data = xr.Dataset(
-        {
-            "loss": (("y", "x"), fields["loss"].numpy()),
-            "height": (("y", "x"), fields["height"].numpy()),
-            "force_x": (("y", "x"), force[..., 0]),
-            "force_y": (("y", "x"), force[..., 1]),
-            "binary": (("other", "y", "x"), fields["binary"].numpy()),
-            "proxy_x": ("proxy", proxies[:, 0].numpy()),
-            "proxy_y": ("proxy", proxies[:, 1].numpy()),
-            "predicted": ("axis", none if predicted is None else predicted.numpy()),
-            "found": ("axis", none if found is None else found.numpy()),
-        },
-        coords={"x": x.numpy(), "y": y.numpy(), "axis": ["x", "y"], "other": np.arange(1, len(proxies))},
-        attrs=attrs,
-    )
-    long_names = {
-        "loss": ("loss of an embedding here", unit),
-        "height": ("landscape whose slope is the gradient", unit),
-        "force_x": ("minus the gradient, to the right", f"{unit} per unit of distance"),
-        "force_y": ("minus the gradient, upwards", f"{unit} per unit of distance"),
-        "binary": ("loss with one other proxy alone", unit),
-        "proxy_x": ("proxies, the own one first", "distance"),
-        "proxy_y": ("proxies, the own one first", "distance"),
-        "predicted": ("minimum by Proposition III.2", "distance"),
-        "found": ("minimum by a descent along the gradient", "distance"),
-        "x": ("in the plane of the proxies", "distance"),
-        "y": ("in the plane of the proxies", "distance"),
-        "other": ("proxy of another class", "1"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def score_landscape(score: torch.Tensor, fields: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
-    """Label a loss and its weights over the scores of a positive and of a negative."""
-    data = xr.Dataset(
-        {name: (("positive", "negative"), values.numpy()) for name, values in fields.items()},
-        coords={"positive": score.numpy(), "negative": score.numpy()},
-        attrs=attrs,
-    )
-    data["loss"].attrs.update(long_name="loss of the query", units="loss")
-    data["push"].attrs.update(long_name="weight of all negatives", units="weight")
-    data["pull"].attrs.update(long_name="minus the weight of the positive", units="weight")
-    for name in ("positive", "negative"):
-        data[name].attrs.update(long_name=f"score of the {name}", units="score")
-    return data
-
-
-def equivalences(others: list[str], where: list[str], gaps: list[float], attrs: dict) -> xr.Dataset:
-    """Label the comparison of a loss with others, (other,)."""
-    data = xr.Dataset(
-        {
-            "gap": ("other", np.asarray(gaps, dtype=np.float64)),
-            "where": ("other", np.asarray(where, dtype=str)),
-        },
-        coords={"other": np.asarray(others, dtype=str)},
-        attrs=attrs,
-    )
-    data["gap"].attrs.update(long_name="largest difference of the gradients", units="largest gradient")
-    return data
-
-
-def _versions(attrs: dict) -> dict:
-    return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0], **attrs}
-
-
-def _padded(records: dict[str, dict[str, torch.Tensor]], name: str, queries: int) -> np.ndarray:
-    """Values of the queries of every direction, NaN behind those of the shorter ones."""
-    values = [record[name].double().cpu().numpy() for record in records.values()]
-    wide = [np.full((queries, *each.shape[1:]), np.nan) for each in values]
-    for whole, each in zip(wide, values, strict=True):
-        whole[: len(each)] = each
-    return np.stack(wide)
-
-
-def _stacked(records: dict[str, dict[str, torch.Tensor]], name: str) -> np.ndarray:
-    return np.stack([record[name].cpu().numpy() for record in records.values()])
-
-
-def score_distribution(
-    records: dict[str, dict[str, torch.Tensor]], low: float, ks: tuple[int, ...], percentiles, attrs: dict
-) -> xr.Dataset:
-    """Label the scores of the candidates of every query, (direction, query, bin) and less."""
-    queries = max(len(record["kth"]) for record in records.values())
-    bins, width = next(iter(records.values()))["negatives"].shape[1], attrs["bin_width"]
-    dims = {
-        "negatives": ("query", "bin"),
-        "kth": ("query", "k"),
-        "deviation": ("query",),
-        "query_index": ("query",),
-        "band": ("percentile", "bin"),
-        "positives": ("bin",),
-        "kth_band": ("percentile", "k"),
-        "spread": ("k",),
-    }
-    data = xr.Dataset(
-        {
-            name: (
-                ("direction", *axes),
-                _padded(records, name, queries) if axes[0] == "query" else _stacked(records, name),
-            )
-            for name, axes in dims.items()
-        },
-        coords={
-            "direction": list(records),
-            "bin": low + width * (np.arange(bins) + 0.5),
-            "k": list(ks),
-            "percentile": list(percentiles),
-        },
-        attrs=_versions(attrs),
-    )
-    long_names = {
-        "negatives": ("negatives of a query in the bin", "candidates"),
-        "band": ("percentile over the queries of their negatives in the bin", "candidates"),
-        "positives": ("positive pairs in the bin", "pairs"),
-        "kth": ("score of the k-th neighbour", "score"),
-        "kth_band": ("percentile over the queries of the score of the k-th neighbour", "score"),
-        "deviation": ("standard deviation of the scores of all candidates of a query", "score"),
-        "spread": ("deviation over queries of the k-th score / mean deviation within a query", "1"),
-        "query_index": ("row of the query in the embeddings", "1"),
-        "bin": ("middle of the bin", "score"),
-        "k": ("rank by score", "rank"),
-        "percentile": ("percentile over the queries", "%"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def precision_recall(
-    points: dict, level: torch.Tensor, percentiles, bands: dict[str, torch.Tensor], means: list, aps: list, attrs: dict
-) -> xr.Dataset:
-    """Label precision and recall of one threshold, (point,), and of single queries, (direction, percentile, level)."""
-    data = xr.Dataset(
-        {name: ("point", values) for name, values in points.items()}
-        | {
-            "band": (("direction", "percentile", "level"), np.stack([band.numpy() for band in bands.values()])),
-            "mean": (("direction", "level"), np.stack([mean.numpy() for mean in means])),
-            "mAP": ("direction", aps),
-        },
-        coords={"direction": list(bands), "percentile": list(percentiles), "level": level.numpy()},
-        attrs=_versions(attrs),
-    )
-    long_names = {
-        "recall": ("positive pairs at or above the threshold", "1"),
-        "precision": ("positive among the pairs at or above the threshold", "1"),
-        "threshold": ("score of the threshold", "score"),
-        "band": ("percentile over the queries of their precision", "1"),
-        "mean": ("mean over the queries of their precision", "1"),
-        "mAP": ("mean average precision of the drawn queries, each with thresholds of its own", "%"),
-        "level": ("recall of a query", "1"),
-        "percentile": ("percentile over the queries", "%"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def thresholds(
-    cuts: dict[str, torch.Tensor],
-    strip: dict[str, torch.Tensor],
-    percentiles,
-    records: dict[str, dict[str, torch.Tensor]],
-    attrs: dict,
-) -> xr.Dataset:
-    """Label what cut-offs mean for every query, (direction, query, cutoff) and less; and along many, (level,)."""
-    queries = max(len(record["returned"]) for record in records.values())
-    variables = {name: ("cutoff", np.asarray(values)) for name, values in cuts.items() if name != "cutoff"}
-    for name, values in strip.items():
-        if name != "cutoff":
-            variables[f"level_{name.removeprefix('global_')}"] = ("level", np.asarray(values))
-    for name in next(iter(records.values())):
-        if name.startswith("level_"):
-            axes = ("direction", "percentile", "level") if name == "level_returned" else ("direction", "level")
-            variables[name] = (axes, _stacked(records, name))
-        elif name in {"none_returned", "no_positive"}:
-            variables[name] = (("direction", "cutoff"), _stacked(records, name))
-        elif name.endswith("_band"):
-            variables[name] = (("direction", "percentile", "cutoff"), _stacked(records, name))
-        else:
-            axes = ("direction", "query") if name == "query_index" else ("direction", "query", "cutoff")
-            variables[name] = (axes, _padded(records, name, queries))
-    data = xr.Dataset(
-        variables,
-        coords={
-            "direction": list(records),
-            "cutoff": cuts["cutoff"].numpy(),
-            "level": strip["cutoff"].numpy(),
-            "percentile": list(percentiles),
-        },
-        attrs=_versions(attrs),
-    )
-    long_names = {
-        "cutoff": ("cosine at or above which a candidate is returned", "score"),
-        "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
-        "chosen": ("what the cut-off was chosen for", "1"),
-        "level": ("cosine at or above which a candidate is returned", "score"),
-        "level_distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
-        "level_precision": ("positive among all returned pairs, along the cut-offs", "1"),
-        "level_recall": ("returned among all positive pairs, along the cut-offs", "1"),
-        "level_returned": ("percentile over the queries of the candidates returned, along the cut-offs", "candidates"),
-        "level_none": ("queries with no candidate returned, along the cut-offs", "%"),
-        "level_no_positive": ("queries with no positive returned, along the cut-offs", "%"),
-        "target": ("precision that the cut-off was chosen for", "1"),
-        "global_precision": ("positive among all returned pairs", "1"),
-        "global_recall": ("returned among all positive pairs", "1"),
-        "returned": ("candidates returned to the query", "candidates"),
-        "precision": ("positive among those returned to the query", "1"),
-        "recall": ("returned among the positives of the query", "1"),
-        "returned_band": ("percentile over the queries of the candidates returned", "candidates"),
-        "precision_band": ("percentile over the queries of their precision", "1"),
-        "recall_band": ("percentile over the queries of their recall", "1"),
-        "none_returned": ("queries with no candidate returned", "%"),
-        "no_positive": ("queries with no positive returned", "%"),
-        "query_index": ("row of the query in the embeddings", "1"),
-        "percentile": ("percentile over the queries", "%"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def retrievals(values: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
-    """Label the nearest candidates of some queries, (query, rank), and their best positives, (query,)."""
-    data = xr.Dataset(
-        {name: (("query", "rank")[: v.ndim], v.cpu().numpy()) for name, v in values.items()},
-        coords={"rank": np.arange(1, values["score"].shape[1] + 1)},
-        attrs=_versions(attrs),
-    )
-    long_names = {
-        "query_index": ("row of the query in the embeddings", "1"),
-        "candidate": ("row of the candidate in the embeddings", "1"),
-        "score": ("score of the candidate", "score"),
-        "positive": ("whether the candidate is a positive", "1"),
-        "best_rank": ("rank of the best positive", "rank"),
-        "best_score": ("score of the best positive", "score"),
-        "best_candidate": ("row of the best positive in the embeddings", "1"),
-        "positives": ("positives of the query", "candidates"),
-        "rank": ("rank by score", "rank"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def lorenz(
-    records: dict[str, dict[str, torch.Tensor]], place: torch.Tensor, k: torch.Tensor, attrs: dict
-) -> xr.Dataset:
-    """Label Lorenz curves, (direction, part), and the Gini coefficients that belong to them.
-
-    Args:
-        records: direction -> `push`, `low` and `high` (points,), `held`, `held_low` and `held_high` (K,), and
-            `gini_per_query` (queries of the run,).
-        place: parts of the negatives, (points,).
-        k: numbers of heaviest negatives, (K,).
-        attrs: provenance.
-    """
-    width = max(len(one["gini_per_query"]) for one in records.values())
-    gini = np.full((len(records), width), np.nan)
-    for own, one in zip(gini, records.values(), strict=True):
-        own[: len(one["gini_per_query"])] = one["gini_per_query"].numpy()
-    queries = np.array([len(one["gini_per_query"]) for one in records.values()])
-    axes = dict.fromkeys(("held", "held_low", "held_high"), "k") | dict.fromkeys(("push", "low", "high"), "part")
-    data = xr.Dataset(
-        {name: (("direction", axis), _stacked(records, name)) for name, axis in axes.items()}
-        | {
-            "gini": ("direction", np.nanmean(gini, axis=1)),
-            "gini_per_query": (("direction", "query"), gini),
-            "without_push": ("direction", 1 - np.isfinite(gini).sum(axis=1) / queries),
-        },
-        coords={"direction": list(records), "part": place.numpy(), "k": k.numpy()},
-        attrs=attrs,
-    )
-    long_names = {
-        "held": ("part of the push that the k heaviest negatives hold, mean over the queries with any", "1"),
-        "held_low": ("the same, 5 % of the queries", "1"),
-        "held_high": ("the same, 95 % of the queries", "1"),
-        "k": ("heaviest negatives of a query", "candidates"),
-        "push": ("part of the push that they hold, mean over the queries with any", "1"),
-        "low": ("the same, 5 % of the queries", "1"),
-        "high": ("the same, 95 % of the queries", "1"),
-        "gini": ("Gini coefficient of the push, mean over the queries with any", "1"),
-        "gini_per_query": ("Gini coefficient of the push of a query", "1"),
-        "without_push": ("part of the queries without any push", "1"),
-        "part": ("part of the negatives of a query, the lightest first", "1"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def temperature_curve(directions: list[str], values, found: dict, attrs: dict) -> xr.Dataset:
-    """Label what other values of a parameter give, (direction, value)."""
-    data = xr.Dataset(
-        {name: (("direction", "value"), numbers) for name, numbers in found.items()},
-        coords={"direction": directions, "value": values},
-        attrs=attrs,
-    )
-    long_names = {
-        "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
-        "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
-        "idle_fraction": (IDLE_FRACTION, "1"),
-        "value": (attrs["parameter"], {"temperature": "score", "scale": "1 / score"}[attrs["parameter"]]),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
-def weight_map(
-    cells: dict[str, torch.Tensor],
-    totals: dict[str, torch.Tensor],
-    received: torch.Tensor,
-    rows: dict[str, tuple[torch.Tensor, torch.Tensor]],
-    attrs: dict,
-) -> xr.Dataset:
-    """Label the weights of one batch, (query, candidate).
-
-    Args:
-        cells: `weight`, `share`, `positive` and `negative`, (queries, candidates).
-        totals: `negatives`, `weighed`, `contributing` and `pulled`, (queries,).
-        received: part of all push, (candidates,).
-        rows: `query` and `candidate` -> rows of the embeddings, and their groups.
-        attrs: provenance.
-    """
-    data = xr.Dataset(
-        {name: (("query", "candidate"), values.cpu().numpy()) for name, values in cells.items()}
-        | {name: ("query", values.cpu().numpy()) for name, values in totals.items()}
-        | {"received": ("candidate", received.cpu().numpy())},
-        coords={name: np.arange(len(index)) for name, (index, _) in rows.items()},
-        attrs=attrs,
-    )
-    data["weight"].attrs.update(long_name="weight: below 0 pulls, above 0 pushes", units="weight")
-    data["share"].attrs.update(long_name="share of one weight's natural size", units="share")
-    data["received"].attrs.update(long_name="part of all push in the batch that a candidate receives", units="1")
-    for name in ("positive", "negative"):
-        data[name].attrs["long_name"] = f"pairs that are {name}"
-    long_names = {
-        "negatives": "negatives of a query",
-        "weighed": "negatives of a query with any weight",
-        "contributing": "contributing negatives of a query",
-        "pulled": "positives of a query that are pulled",
-    }
-    for name, long_name in long_names.items():
-        data[name].attrs.update(long_name=long_name, units="candidates")
-    for name, (index, group) in rows.items():
-        data[f"{name}_index"], data[f"{name}_group"] = (name, index.cpu().numpy()), (name, group.cpu().numpy())
-        data[f"{name}_index"].attrs.update(long_name=f"row of the {name} in the embeddings", units="1")
-        data[f"{name}_group"].attrs.update(long_name=f"group of the {name}", units="1")
-        data[name].attrs["long_name"] = f"place of the {name}"
-    return data
-
-
-def contributors(found: dict[str, torch.Tensor], attrs: dict) -> xr.Dataset:
-    """Label the candidates of one query, (candidate,); the totals are in the attributes."""
-    data = xr.Dataset({name: ("candidate", values.cpu().numpy()) for name, values in found.items()}, attrs=attrs)
-    data = data.assign_coords(candidate=np.arange(1, data.sizes["candidate"] + 1))
-    long_names = {
-        "candidate": ("place by share", "1"),
-        "candidate_index": ("row of the candidate in the embeddings", "1"),
-        "group": ("group of the candidate", "1"),
-        "score": ("score", "score"),
-        "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
-        "share": ("share of one weight's natural size", "share"),
-        "part": ("part of the push, or of the pull", "1"),
-        "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
-        "positive": ("is a positive", "1"),
-        "contributes": (f"is a negative, {above(attrs)}", "1"),
-    }
-    for name, (long_name, units) in long_names.items():
-        data[name].attrs.update(long_name=long_name, units=units)
-    return data
-
-
 def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
     """The candidates of one query as the JSON document of `cocos query --json`.
 
@@ -1025,35 +634,6 @@ def contributed(data: xr.Dataset, labels: Callable[[int], str] | None = None, qu
         | {name: int(attrs[name]) for name in TOTALS if name in attrs},
         "candidates": listed,
     }
-
-
-def dtp(
-    runs: list[str],
-    steps: list[float],
-    classes: list[int],
-    lines: dict[str, torch.Tensor],
-    table: torch.Tensor,
-    alpha: torch.Tensor,
-    attrs: dict,
-) -> xr.Dataset:
-    """Label distances to proxies over the checkpoints of some runs."""
-    data = xr.Dataset(
-        {name: (("run", "step"), values.numpy()) for name, values in lines.items()}
-        | {"per_class": (("run", "step", "class"), table.numpy()), "alpha": ("run", alpha.numpy())},
-        coords={"run": runs, "step": steps, "class": classes},
-        attrs={"cocos": cocos.__version__, "title": "Distance to proxy"} | attrs,
-    )
-    long_names = {
-        "average": "distance to the own proxy, mean over classes of the mean over samples (AvgDTP)",
-        "low": "5th percentile over classes of the mean distance to the own proxy",
-        "high": "95th percentile over classes of the mean distance to the own proxy",
-        "per_class": "mean distance of the samples of a class to their proxy",
-        "alpha": "boundary of the warp",
-    }
-    for name, long_name in long_names.items():
-        data[name].attrs.update(long_name=long_name, units="distance")
-    data["step"].attrs.update(long_name="step of the run", units="1")
-    return data
 
 
 def minimum(data: xr.Dataset) -> dict:
@@ -1107,25 +687,6 @@ def distances(data: xr.Dataset) -> dict:
         "runs": runs,
         "alpha_correlation": attrs.get("alpha_correlation"),
     }
-
-
-def verify(cases: list[str], dtypes: list[str], values: dict[str, list], attrs: dict) -> xr.Dataset:
-    """Label what the trials of a loss gave, (case, dtype) or (case,)."""
-    data = xr.Dataset(
-        {name: (("case", "dtype")[: np.ndim(v)], np.asarray(v, dtype=np.float64)) for name, v in values.items()},
-        coords={"case": np.asarray(cases, dtype=str), "dtype": np.asarray(dtypes, dtype=str)},
-        attrs=attrs,
-    )
-    long_names = {
-        "gap": "closed form against autograd in the same dtype",
-        "error": "against float64 on the same rounded input",
-        "finite_difference": "gradient against central differences in float64",
-        "against": "against the other loss, a common factor aside",
-    }
-    for name, long_name in long_names.items():
-        data[name].attrs.update(long_name=long_name, units="largest weight of the case")
-    data["largest"].attrs.update(long_name="largest weight", units="weight")
-    return data
 
 
 def _worst_case(values: xr.DataArray) -> str | None:
@@ -1264,7 +825,7 @@ def evaluate(
     data = xr.Dataset(
         variables,
         coords={"distractors": list(records), "direction": list(first), "fold": np.arange(int(attrs["folds"]))},
-        attrs={"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0], **attrs},
+        attrs=versions() | attrs,
     )
     for name in data.data_vars:
         kind, _, k = name.partition("@")

@@ -16,6 +16,17 @@ from cocos.run import Progress, Run, prepare
 
 __all__ = ["contributors"]
 
+LABELS = {
+    "candidate_index": ("row of the candidate in the embeddings", "1"),
+    "group": ("group of the candidate", "1"),
+    "score": ("score", "score"),
+    "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
+    "share": ("share of one weight's natural size", "share"),
+    "part": ("part of the push, or of the pull", "1"),
+    "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
+    "positive": ("is a positive", "1"),
+}
+
 
 def _drawn(run: Run, row: int, direction: str) -> tuple[int, Batch]:
     """The first batch that has the query, seen from its side, and which one it is.
@@ -196,4 +207,7 @@ def contributors(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.contributors({name: values[:top] for name, values in found.items()}, attrs)
+    labels = LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
+    variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}
+    variables["candidate"] = ("candidate", range(1, len(order[:top]) + 1), "place by share", "1")
+    return results.labelled(variables, attrs)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 import xarray as xr
 
+import cocos
 from cocos import results, scores
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -16,6 +17,13 @@ __all__ = ["dtp"]
 METRICS = ("euclidean", "squared_euclidean", "cosine")
 NAMED = 5  # classes in a note
 BAND = (0.05, 0.95)  # quantiles over the classes
+LABELS = {
+    "average": "distance to the own proxy, mean over classes of the mean over samples (AvgDTP)",
+    "low": "5th percentile over classes of the mean distance to the own proxy",
+    "high": "95th percentile over classes of the mean distance to the own proxy",
+    "per_class": "mean distance of the samples of a class to their proxy",
+    "alpha": "boundary of the warp",
+}
 
 
 def dtp(
@@ -95,10 +103,15 @@ def dtp(
     bounds = torch.nanquantile(table, torch.tensor(BAND, dtype=table.dtype), dim=2)
     at = torch.tensor([float((alpha or {}).get(name, math.nan)) for name in runs], dtype=torch.float64)
     average = table.nanmean(dim=2)
-    attrs = {"metric": metric, "notes": "\n".join(_notes(left))} | _correlation(at, average[:, -1])
-    return results.dtp(
-        list(runs), steps, classes, {"average": average, "low": bounds[0], "high": bounds[1]}, table, at, attrs
-    )
+    found = {"average": average, "low": bounds[0], "high": bounds[1], "per_class": table, "alpha": at}
+    axes = ("run", "step", "class")
+    variables = {name: (axes[: v.ndim], v, LABELS[name], "distance") for name, v in found.items()}
+    variables["run"] = ("run", list(runs))
+    variables["step"] = ("step", steps, "step of the run", "1")
+    variables["class"] = ("class", classes)
+    attrs = {"cocos": cocos.__version__, "title": "Distance to proxy", "metric": metric}
+    attrs |= {"notes": "\n".join(_notes(left))} | _correlation(at, average[:, -1])
+    return results.labelled(variables, attrs)
 
 
 def _counted(lengths: dict[str, int]) -> str:

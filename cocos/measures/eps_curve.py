@@ -95,7 +95,7 @@ def eps_curve(
     for name, number, *found in (_visited if run.visited else _held)(run, ladder, report):
         queries[name] += number
         above[name], some[name] = above[name] + found[0], some[name] + found[1]
-    total, idle = (
+    total, some = (
         np.stack([each[name].cpu().numpy() / queries[name] for name in directions]) for each in (above, some)
     )
     attrs = results.provenance(
@@ -111,7 +111,13 @@ def eps_curve(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.eps_curve(directions, grid, total, 1 - idle, attrs)
+    variables = {
+        "contributing_all": (("direction", "eps"), total, "contributing negatives per query", "candidates"),
+        "idle_fraction": (("direction", "eps"), 1 - some, "part of the queries without any contributing negative", "1"),
+        "direction": ("direction", directions),
+        "eps": ("eps", grid, "smallest share that contributes", "share"),
+    }
+    return results.labelled(variables, attrs)
 
 
 def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:

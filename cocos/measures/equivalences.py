@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -70,5 +71,9 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         others.append(repr(other))
         conditions.append(where)
         gaps.append(gap)
-    attrs = results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}")
-    return results.equivalences(others, conditions, gaps, attrs)
+    variables = {
+        "gap": ("other", np.asarray(gaps, dtype=np.float64), "largest difference of the gradients", "largest gradient"),
+        "where": ("other", np.asarray(conditions, dtype=str)),
+        "other": ("other", np.asarray(others, dtype=str)),
+    }
+    return results.labelled(variables, results.provenance(loss, title=f"Equal losses, {losses.name_of(loss)}"))

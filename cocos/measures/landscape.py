@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -134,7 +135,42 @@ def landscape(
             why = "Proposition III.2 is for monotone functions"
     attrs = _attributes(chosen, about, predicted, why, found, state)
     unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).__call__) or "") else "1"
-    return results.landscape(x, y, fields, places, predicted, found, attrs, unit)
+    return _labelled(x, y, fields, places, predicted, found, attrs, unit)
+
+
+def _labelled(
+    x: Tensor,
+    y: Tensor,
+    fields: dict[str, Tensor],
+    places: Tensor,
+    predicted: Tensor | None,
+    found: Tensor | None,
+    attrs: dict,
+    unit: str,
+) -> xr.Dataset:
+    """Label the fields, (y, x), the proxies, and both minima, NaN where there is none."""
+    none, cells, slope = np.full(2, np.nan), ("y", "x"), f"{unit} per unit of distance"
+    variables = {
+        "loss": (cells, fields["loss"], "loss of an embedding here", unit),
+        "height": (cells, fields["height"], "landscape whose slope is the gradient", unit),
+        "force_x": (cells, fields["force"][..., 0], "minus the gradient, to the right", slope),
+        "force_y": (cells, fields["force"][..., 1], "minus the gradient, upwards", slope),
+        "binary": (("other", *cells), fields["binary"], "loss with one other proxy alone", unit),
+        "proxy_x": ("proxy", places[:, 0], "proxies, the own one first", "distance"),
+        "proxy_y": ("proxy", places[:, 1], "proxies, the own one first", "distance"),
+        "predicted": (
+            "axis",
+            none if predicted is None else predicted,
+            "minimum by Proposition III.2",
+            "distance",
+        ),
+        "found": ("axis", none if found is None else found, "minimum by a descent along the gradient", "distance"),
+        "x": ("x", x, "in the plane of the proxies", "distance"),
+        "y": ("y", y, "in the plane of the proxies", "distance"),
+        "axis": ("axis", ["x", "y"]),
+        "other": ("other", range(1, len(places)), "proxy of another class", "1"),
+    }
+    return results.labelled(variables, attrs)
 
 
 def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):

@@ -23,6 +23,17 @@ __all__ = ["lorenz"]
 
 BAND = (0.05, 0.95)  # quantiles over the queries, at each place of the curve
 FINEST = 10_001
+OF_A_DIRECTION = {  # dims, long name and units
+    "held": (("k",), "part of the push that the k heaviest negatives hold, mean over the queries with any", "1"),
+    "held_low": (("k",), "the same, 5 % of the queries", "1"),
+    "held_high": (("k",), "the same, 95 % of the queries", "1"),
+    "push": (("part",), "part of the push that they hold, mean over the queries with any", "1"),
+    "low": (("part",), "the same, 5 % of the queries", "1"),
+    "high": (("part",), "the same, 95 % of the queries", "1"),
+    "gini": ((), "Gini coefficient of the push, mean over the queries with any", "1"),
+    "gini_per_query": (("query",), "Gini coefficient of the push of a query", "1"),
+    "without_push": ((), "part of the queries without any push", "1"),
+}
 
 
 def _heaviest(largest: int) -> Tensor:
@@ -144,14 +155,18 @@ def lorenz(
         found[name].append([values.cpu() for values in each])
     records, k = {}, k.cpu()
     told = k <= most
+    width = max(sum(len(gini) for _, gini, _ in parts) for parts in found.values())
     for name, parts in found.items():
         curve, gini, top = (torch.cat(each) for each in zip(*parts, strict=True))
         active = ~gini.isnan()
         curve, top = curve[active], top[active][:, told]
         if not len(curve):
             raise InputError(f"{run.loss!r}: no query of {name} has any push, so there is no curve of it")
+        whole = torch.nn.functional.pad(gini, (0, width - len(gini)), value=torch.nan)  # the sum's order: the array's
+        mean = torch.tensor(np.nanmean(whole.numpy()))
+        records[name] = {"gini": mean, "gini_per_query": gini, "without_push": 1 - active.double().mean()}
         low, high = torch.from_numpy(np.quantile(curve.numpy(), BAND, axis=0))
-        records[name] = {"push": curve.mean(dim=0), "low": low, "high": high, "gini_per_query": gini}
+        records[name] |= {"push": curve.mean(dim=0), "low": low, "high": high}
         low, high = torch.from_numpy(np.quantile(top.numpy(), BAND, axis=0))
         records[name] |= {"held": top.mean(dim=0), "held_low": low, "held_high": high}
     attrs = results.provenance(
@@ -167,7 +182,11 @@ def lorenz(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.lorenz(records, place.cpu(), k[told], attrs)
+    variables = results.by_direction(records, OF_A_DIRECTION) | {
+        "part": ("part", place, "part of the negatives of a query, the lightest first", "1"),
+        "k": ("k", k[told], "heaviest negatives of a query", "candidates"),
+    }
+    return results.labelled(variables, attrs)
 
 
 def _held(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:

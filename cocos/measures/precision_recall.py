@@ -17,6 +17,11 @@ __all__ = ["precision_recall"]
 POINTS = 2000  # of the curve, at most
 PERCENTILES = (25, 50, 75)  # over queries: between the outer ones lies half of them
 LEVELS = 101  # recalls from 0 to 1 at which the band is given
+OF_A_DIRECTION = {  # dims, long name and units
+    "band": (("percentile", "level"), "percentile over the queries of their precision", "1"),
+    "mean": (("level",), "mean over the queries of their precision", "1"),
+    "mAP": ((), "mean average precision of the drawn queries, each with thresholds of its own", "%"),
+}
 
 
 def precision_recall(
@@ -72,12 +77,11 @@ def precision_recall(
     recall, precision = found / found[-1], found / (found + negatives)
     kept = _thinned(recall, precision)
     level = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
-    bands, means, aps = {}, [], []
+    records = {}
     for name in seen.sides:
         ((ranked,),) = engine.run(seen.view(name), [readers.Ranks()])
-        bands[name], mean = _band(ranked, level)
-        means.append(mean)
-        aps.append(retrieval.metrics(ranked)["mAP"])
+        records[name] = dict(zip(("band", "mean"), _band(ranked, level), strict=True))
+        records[name]["mAP"] = torch.tensor(retrieval.metrics(ranked)["mAP"], dtype=torch.float64)
     pairs = len(whole.sides[0]) * len(whole.sides[1]) - (len(whole.sides[0]) if whole.shared else 0)
     attrs = seen.attrs | {
         "title": "Precision and recall of one threshold",
@@ -86,8 +90,15 @@ def precision_recall(
         "positive_pairs": len(curve.score),
         "points_of_the_curve": len(score),
     }
-    points = {"recall": recall[kept], "precision": precision[kept], "threshold": score[kept]}
-    return results.precision_recall(points, level, PERCENTILES, bands, means, aps, attrs)
+    variables = {
+        "recall": ("point", recall[kept], "positive pairs at or above the threshold", "1"),
+        "precision": ("point", precision[kept], "positive among the pairs at or above the threshold", "1"),
+        "threshold": ("point", score[kept], "score of the threshold", "score"),
+        **results.by_direction(records, OF_A_DIRECTION),
+        "percentile": ("percentile", list(PERCENTILES), "percentile over the queries", "%"),
+        "level": ("level", level, "recall of a query", "1"),
+    }
+    return results.labelled(variables, attrs)
 
 
 def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:

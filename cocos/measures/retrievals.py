@@ -91,15 +91,18 @@ def retrievals(
     first = torch.searchsorted(ranked.query[order], torch.arange(number, device=view.device))
     missed = torch.full((number,), -1, device=view.device)
     missed[there] = ranked.candidate[order[first[there]]]
-    values = {
-        "query_index": view.sides[0].unsorted(view.sides[0].order),
-        "candidate": found.candidate,
-        "score": torch.where(found.candidate >= 0, found.score, torch.nan),
-        "positive": found.positive,
-        "best_rank": torch.where(there, best, torch.nan),
-        "best_score": torch.where(there, top, torch.nan),
-        "best_candidate": missed,
-        "positives": view.sides[0].unsorted(view.counted(0)),
+    rows, places = view.sides[0].unsorted(view.sides[0].order), ("query", "rank")
+    score = torch.where(found.candidate >= 0, found.score, torch.nan)
+    variables = {
+        "query_index": ("query", rows, "row of the query in the embeddings", "1"),
+        "candidate": (places, found.candidate, "row of the candidate in the embeddings", "1"),
+        "score": (places, score, "score of the candidate", "score"),
+        "positive": (places, found.positive, "whether the candidate is a positive", "1"),
+        "best_rank": ("query", torch.where(there, best, torch.nan), "rank of the best positive", "rank"),
+        "best_score": ("query", torch.where(there, top, torch.nan), "score of the best positive", "score"),
+        "best_candidate": ("query", missed, "row of the best positive in the embeddings", "1"),
+        "positives": ("query", view.sides[0].unsorted(view.counted(0)), "positives of the query", "candidates"),
+        "rank": ("rank", range(1, score.shape[1] + 1), "rank by score", "rank"),
     }
     attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}
-    return results.retrievals(values, attrs)
+    return results.labelled(variables, attrs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 import xarray as xr
 
@@ -14,6 +15,17 @@ from cocos.queries import PERCENTILES, asked
 from cocos.run import Progress, within
 
 __all__ = ["score_distribution"]
+
+OF_A_DIRECTION = {  # dims, long name and units
+    "negatives": (("query", "bin"), "negatives of a query in the bin", "candidates"),
+    "kth": (("query", "k"), "score of the k-th neighbour", "score"),
+    "deviation": (("query",), "standard deviation of the scores of all candidates of a query", "score"),
+    "query_index": (("query",), "row of the query in the embeddings", "1"),
+    "band": (("percentile", "bin"), "percentile over the queries of their negatives in the bin", "candidates"),
+    "positives": (("bin",), "positive pairs in the bin", "pairs"),
+    "kth_band": (("percentile", "k"), "percentile over the queries of the score of the k-th neighbour", "score"),
+    "spread": (("k",), "deviation over queries of the k-th score / mean deviation within a query", "1"),
+}
 
 
 def score_distribution(
@@ -91,7 +103,14 @@ def score_distribution(
         records[name] = _record(found[name], counted, _positives(view, histogram), ks)
         records[name]["query_index"] = seen.index[name]
     attrs = seen.attrs | {"title": "Candidates of a query by their score", "bin_width": (high - low) / bins}
-    return results.score_distribution(records, low, ks, PERCENTILES, attrs)
+    variables = results.by_direction(records, OF_A_DIRECTION)
+    middle = low + attrs["bin_width"] * (np.arange(bins) + 0.5)
+    variables |= {
+        "bin": ("bin", middle, "middle of the bin", "score"),
+        "k": ("k", list(ks), "rank by score", "rank"),
+        "percentile": ("percentile", list(PERCENTILES), "percentile over the queries", "%"),
+    }
+    return results.labelled(variables, attrs)
 
 
 def _positives(view: engine.View, histogram: readers.Histogram) -> torch.Tensor:

@@ -45,8 +45,14 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
     mask[:, 0] = True
     pairs = Pairs(rows, mask)
     weight = weights.of(loss, pairs)
-    fields = {"loss": loss(pairs), "push": weight[:, 1:].sum(dim=1), "pull": -weight[:, 0]}
+    grid, axes = (points, points), ("positive", "negative")
+    push, pull = weight[:, 1:].sum(dim=1).reshape(grid), -weight[:, 0].reshape(grid)
+    variables = {
+        "loss": (axes, loss(pairs).reshape(grid), "loss of the query", "loss"),
+        "push": (axes, push, "weight of all negatives", "weight"),
+        "pull": (axes, pull, "minus the weight of the positive", "weight"),
+        **{name: (name, score, f"score of the {name}", "score") for name in axes},
+    }
     unit = float(loss.unit(pairs).max()) if hasattr(loss, "unit") else float(weight[:, 1:].abs().max())
     about = {"title": f"Scores of {losses.name_of(loss)}", "negatives": negatives, "points": points, "unit": unit}
-    attrs = results.provenance(loss, **about)
-    return results.score_landscape(score, {name: v.reshape(points, points) for name, v in fields.items()}, attrs)
+    return results.labelled(variables, results.provenance(loss, **about))

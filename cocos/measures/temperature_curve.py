@@ -19,7 +19,13 @@ from cocos.run import OUT_OF_RANGE, Progress, Run, prepare
 
 __all__ = ["temperature_curve"]
 
-PARAMETERS = ("temperature", "scale")
+# Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
+PARAMETERS = {"temperature": "score", "scale": "1 / score"}
+LABELS = {
+    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
+    "idle_fraction": ("part of the queries without any contributing negative", "1"),
+}
 SPAN = 30.0  # times and parts of the loss's own value
 UNCERTAIN = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
 POINTS = 33  # odd: the own value is one of them
@@ -153,6 +159,9 @@ def temperature_curve(
         "contributing_all": counted / queries,
         "idle_fraction": idle / queries,
     }
+    variables = {name: (("direction", "value"), each, *LABELS[name]) for name, each in found.items()}
+    variables["direction"] = ("direction", directions)
+    variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
     attrs = results.provenance(
         run.loss,
         title=f"Negatives against the {parameter}, {losses.name_of(run.loss)}",
@@ -169,7 +178,7 @@ def temperature_curve(
         notes="\n".join([*run.notes, *([UNCERTAIN.format(int(uncertain.max()))] if uncertain.any() else [])]),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.temperature_curve(directions, grid, found, attrs)
+    return results.labelled(variables, attrs)
 
 
 def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | int = 0) -> list[float]:

@@ -20,6 +20,38 @@ __all__ = ["thresholds"]
 
 LEVELS = 101  # cut-offs of the curves
 NEARLY = 0.98  # recall at the left end of the curves
+OF_A_CUTOFF = {  # long name and units
+    "cutoff": ("cosine at or above which a candidate is returned", "score"),
+    "chosen": ("what the cut-off was chosen for", "1"),
+    "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
+    "target": ("precision that the cut-off was chosen for", "1"),
+    "global_precision": ("positive among all returned pairs", "1"),
+    "global_recall": ("returned among all positive pairs", "1"),
+}
+OF_A_LEVEL = {  # the entry of a cut-off that it is, long name and units
+    "level": ("cutoff", "cosine at or above which a candidate is returned", "score"),
+    "level_distance": ("distance", "the same as a Euclidean distance of unit vectors, at or below", "distance"),
+    "level_precision": ("global_precision", "positive among all returned pairs, along the cut-offs", "1"),
+    "level_recall": ("global_recall", "returned among all positive pairs, along the cut-offs", "1"),
+}
+OF_A_DIRECTION = {  # dims, long name and units
+    "returned": (("query", "cutoff"), "candidates returned to the query", "candidates"),
+    "precision": (("query", "cutoff"), "positive among those returned to the query", "1"),
+    "recall": (("query", "cutoff"), "returned among the positives of the query", "1"),
+    "returned_band": (("percentile", "cutoff"), "percentile over the queries of the candidates returned", "candidates"),
+    "precision_band": (("percentile", "cutoff"), "percentile over the queries of their precision", "1"),
+    "recall_band": (("percentile", "cutoff"), "percentile over the queries of their recall", "1"),
+    "none_returned": (("cutoff",), "queries with no candidate returned", "%"),
+    "no_positive": (("cutoff",), "queries with no positive returned", "%"),
+    "query_index": (("query",), "row of the query in the embeddings", "1"),
+    "level_returned": (
+        ("percentile", "level"),
+        "percentile over the queries of the candidates returned, along the cut-offs",
+        "candidates",
+    ),
+    "level_none": (("level",), "queries with no candidate returned, along the cut-offs", "%"),
+    "level_no_positive": (("level",), "queries with no positive returned, along the cut-offs", "%"),
+}
 
 
 def thresholds(
@@ -89,9 +121,7 @@ def thresholds(
     records = {name: _record(seen, name, score) for name in seen.sides}
     room = 0.05 * (ends[1] - ends[0]) or 0.05
     level = torch.linspace(max(-1.0, ends[0] - room), min(1.0, ends[1] + room), LEVELS, dtype=torch.float64)
-    strip = {
-        key: value for key, value in _counted(seen, level.tolist(), None).items() if key not in {"target", "chosen"}
-    }
+    strip = _counted(seen, level.tolist(), None)
     for name, record in records.items():
         along = _record(seen, name, level)
         record |= {"level_returned": along["returned_band"], "level_none": along["none_returned"]}
@@ -99,7 +129,11 @@ def thresholds(
     missing = [] if wanted is None else [p for p in wanted if p > float(cuts["target"].max())]
     attrs = seen.attrs | {"title": "What one cut-off means for each query"}
     attrs |= {"not_reached": ", ".join(f"{p:g}" for p in missing)} if missing else {}
-    return results.thresholds(cuts, strip, PERCENTILES, records, attrs)
+    variables = {name: ("cutoff", cuts[name], *about) for name, about in OF_A_CUTOFF.items()}
+    variables |= {name: ("level", strip[of], *about) for name, (of, *about) in OF_A_LEVEL.items()}
+    variables |= results.by_direction(records, OF_A_DIRECTION)
+    variables["percentile"] = ("percentile", list(PERCENTILES), "percentile over the queries", "%")
+    return results.labelled(variables, attrs)
 
 
 def _numbers(name: str, given: Sequence[float], low: float, high: float) -> list[float]:

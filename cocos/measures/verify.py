@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -392,15 +393,23 @@ def verify(
         notes="\n".join([*loud, *_notes(loss, other, founds, saturated)]),
         **(checkpoint.identity() | {"split": split} if checkpoint else {}),
     )
-    return results.verify(
-        [f.trial.name for f in founds],
-        list(DTYPES),
-        {
-            "gap": [[f.gap.get(name, math.nan) for name in DTYPES] for f in founds],
-            "error": [[f.error.get(name, math.nan) for name in DTYPES] for f in founds],
-            "finite_difference": [f.slope for f in founds],
-            "against": [f.against for f in founds],
-            "largest": [f.largest for f in founds],
-        },
-        attrs,
-    )
+    dtypes = {
+        name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in DTYPES] for f in founds])
+        for name in ("gap", "error")
+    }
+    largest, off = "largest weight", "largest weight of the case"
+    variables = {
+        "gap": (("case", "dtype"), dtypes["gap"], "closed form against autograd in the same dtype", off),
+        "error": (("case", "dtype"), dtypes["error"], "against float64 on the same rounded input", off),
+        "finite_difference": (
+            "case",
+            [f.slope for f in founds],
+            "gradient against central differences in float64",
+            off,
+        ),
+        "against": ("case", [f.against for f in founds], "against the other loss, a common factor aside", off),
+        "largest": ("case", [f.largest for f in founds], largest, "weight"),
+        "case": ("case", np.array([f.trial.name for f in founds])),
+        "dtype": ("dtype", np.array(list(DTYPES))),
+    }
+    return results.labelled(variables, attrs)

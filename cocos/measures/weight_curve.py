@@ -66,12 +66,15 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
     row = seen(torch.cat([positive[None], others, others[:1]]))
     unit = loss.unit_of(moving, row) if hasattr(loss, "unit_of") else loss.unit(row)
-    curves = {
-        "negative": moving[:, -1],
-        "positive": torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores]),
-        "push": statistics.push(moving),
-        "pull": statistics.pull(moving),
+    pulled = torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores])
+    push, pull = statistics.push(moving), statistics.pull(moving)
+    variables = {
+        "negative": ("score", moving[:, -1], "weight of a negative", "weight"),
+        "positive": ("score", pulled, "weight of the positive", "weight"),
+        "push": ("score", push, "total weight above zero, while the negative moves", "weight"),
+        "pull": ("score", pull, "total weight below zero, while the negative moves", "weight"),
+        "score": ("score", scores, "score of the candidate that moves", "score"),
     }
     attrs = results.provenance(loss, title=f"Weight against score, {losses.name_of(loss)}")
-    attrs |= {"others": others.numpy(), "weight_unit": float(unit.max())}
-    return results.weight_curve(scores, curves, positive.item(), attrs)
+    attrs |= {"others": others.numpy(), "weight_unit": float(unit.max()), "positive_score": positive.item()}
+    return results.labelled(variables, attrs)

@@ -15,6 +15,18 @@ __all__ = ["weight_map"]
 
 ORDERS = ("hardness", "batch", "group")
 MOST = 2**22  # cells that a picture is made of
+CELLS = {
+    "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
+    "share": ("share of one weight's natural size", "share"),
+    "positive": ("pairs that are positive",),
+    "negative": ("pairs that are negative",),
+}
+TOTALS = {
+    "negatives": "negatives of a query",
+    "weighed": "negatives of a query with any weight",
+    "contributing": "contributing negatives of a query",
+    "pulled": "positives of a query that are pulled",
+}
 
 
 def weight_map(
@@ -136,4 +148,11 @@ def weight_map(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.weight_map(cells, totals, received, rows, attrs)
+    variables = {name: (("query", "candidate"), values, *CELLS[name]) for name, values in cells.items()}
+    variables |= {name: ("query", values, TOTALS[name], "candidates") for name, values in totals.items()}
+    variables["received"] = ("candidate", received, "part of all push in the batch that a candidate receives", "1")
+    for name, (index, group) in rows.items():
+        variables[f"{name}_index"] = (name, index, f"row of the {name} in the embeddings", "1")
+        variables[f"{name}_group"] = (name, group, f"group of the {name}", "1")
+        variables[name] = (name, range(len(index)), f"place of the {name}")
+    return results.labelled(variables, attrs)
