@@ -1,23 +1,77 @@
-"""What rows of embeddings carry beside their vectors: ids of groups, names, pictures, hard negatives of their own."""
+"""Annotations of the rows of embeddings: ids of groups, names, pictures, own hard negatives."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cocos.errors import InputError, rows
 
-__all__ = ["Pictures", "groups", "names", "negatives", "numbered", "pair", "picture", "pictures", "spelled", "texts"]
+__all__ = [
+    "Groups",
+    "Picture",
+    "Pictures",
+    "both_groups",
+    "groups",
+    "names",
+    "negatives",
+    "numbered",
+    "pair",
+    "picture",
+    "pictures",
+    "spelled",
+    "texts",
+]
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-HEAVIEST = 2**26  # bytes of the file of a picture, and its pixels
-SIDE = 256  # pixels of the longer side of a picture that is shown
-Pictures = np.ndarray | tuple[str, ...]  # (N, H, W, 3) of uint8, or a path each; an empty path is no picture
+PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+MAX_PICTURE = 2**26  # bytes of the file of a picture, and its pixels
+MAX_SIDE = 256  # pixels of the longer side of a picture that is drawn
+Picture = npt.NDArray[np.uint8]  # (height, width, 3)
+Pictures = Picture | tuple[str, ...]  # (N, H, W, 3) of uint8, or a path each; an empty path is no picture
 
 
-def texts(values) -> list | None:
-    """Values that hold text, as a list; None where they hold something else."""
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
+
+    Args:
+        query: (Q,) int64.
+        candidate: (C,) int64.
+        queries: (G,) queries of each group.
+        candidates: (G,) candidates of each.
+    """
+
+    query: Tensor
+    candidate: Tensor
+    queries: Tensor
+    candidates: Tensor
+
+    @classmethod
+    def of(cls, query: Tensor, candidate: Tensor) -> "Groups":
+        """Number the ids of both sides: counted where they are dense, sorted where they are not."""
+        ids = torch.cat([query, candidate]).cpu()
+        low, high = (int(each) for each in ids.aminmax())
+        if high - low < 4 * len(ids):
+            ids = ids - low if low else ids
+            there = torch.bincount(ids) > 0
+            ids = ids if there.all() else (there.cumsum(0) - 1)[ids]
+        else:
+            ids = ids.unique(return_inverse=True)[1]
+        sides, number = ids.split([len(query), len(candidate)]), int(ids.max()) + 1
+        return cls(*sides, *(torch.bincount(side, minlength=number) for side in sides))
+
+    @property
+    def single(self) -> bool:
+        """Whether no group has two rows of one side."""
+        return int(self.queries.max()) < 2 and int(self.candidates.max()) < 2
+
+
+def texts(values: Any) -> list[Any] | None:
+    """Return values that are text as a list; None where they are something else."""
     if isinstance(values, np.ndarray) or (hasattr(values, "to_numpy") and not isinstance(values, torch.Tensor)):
         values = np.asarray(values)
         if values.ndim != 1 or values.dtype.kind not in "USO":
@@ -28,8 +82,8 @@ def texts(values) -> list | None:
     return list(values)
 
 
-def spelled(name: str, values: list) -> list[str]:
-    """Text as it stands, bytes as UTF-8.
+def spelled(name: str, values: list[Any]) -> list[str]:
+    """Decode bytes among texts as UTF-8; texts stay as they are.
 
     Raises:
         InputError: something else is among it, bytes that are not UTF-8, or a zero character, which arrays drop.
@@ -50,8 +104,8 @@ def spelled(name: str, values: list) -> list[str]:
     return found
 
 
-def numbered(given: dict) -> dict:
-    """Ids that are text as numbers, the same text the same number under every name; others as they are.
+def numbered(given: dict[str, Any]) -> dict[str, Any]:
+    """Number ids that are text, equal texts alike under every name; other ids stay as they are.
 
     Args:
         given: name -> ids, or None.
@@ -67,22 +121,22 @@ def numbered(given: dict) -> dict:
     return given | {name: torch.tensor([number[text] for text in values]) for name, values in said.items()}
 
 
-def groups(name: str, values, side: str, length: int) -> Tensor:
-    """Ids of the rows of one side, (N,) int64.
+def groups(name: str, values: Any, side: str, length: int) -> Tensor:
+    """Check the ids of the rows of one side, (N,) int64.
 
     Raises:
         InputError: no whole numbers, another number of them, or one that int64 does not hold.
     """
     try:
-        values = torch.as_tensor(values)
+        found: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected whole numbers or text, one for each row") from None
-    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {values.dtype}, expected whole numbers (ids of groups or classes)")
-    if values.shape != (length,):
-        raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},): one id for each row of {side}")
-    ids = values.to(torch.int64)
-    if values.dtype == torch.uint64 and (large := (ids < 0).nonzero().flatten().tolist()):
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+        raise InputError(f"{name}: dtype {found.dtype}, expected whole numbers (ids of groups or classes)")
+    if found.shape != (length,):
+        raise InputError(f"{name}: shape {tuple(found.shape)}, expected ({length},): one id for each row of {side}")
+    ids = found.to(torch.int64)
+    if found.dtype == torch.uint64 and (large := (ids < 0).nonzero().flatten().tolist()):
         raise InputError(
             f"{name}: {rows(large)} above 2^63 - 1 (as {int(ids[large[0]]) % 2**64}); number the ids anew, or give "
             "them as text"
@@ -90,8 +144,37 @@ def groups(name: str, values, side: str, length: int) -> Tensor:
     return ids
 
 
-def pair(name: str, given, shared: bool) -> tuple | None:
-    """Something of both sides, as (of the queries, of the candidates); of a labelled set it may be given once.
+def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tuple[Tensor, Tensor]:
+    """Ids of the groups of both sides, (Q,) and (C,) int64; row i matches row i where none are given.
+
+    Args:
+        query: ids of the queries, whole numbers or text, or None.
+        candidate: ids of the candidates, likewise.
+        queries: Q.
+        candidates: C.
+
+    Raises:
+        InputError: groups of one side only, none for sides of different length, or ids that are no groups.
+    """
+    if (query is None) != (candidate is None):
+        missing = "query_group" if query is None else "candidate_group"
+        raise InputError(f"{missing} is missing: give the groups of both sides, or of neither")
+    if query is not None:
+        ids = numbered({"query_group": query, "candidate_group": candidate})
+        return (
+            groups("query_group", ids["query_group"], "query", queries),
+            groups("candidate_group", ids["candidate_group"], "candidate", candidates),
+        )
+    if queries != candidates:
+        raise InputError(
+            f"{queries} query rows, {candidates} candidate rows and no groups: rows can only match one to one; give "
+            "query_group and candidate_group"
+        )
+    return torch.arange(queries), torch.arange(candidates)
+
+
+def pair(name: str, given: Any, shared: bool) -> tuple[Any, Any] | None:
+    """Check a pair (of the queries, of the candidates); for a labelled set one value stands for both.
 
     Raises:
         InputError: no pair.
@@ -107,8 +190,8 @@ def pair(name: str, given, shared: bool) -> tuple | None:
     return None if given[0] is None and given[1] is None else given
 
 
-def names(name: str, values, length: int) -> tuple[str, ...] | None:
-    """One text a row.
+def names(name: str, values: Any, length: int) -> tuple[str, ...] | None:
+    """Check names: one text a row.
 
     Raises:
         InputError: no text, or another number of them.
@@ -122,8 +205,8 @@ def names(name: str, values, length: int) -> tuple[str, ...] | None:
     return tuple(spelled(name, said))
 
 
-def pictures(name: str, values, length: int) -> Pictures | None:
-    """One picture a row, or its path.
+def pictures(name: str, values: Any, length: int) -> Pictures | None:
+    """Check pictures: one array a row, or its path.
 
     Raises:
         InputError: neither.
@@ -142,8 +225,8 @@ def pictures(name: str, values, length: int) -> Pictures | None:
     return found
 
 
-def negatives(name: str, values, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
-    """Rows of own hard negatives, (Q, K), -1 for none.
+def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
+    """Check own hard negatives: rows of the other side, (Q, K), -1 for none.
 
     Raises:
         InputError: wrong shape or dtype, a row that is not there, or one that is a positive of its query.
@@ -151,41 +234,41 @@ def negatives(name: str, values, asks: Tensor, asked: Tensor, sides: tuple[str, 
     if values is None:
         return None
     try:
-        values = torch.as_tensor(values)
+        found: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected rows of {sides[1]}, ({len(asks)}, K)") from None
-    shape = tuple(values.shape)
-    if values.is_floating_point() and values.ndim == 3:
+    shape = tuple(found.shape)
+    if found.is_floating_point() and found.ndim == 3:
         raise InputError(
             f"{name}: vectors of shape {shape}; put them behind {sides[1]}, with groups of their own, and give their "
             f"rows here: whole numbers of shape ({len(asks)}, K), -1 for none"
         )
-    whole = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-    if not whole or values.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:
+    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    if not whole or found.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:
         raise InputError(
-            f"{name}: {values.dtype} of shape {shape}, expected whole numbers of shape ({len(asks)}, K): rows of "
+            f"{name}: {found.dtype} of shape {shape}, expected whole numbers of shape ({len(asks)}, K): rows of "
             f"{sides[1]}, -1 for none"
         )
-    values = values.to(device=asks.device, dtype=torch.int64)
-    wrong = ((values < -1) | (values >= len(asked))).nonzero()
+    found = found.to(device=asks.device, dtype=torch.int64)
+    wrong = ((found < -1) | (found >= len(asked))).nonzero()
     if len(wrong):
         row, place = wrong[0].tolist()
         raise InputError(
-            f"{name}: {int(values[row, place])} in row {row}, expected rows of {sides[1]}, 0 to {len(asked) - 1}, or "
+            f"{name}: {int(found[row, place])} in row {row}, expected rows of {sides[1]}, 0 to {len(asked) - 1}, or "
             f"-1 for none ({len(wrong)} such entries)"
         )
-    own = ((values >= 0) & (asked[values.clamp(min=0)] == asks[:, None])).nonzero()
+    own = ((found >= 0) & (asked[found.clamp(min=0)] == asks[:, None])).nonzero()
     if len(own):
         row, place = own[0].tolist()
         raise InputError(
-            f"{name}: {sides[1]} {int(values[row, place])} is named by {sides[0]} {row}, whose positive it is: they "
+            f"{name}: {sides[1]} {int(found[row, place])} is named by {sides[0]} {row}, whose positive it is: they "
             f"share group {int(asks[row])} ({len(own)} such entries)"
         )
-    return values
+    return found
 
 
-def picture(pictures: Pictures, row: int, folder: Path | None = None) -> np.ndarray | None:
-    """One picture, (height, width, 3) of uint8, read now; None for an empty path.
+def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture | None:
+    """Read one picture, (height, width, 3) of uint8; None for an empty path.
 
     Args:
         pictures: of one side.
@@ -196,28 +279,28 @@ def picture(pictures: Pictures, row: int, folder: Path | None = None) -> np.ndar
         InputError: the file is not there, lies elsewhere, or is no picture.
     """
     if isinstance(pictures, np.ndarray):
-        return pictures[row]
+        return np.asarray(pictures[row])
     if not pictures[row]:
         return None
     path = Path(pictures[row])
     if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"picture {path}: it lies outside of {folder}")
     try:
-        known = path.is_file() and path.stat().st_size <= HEAVIEST
+        known = path.is_file() and path.stat().st_size <= MAX_PICTURE
         found = _read(path) if known else None
     except Exception as error:  # Pillow has many for a damaged or hostile file
         raise InputError(f"picture {path}: it cannot be read ({type(error).__name__})") from error
     if found is None:
-        raise InputError(f"picture {path}: no file of at most {HEAVIEST >> 20} MiB and as many pixels")
+        raise InputError(f"picture {path}: no file of at most {MAX_PICTURE >> 20} MiB and as many pixels")
     return found
 
 
-def _read(path: Path) -> np.ndarray | None:
-    """A picture, made small; None if it is too large to be unpacked."""
+def _read(path: Path) -> Picture | None:
+    """Read a picture and shrink it; None if it is too large to be unpacked."""
     from PIL import Image  # only where a picture is shown
 
-    with Image.open(path, formats=FORMATS) as image:
-        if image.width * image.height > HEAVIEST:
+    with Image.open(path, formats=PICTURE_FORMATS) as image:
+        if image.width * image.height > MAX_PICTURE:
             return None
-        image.thumbnail((SIDE, SIDE))
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
         return np.asarray(image.convert("RGB"))

@@ -1,172 +1,32 @@
-"""Embeddings: what a frozen model says of its training data, and which rows belong together."""
+"""Embeddings: vectors of a frozen model for its training data, and which rows belong together."""
 
-import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cocos import annotations
-from cocos.annotations import Pictures, numbered
-from cocos.errors import InputError, rows
+from cocos.annotations import Groups, Pictures, numbered
+from cocos.errors import InputError
+from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refuse_open_rows, variances
 
-__all__ = ["Embeddings", "Groups", "Mapped"]
+__all__ = ["Embeddings"]
 
-SAME = (
+Value = TypeVar("Value")
+READ_AS_LABELLED = (
     "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
     "candidate (embeddings=, labels= say so)"
 )
-OWN = (
+EACH_ITS_OWN_POSITIVE = (
     "query and candidate are the same rows, and no two of them share a group: each is the only positive of itself "
     "(embeddings=, labels= are for a labelled set)"
 )
-PROXIES = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-# Entries of a matrix that are read at once, and stay in the cache until all is known of them.
-PIECE = 2**18
-COLUMNS = 32  # leading columns that the lines of `Embeddings.places` run through
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """A file that rows are mapped from: nothing of it is copied, so it must stay as it is.
-
-    Args:
-        path: of the file.
-        size: bytes, when it was mapped.
-        time: of its last change, in nanoseconds since 1970.
-    """
-
-    path: Path
-    size: int
-    time: int
-
-    @classmethod
-    def of(cls, path) -> "Mapped":
-        """The file as it is now."""
-        found = os.stat(path)
-        return cls(Path(path), found.st_size, found.st_mtime_ns)
-
-    def unchanged(self) -> None:
-        """Refuse a file that was written to since it was mapped.
-
-        Raises:
-            InputError: naming it.
-        """
-        try:
-            same = Mapped.of(self.path) == self
-        except OSError:
-            same = False
-        if not same:
-            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
-
-    Args:
-        query: (Q,) int64.
-        candidate: (C,) int64.
-        queries: (G,) queries of each group.
-        candidates: (G,) candidates of each.
-    """
-
-    query: Tensor
-    candidate: Tensor
-    queries: Tensor
-    candidates: Tensor
-
-    @classmethod
-    def of(cls, query: Tensor, candidate: Tensor) -> "Groups":
-        """Number the ids of both sides: counted where they are dense, sorted where they are not."""
-        ids = torch.cat([query, candidate]).cpu()
-        low, high = (int(each) for each in ids.aminmax())
-        if high - low < 4 * len(ids):
-            ids = ids - low if low else ids
-            there = torch.bincount(ids) > 0
-            ids = ids if there.all() else (there.cumsum(0) - 1)[ids]
-        else:
-            ids = ids.unique(return_inverse=True)[1]
-        sides, number = ids.split([len(query), len(candidate)]), int(ids.max()) + 1
-        return cls(*sides, *(torch.bincount(side, minlength=number) for side in sides))
-
-    @property
-    def single(self) -> bool:
-        """No group has two rows of one side."""
-        return int(self.queries.max()) < 2 and int(self.candidates.max()) < 2
-
-
-def _tensor(values) -> Tensor:
-    """Values as a tensor, without a copy and without a word on maps that cannot be written to: nothing writes."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        found = torch.as_tensor(values)
-    return found.detach() if found.requires_grad else found
-
-
-def _read(values: Tensor) -> tuple[Tensor, Tensor]:
-    """What one pass over the rows tells: their norms, (N,), and their places on two lines, (N, 2); see `Embeddings`."""
-    wide, columns = torch.promote_types(values.dtype, torch.float32), min(COLUMNS, values.shape[1])
-    lines = torch.randn(columns, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    lines = (lines / lines.norm(dim=0)).to(values.device, wide)
-    norms, places = torch.empty(len(values), dtype=wide), torch.empty(len(values), 2, dtype=wide)
-    norms, places = norms.to(values.device), places.to(values.device)
-    step = max(1, PIECE // values.shape[1])
-    for start in range(0, len(values), step):
-        some = slice(start, start + step)
-        part = values[some].to(wide)
-        torch.linalg.vector_norm(part, dim=1, out=norms[some])
-        torch.mm(part[:, :columns], lines, out=places[some])
-    return norms, places
-
-
-def _matrix(name: str, values) -> Tensor:
-    """A matrix of the right form; whether its entries are finite, `_finite` tells.
-
-    Raises:
-        InputError: wrong shape or dtype.
-    """
-    try:
-        values = _tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected a tensor or an array of numbers") from None
-    if values.layout != torch.strided or values.is_meta:
-        raise InputError(f"{name}: a {'meta' if values.is_meta else 'sparse'} tensor, expected a dense one with values")
-    if values.ndim != 2:
-        raise InputError(f"{name}: shape {tuple(values.shape)}, expected two dimensions (rows, width)")
-    if 0 in values.shape:
-        raise InputError(f"{name}: shape {tuple(values.shape)} holds no embedding")
-    if values.dtype not in FLOATS:
-        raise InputError(f"{name}: dtype {values.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
-    return values
-
-
-def _finite(name: str, values: Tensor, norms: Tensor) -> None:
-    """Refuse rows that hold NaN or infinity: their norms are not finite, so only such rows are looked at.
-
-    Raises:
-        InputError: naming the rows.
-    """
-    open_ = (~norms.isfinite()).nonzero().flatten()
-    if len(open_):
-        bad = open_[(~values[open_].isfinite()).any(dim=1)].tolist()
-        if bad:
-            raise InputError(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
-
-
-def _mapped(values) -> list[Mapped]:
-    """The file that an array, or the array that it is a part of, is mapped from."""
-    while isinstance(values, np.ndarray):
-        if isinstance(values, np.memmap) and values.filename is not None:
-            return [Mapped.of(values.filename)]
-        values = values.base
-    return []
+PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
+# Default of the groups, which the constructor fills in: typed so that readers see tensors.
+UNGIVEN: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,12 +42,12 @@ class Embeddings:
             candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
         candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
-        names: what the rows are called, (of the queries, of the candidates), one text a row; either may be None.
+        names: of the rows, (of the queries, of the candidates), one text a row; either may be None.
         negatives: (Q, K) rows of the candidates that are drawn with a query as its own hard negatives, -1 for none.
         pictures: of the rows, (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths that
             are read when a picture is drawn; either may be None.
-        candidate_negatives: (C, K), the same of the candidates where they ask: what `flip` makes of `negatives`.
-        notes: what the reader of the numbers should know of these embeddings.
+        candidate_negatives: (C, K), the same of the candidates where they ask: `flip` makes them from `negatives`.
+        notes: sentences that belong beside every result of these embeddings.
         mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
             compares them.
 
@@ -211,8 +71,8 @@ class Embeddings:
 
     query: Tensor
     candidate: Tensor
-    query_group: Tensor | None = None
-    candidate_group: Tensor | None = None
+    query_group: Tensor = UNGIVEN
+    candidate_group: Tensor = UNGIVEN
     directions: tuple[str, ...] = ("q2c", "c2q")
     shared: bool = False
     candidate_variance: Tensor | None = None
@@ -223,10 +83,9 @@ class Embeddings:
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
 
-    def __post_init__(self):
-        found = [each for side in (self.query, self.candidate) for each in _mapped(side)]
-        object.__setattr__(self, "mapped", tuple(dict.fromkeys((*self.mapped, *found))))
-        query, candidate = _matrix("query", self.query), _matrix("candidate", self.candidate)
+    def __post_init__(self) -> None:
+        self._set(mapped=tuple(dict.fromkeys((*self.mapped, *files_of(self.query, self.candidate)))))
+        query, candidate = matrix("query", self.query), matrix("candidate", self.candidate)
         if query.shape[1] != candidate.shape[1]:
             raise InputError(
                 f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "
@@ -237,20 +96,7 @@ class Embeddings:
                 f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
                 f"{candidate.device}: give both the same dtype and device"
             )
-        if (self.query_group is None) != (self.candidate_group is None):
-            missing = "query_group" if self.query_group is None else "candidate_group"
-            raise InputError(f"{missing} is missing: give the groups of both sides, or of neither")
-        if self.query_group is None:
-            if len(query) != len(candidate):
-                raise InputError(
-                    f"{len(query)} query rows, {len(candidate)} candidate rows and no groups: rows can only match "
-                    "one to one; give query_group and candidate_group"
-                )
-            query_group = candidate_group = torch.arange(len(query))
-        else:
-            ids = numbered({"query_group": self.query_group, "candidate_group": self.candidate_group})
-            query_group = annotations.groups("query_group", ids["query_group"], "query", len(query))
-            candidate_group = annotations.groups("candidate_group", ids["candidate_group"], "candidate", len(candidate))
+        groups = annotations.both_groups(self.query_group, self.candidate_group, len(query), len(candidate))
         directions = tuple(self.directions)
         named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
         if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
@@ -260,25 +106,19 @@ class Embeddings:
                 f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"
             )
         if self.candidate_variance is not None:
-            variance = _matrix("candidate_variance", self.candidate_variance)
-            _finite("candidate_variance", variance, _read(variance)[0])
-            if variance.shape != candidate.shape or not (variance > 0).all():
-                raise InputError(
-                    f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
-                    f"expected values above 0 in the shape of candidate, {tuple(candidate.shape)}"
-                )
-            if len(directions) > 1:
-                raise InputError("candidate_variance: only candidates have it, so there is one direction, like s2p")
-            object.__setattr__(self, "candidate_variance", variance.to(candidate))
-        object.__setattr__(self, "query", query)
-        object.__setattr__(self, "candidate", candidate)
+            self._set(candidate_variance=variances(self.candidate_variance, candidate, len(directions)))
+        self._set(query=query, candidate=candidate)
         self._check_rows()
-        object.__setattr__(self, "query_group", query_group.to(query.device))
-        object.__setattr__(self, "candidate_group", candidate_group.to(query.device))
-        object.__setattr__(self, "directions", directions)
-        self._beside()
-        if not self.shared and directions not in PROXIES and self._same():
+        query_group, candidate_group = (ids.to(query.device) for ids in groups)
+        self._set(query_group=query_group, candidate_group=candidate_group, directions=directions)
+        self._check_annotations()
+        if not self.shared and directions not in PROXY_DIRECTIONS and self._same():
             self._read_as_labelled()
+
+    def _set(self, **values: object) -> None:
+        """Set fields of this frozen object, within its construction."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def _check_rows(self) -> None:
         """Refuse rows with NaN or infinity.
@@ -287,28 +127,29 @@ class Embeddings:
             InputError: naming them.
         """
         names = ("query", "candidate")
-        if self.shared or tuple(self.directions) == PROXIES[0]:
-            names = ("embeddings", "embeddings" if self.shared else "proxies")  # as `labelled` calls them
+        if self.shared or tuple(self.directions) == PROXY_DIRECTIONS[0]:
+            names = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
         for name, values, norms in zip(names, (self.query, self.candidate), self.norms, strict=True):
-            _finite(name, values, norms)
+            refuse_open_rows(name, values, norms)
 
     @cached_property
-    def _kept(self) -> dict:
-        """What was derived from tensors of these embeddings, by its name and theirs."""
+    def _kept(self) -> dict[tuple[object, ...], Any]:
+        """Values derived from tensors of these embeddings, by their names and the identities of the tensors."""
         return {}
 
-    def kept(self, name: str, tensors: tuple[Tensor, ...], make: Callable):
-        """What `make(*tensors)` gives, made once for the same tensors; shared with what `flip` and `single` give.
+    def kept(self, name: str, tensors: tuple[Tensor, ...], make: Callable[..., Value]) -> Value:
+        """Return `make(*tensors)`, computed once for the same tensors; `flip` and `single` share it.
 
         Args:
             name: key of the result, with all options that it depends on.
             tensors: of these embeddings.
-            make: makes it.
+            make: computes the result.
         """
         key = (name, *map(id, tensors))
         if key not in self._kept:
-            self._kept[key] = make(*tensors), tensors  # held, so that no other tensor has its id
-        return self._kept[key][0]
+            self._kept[key] = make(*tensors), tensors  # kept too, so that no other tensor gets its id
+        value: Value = self._kept[key][0]
+        return value
 
     @property
     def norms(self) -> tuple[Tensor, Tensor]:
@@ -316,15 +157,18 @@ class Embeddings:
 
         They are inf or 0 where squares leave the range of the dtype; `cocos.scores.length` has the whole range.
         """
-        return tuple(self.kept("rows", (side,), _read)[0] for side in (self.query, self.candidate))
+        return self._of_rows(self.query)[0], self._of_rows(self.candidate)[0]
 
     @property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Where the rows of both sides stand on two random lines through their first columns, (Q, 2) and (C, 2).
+    def projections(self) -> tuple[Tensor, Tensor]:
+        """Projections of the rows of both sides on two random lines through their first columns, (Q, 2) and (C, 2).
 
-        Equal rows stand at equal places, up to the rounding of a product in float32 at least.
+        Equal rows have equal projections, up to the rounding of a product in float32 at least.
         """
-        return tuple(self.kept("rows", (side,), _read)[1] for side in (self.query, self.candidate))
+        return self._of_rows(self.query)[1], self._of_rows(self.candidate)[1]
+
+    def _of_rows(self, side: Tensor) -> tuple[Tensor, Tensor]:
+        return self.kept("rows", (side,), norms_and_projections)
 
     @property
     def groups(self) -> Groups:
@@ -340,8 +184,8 @@ class Embeddings:
         for each in self.mapped:
             each.unchanged()
 
-    def _beside(self) -> None:
-        """Check what the rows carry: names, pictures, hard negatives.
+    def _check_annotations(self) -> None:
+        """Check the names, pictures and hard negatives of the rows.
 
         Raises:
             InputError: negatives of a labelled set.
@@ -349,56 +193,57 @@ class Embeddings:
         for name, read in (("names", annotations.names), ("pictures", annotations.pictures)):
             given = annotations.pair(name, getattr(self, name), self.shared)
             if given is not None:
-                sides = zip(("query", "candidate"), given, (self.query, self.candidate), strict=True)
-                given = tuple(read(f"{name} of {side}", values, len(matrix)) for side, values, matrix in sides)
-            object.__setattr__(self, name, given)
+                query, candidate = given
+                given = (
+                    read(f"{name} of query", query, len(self.query)),
+                    read(f"{name} of candidate", candidate, len(self.candidate)),
+                )
+            self._set(**{name: given})
         if self.shared and (self.negatives is not None or self.candidate_negatives is not None):
             raise InputError(
                 "negatives: a labelled set has none of its own: the samples of other classes are negatives"
             )
-        groups, sides = (self.query_group, self.candidate_group), ("query", "candidate")
-        negatives = annotations.negatives("negatives", self.negatives, *groups, sides)
-        turned = annotations.negatives("candidate_negatives", self.candidate_negatives, *groups[::-1], sides[::-1])
-        object.__setattr__(self, "negatives", negatives)
-        object.__setattr__(self, "candidate_negatives", turned)
-        object.__setattr__(self, "notes", tuple(self.notes))
+        query, candidate = self.query_group, self.candidate_group
+        negatives = annotations.negatives("negatives", self.negatives, query, candidate, ("query", "candidate"))
+        turned = self.candidate_negatives
+        turned = annotations.negatives("candidate_negatives", turned, candidate, query, ("candidate", "query"))
+        self._set(negatives=negatives, candidate_negatives=turned, notes=tuple(self.notes))
 
     def _same(self) -> bool:
-        """Both sides are the same rows, with the same groups."""
+        """Whether both sides are the same rows, with the same groups."""
         groups = torch.equal(self.query_group, self.candidate_group)
         return groups and torch.equal(self.query, self.candidate)
 
     def _read_as_labelled(self) -> None:
-        """A sample among its own candidates is its own positive: where it has others, the set is a labelled one.
+        """Read sides that are the same rows as a labelled set, if some samples have other positives than themselves.
 
         Raises:
             InputError: it names negatives, which a labelled set has none of.
         """
-        note = SAME if len(self.query_group.unique()) < len(self.query_group) else OWN
-        if note == SAME:
+        note = READ_AS_LABELLED if len(self.query_group.unique()) < len(self.query_group) else EACH_ITS_OWN_POSITIVE
+        if note == READ_AS_LABELLED:
             if self.negatives is not None or self.candidate_negatives is not None:
                 raise InputError(
                     "negatives: query and candidate are the same rows with the same groups, a labelled set, which has "
                     "no negatives of its own; give embeddings=, labels=, or two sides that differ"
                 )
-            object.__setattr__(self, "shared", True)
-            object.__setattr__(self, "directions", ("s2s",))
+            self._set(shared=True, directions=("s2s",))
         if note not in self.notes:
-            object.__setattr__(self, "notes", (*self.notes, note))
+            self._set(notes=(*self.notes, note))
 
     @classmethod
     def labelled(
         cls,
-        embeddings,
-        labels,
-        proxies=None,
-        proxy_labels=None,
-        proxy_variance=None,
+        embeddings: Any,
+        labels: Any,
+        proxies: Any = None,
+        proxy_labels: Any = None,
+        proxy_variance: Any = None,
         *,
-        names=None,
-        pictures=None,
+        names: Any = None,
+        pictures: Any = None,
     ) -> "Embeddings":
-        """A labelled set: every sample asks for the others of its class, or for the proxy of its class.
+        """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
 
         Args:
             embeddings: (N, D) samples.
@@ -415,24 +260,24 @@ class Embeddings:
         Raises:
             InputError: as the class; or a variance without proxies.
         """
-        mapped = _mapped(embeddings)
-        embeddings = _matrix("embeddings", embeddings)
+        mapped = files_of(embeddings)
+        embeddings = matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        beside = {"names": names, "pictures": pictures, "mapped": tuple(mapped)}
+        beside = {"names": names, "pictures": pictures, "mapped": mapped}
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
             return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
-        mapped += _mapped(proxies)
-        proxies = _matrix("proxies", proxies)
+        mapped += files_of(proxies)
+        proxies = matrix("proxies", proxies)
         if proxy_labels is None:
             ids["proxy_labels"] = torch.arange(len(proxies))
         proxy_labels = annotations.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
-        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": tuple(mapped)}
+        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": mapped}
         return cls(embeddings, proxies, labels, proxy_labels, **beside)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         dtype = str(self.query.dtype).removeprefix("torch.")
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
         groups = len(torch.cat([self.query_group, self.candidate_group]).unique())
@@ -443,21 +288,20 @@ class Embeddings:
 
     @property
     def proxies(self) -> bool:
-        """Candidates are class proxies (direction `s2p`): all of them take part in every batch."""
+        """Whether candidates are class proxies (direction `s2p`): all of them take part in every batch."""
         return self.directions == ("s2p",)
 
     def flip(self) -> "Embeddings":
-        """The other direction: candidates ask, queries are ranked. Twice is the identity.
+        """Swap the sides: candidates ask, queries are ranked. Twice is the identity.
 
         Raises:
             InputError: candidates are distributions, which cannot ask.
         """
         if self.candidate_variance is not None:
             raise InputError("candidate_variance: candidates that are distributions cannot be queries")
-        if len(self.directions) == 1:
-            directions = ("2".join(reversed(self.directions[0].split("2"))),)
-        else:
-            directions = self.directions[::-1]
+        directions = self.directions[::-1]
+        if len(directions) == 1:
+            directions = ("2".join(reversed(directions[0].split("2"))),)
         return self._alike({
             "query": self.candidate,
             "candidate": self.query,
@@ -471,27 +315,27 @@ class Embeddings:
         })
 
     def single(self, direction: str) -> "Embeddings":
-        """The same rows, of which the queries alone ask.
+        """Keep one direction: the queries alone ask.
 
         Args:
             direction: name of the only direction.
         """
         return self._alike({"directions": (direction,)})
 
-    def _alike(self, values: dict) -> "Embeddings":
-        """The same but for some fields, without a second look: what was checked once is right."""
+    def _alike(self, values: dict[str, object]) -> "Embeddings":
+        """Replace some fields without a second check: fields checked once are right."""
         other = object.__new__(Embeddings)
         other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)}, _kept=self._kept)
         other.__dict__.update(values)
         return other
 
-    def to(self, device=None, dtype=None) -> "Embeddings":
-        """The same embeddings on another device or in another dtype; themselves where nothing changes.
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
+        """Move to another device or dtype; the same object where nothing changes.
 
         Raises:
             InputError: a narrower dtype does not hold them.
         """
-        query = _matrix("query", self.query.to(device, dtype))
+        query = matrix("query", self.query.to(device, dtype))
         if query is self.query:
             return self
         candidate = query if self.candidate is self.query else self.candidate.to(device, dtype)
@@ -507,19 +351,20 @@ class Embeddings:
         return other
 
     def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
-        """Some queries and candidates, by their row numbers; not checked again."""
-        part = object.__new__(Embeddings)
-        variance = self.candidate_variance
-        values = {
-            "query": self.query[query_index],
-            "candidate": self.candidate[candidate_index],
-            "query_group": self.query_group[query_index],
-            "candidate_group": self.candidate_group[candidate_index],
-            "directions": self.directions,
-            "shared": self.shared and torch.equal(query_index, candidate_index),
-            "candidate_variance": None if variance is None else variance[candidate_index],
-        }
-        values |= {"names": None, "negatives": None, "pictures": None, "candidate_negatives": None, "notes": ()}
-        for name, value in values.items():
-            object.__setattr__(part, name, value)
+        """Select queries and candidates by their row numbers, without a second check."""
+        part, variance = object.__new__(Embeddings), self.candidate_variance
+        part._set(
+            query=self.query[query_index],
+            candidate=self.candidate[candidate_index],
+            query_group=self.query_group[query_index],
+            candidate_group=self.candidate_group[candidate_index],
+            directions=self.directions,
+            shared=self.shared and torch.equal(query_index, candidate_index),
+            candidate_variance=None if variance is None else variance[candidate_index],
+            names=None,
+            negatives=None,
+            pictures=None,
+            candidate_negatives=None,
+            notes=(),
+        )
         return part

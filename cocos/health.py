@@ -114,7 +114,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         metric: of `cocos.scores.METRICS`.
         which: `query` or `candidate`.
         norms: (N,) of the rows, as `Embeddings.norms` has them.
-        places: (N, 2) of the rows, as `Embeddings.places` has them.
+        places: (N, 2) of the rows, as `Embeddings.projections` has them.
 
     Returns:
         `rows`, `dimensions`, and `sampled`, the rows that all but duplicates are taken of; `spread`, their root mean
@@ -207,7 +207,7 @@ def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
     found = {}
     for k, name in enumerate(("query",) if embeddings.shared else ("query", "candidate")):
         kind = f"health, {name in UNIT.get(metric, ())}, {CLOSE.get(metric, ANGLE)}"
-        known = {"norms": embeddings.norms[k], "places": embeddings.places[k]}
+        known = {"norms": embeddings.norms[k], "places": embeddings.projections[k]}
         make = functools.partial(side, metric=metric, which=name, **known)
         found[name] = embeddings.kept(kind, (getattr(embeddings, name),), make)
     return found

@@ -14,8 +14,8 @@ import xarray as xr
 
 import cocos
 from cocos import health, losses, writing
-from cocos.embeddings import Mapped
 from cocos.errors import InputError, unreachable
+from cocos.matrices import Mapped
 
 __all__ = [
     "BATCH",

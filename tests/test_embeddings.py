@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cocos
-from cocos import Embeddings, InputError, Pairs, measures, results, scores
-from cocos import embeddings as embeddings_
+from cocos import Embeddings, InputError, Pairs, matrices, measures, results, scores
 from cocos.batches import Batch
 from cocos.checkpoints.files import file as held
 from cocos.checkpoints.formats import embeddings as files
@@ -239,7 +238,7 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
     monkeypatch.setattr(held, "MAX_HELD", 0)
     monkeypatch.setattr(files, "LARGE", 0)
     mapped = cocos.open(path)
-    assert isinstance(mapped.embed(device="cpu").mapped[0], embeddings_.Mapped) and not mapped.sha256
+    assert isinstance(mapped.embed(device="cpu").mapped[0], matrices.Mapped) and not mapped.sha256
     assert "its sha256 is not taken, save where a result is saved" in mapped.notes[-1]
     found = measures.count(mapped, "ntxent", batch_size=20)
     for name in right.data_vars:
@@ -259,7 +258,7 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_one_pass_over_the_rows_finds_what_is_not_finite_and_what_is_zero(dtype, bad, monkeypatch):
     """Rows whose squares leave the range of the dtype, above or below, are neither."""
-    monkeypatch.setattr(embeddings_, "PIECE", 64)
+    monkeypatch.setattr(matrices, "ENTRIES_AT_ONCE", 64)
     rows = torch.ones(30, 8, dtype=dtype)
     most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
     rows[3], rows[7] = most, least

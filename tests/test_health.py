@@ -29,7 +29,7 @@ def labelled(rows, classes=None):
 
 def side(rows, metric="cosine", which="query"):
     found = Embeddings(rows, rows, torch.arange(len(rows)), torch.arange(len(rows)) + len(rows))
-    return health.side(rows, metric, which, found.norms[0], found.places[0])
+    return health.side(rows, metric, which, found.norms[0], found.projections[0])
 
 
 GONE = {

@@ -16,6 +16,7 @@ ORDER = (
     "processes",
     "plugins",
     "annotations",
+    "matrices",
     "embeddings",
     "batches",
     "scores",

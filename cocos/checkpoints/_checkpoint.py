@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cocos import losses
 from cocos.data import Items
-from cocos.embeddings import Embeddings, Mapped
+from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
+from cocos.matrices import Mapped
 
 __all__ = ["Checkpoint", "one_sentence"]
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from cocos import annotations
-from cocos.annotations import Pictures
+from cocos.annotations import Picture, Pictures
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 
 __all__ = ["AnnotatedRows", "ImageCaptions", "Items", "PictureOf", "TextOf"]
 
 TextOf = Callable[[int], str]  # row -> its text
-PictureOf = Callable[[int], np.ndarray | None]  # row -> its picture (height, width, 3), or None
+PictureOf = Callable[[int], Picture | None]  # row -> its picture (height, width, 3), or None
 
 
 class Items(Protocol):
@@ -94,7 +94,7 @@ class ImageCaptions:
         """
         drawable = self.images.ndim == 4 and self.images.shape[1] in {1, 3}
 
-        def picture(row: int) -> np.ndarray:
+        def picture(row: int) -> Picture:
             return np.moveaxis(np.asarray(self.images[row]), 0, -1).squeeze()
 
         image = picture if drawable else None
