@@ -1,6 +1,7 @@
 """Contributing negatives per query of the embedded example, for four losses."""
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 from cocos.reports.captions import holds
 
 PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"

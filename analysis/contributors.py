@@ -3,7 +3,8 @@
 The fourteen largest shares of each, with the captions and the images that they belong to.
 """
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 from cocos.data import emoji_captions
 from cocos.reports.captions import holds
 

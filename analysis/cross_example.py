@@ -12,8 +12,9 @@ import torch
 import xarray as xr
 from matplotlib.lines import Line2D
 
-from cocos import Embeddings, batches, demo, encoders, losses, measures, scores
+from cocos import Embeddings, batches, encoders, losses, measures, scores
 from cocos import data as shelf
+from cocos.commands import demo
 from cocos.encoders.small_towers import pieces
 from cocos.plots._forest import forest
 from cocos.statistics import paired

@@ -5,7 +5,8 @@ The triplet losses count every weight that is not zero, which is any eps below 1
 
 import numpy as np
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 from cocos.reports.captions import holds
 
 PUBLISHED = (

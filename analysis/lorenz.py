@@ -5,7 +5,8 @@ Queries without any push are left out. Batches are drawn as each loss is trained
 
 import numpy as np
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count contributing negatives at one threshold"
 DIFFERS = "the paper counts at one threshold and has no such curve"

@@ -1,6 +1,7 @@
 """Precision and recall of one threshold for all queries, and of thresholds of their own."""
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824 (precision and recall of one threshold; PR-AUC in its Table 1)"
 DIFFERS = (

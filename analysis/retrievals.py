@@ -3,7 +3,8 @@
 import importlib.resources
 
 from cocos import data as shelf
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 
 PUBLISHED = (
     "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals). The picture itself was not at hand, so its "

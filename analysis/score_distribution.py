@@ -4,7 +4,8 @@ The hatched area are the positives. Green bars are the 5th to the 95th percentil
 k-th neighbour: the shorter they are, the better does one threshold serve every query.
 """
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4, right (lines of queries with their 5th and 95th percentile)"
 DIFFERS = (

@@ -4,7 +4,8 @@ A small temperature puts the push on one negative. A large one spreads it until 
 number then says that all negatives push, and the count that none contributes.
 """
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 from cocos.reports.captions import holds
 
 PUBLISHED = (

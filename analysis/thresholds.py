@@ -1,6 +1,7 @@
 """What one cut-off means for each query: candidates returned, precision, recall, and queries that get nothing."""
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 
 PUBLISHED = (
     "Not a figure of a paper; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same everywhere"

@@ -1,6 +1,7 @@
 """All weights of one batch of pairs, NT-Xent and the triplet loss: who pushes whom, and who is done."""
 
-from cocos import demo, measures, plots
+from cocos import measures, plots
+from cocos.commands import demo
 from cocos.reports.captions import holds
 
 PUBLISHED = "none; the two losses of Bleeker & de Rijke 2022, Tables 3 and 4, on one batch"

@@ -14,9 +14,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
+import typer
 
 import cocos
-from cocos import checkpoints, cli
+from cocos import checkpoints
+from cocos.commands.inspect import inspect
 from cocos.errors import InputError, UnsafeFile
 from fuzz import formats
 from fuzz.guard import FAULTS, Limits, Seen, watch
@@ -44,9 +46,9 @@ def opening(case: formats.Case, turn: int) -> str:
     said, told = io.StringIO(), io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(told):
-            cli.inspect(case.path, data=case.data, as_json=case.path.stat().st_size % 2 == 1)
+            inspect.run(file=case.path, data=case.data, as_json=case.path.stat().st_size % 2 == 1)
         code = 0
-    except cli.typer.Exit as done:
+    except typer.Exit as done:
         code = done.exit_code
     text, printed = said.getvalue().removesuffix("\n"), told.getvalue()
     if not all(each.isprintable() or each == "\n" for each in text + printed) or len(text) > LONGEST:

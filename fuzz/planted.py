@@ -85,7 +85,7 @@ TARGETS = [
     ("argparse", "Namespace.__init__", "x"),
     ("collections", "OrderedDict.__init__", "x"),
     ("copyreg", "_reconstructor", "x"),
-    ("cocos.cli", "main", "x"),
+    ("cocos.commands", "main", "x"),
     ("cocos.losses", "load", "os:system"),
     ("fuzz.planted", "pickled", "x"),
     ("vocab", "Vocabulary", "x"),

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, annotations, measures, results
-from cocos.cli import app
+from cocos.commands import app
 
 
 def call(*arguments):

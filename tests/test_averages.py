@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, measures, results
 from cocos.batches import Batch
-from cocos.cli import app
+from cocos.commands import app
 from cocos.reports import tables
 
 OF_QUERIES = {

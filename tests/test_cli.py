@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import results
-from cocos.cli import app
+from cocos.commands import app, demo
 
 COCOS = [sys.executable, "-m", "cocos"]
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
@@ -374,7 +374,7 @@ def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
 
 
 def test_the_embedded_checkpoint_counts_with_what_it_recorded(tmp_path):
-    path = cocos.demo.checkpoint().path
+    path = demo.checkpoint().path
     done = run("count", path, "--batches", "2", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

@@ -18,7 +18,6 @@ from cocos import (
     Embeddings,
     InputError,
     checkpoints,
-    demo,
     losses,
     measures,
     plots,
@@ -28,7 +27,7 @@ from cocos import (
     weights,
 )
 from cocos.batches import plan
-from cocos.cli import app
+from cocos.commands import app, demo
 from cocos.data import emoji_captions, precomp
 from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import tables

@@ -18,8 +18,9 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, checkpoints, cli
+from cocos import InputError, checkpoints
 from cocos.checkpoints.files import file, known_values, rehearsal, stream
+from cocos.commands import app
 
 EXAMPLE = Path(cocos.__file__).parent / "example" / "emoji_ntxent.pt"
 QUERY = torch.eye(4)
@@ -142,7 +143,7 @@ ODD = {
 def test_an_odd_file_of_any_kind_is_one_sentence(tmp_path, name, options):
     path = tmp_path / "odd.pt"
     ODD[name](path)
-    done = CliRunner().invoke(cli.app, ["inspect", str(path), *options])
+    done = CliRunner().invoke(app, ["inspect", str(path), *options])
     assert done.exit_code == 2 and type(done.exception) is SystemExit
     assert done.stdout == "" and done.stderr.count("\n") == 1 and str(path) in done.stderr
 
@@ -154,7 +155,7 @@ def test_records_that_json_cannot_hold_are_plain_data(tmp_path):
         "place": np.float64(3), "many": list(range(5)),
     }  # fmt: skip
     torch.save(example, tmp_path / "a.pt")
-    done = CliRunner().invoke(cli.app, ["inspect", str(tmp_path / "a.pt"), "--json"])
+    done = CliRunner().invoke(app, ["inspect", str(tmp_path / "a.pt"), "--json"])
     told = json.loads(done.stdout)["contents"]["training"]
     assert told["loss"] == "nan" and told["b'key'"] == "b'bytes'" and told["rate"] == 0.5 and told["place"] == 3
     assert told["[1, 2]"] == "(3,) float32" and told["big"] == "a huge number" and told["many"] == [0, 1, 2, 3, 4]

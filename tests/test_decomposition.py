@@ -18,7 +18,7 @@ import cocos
 from cocos import Embeddings, InputError, Pairs, forces, losses, measures, plots, results, run, scores
 from cocos import weights as weighing
 from cocos.batches import plan
-from cocos.cli import app
+from cocos.commands import app
 from cocos.measures import _regimes
 from cocos.reports import tables as texts
 

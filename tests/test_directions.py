@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos import demo
-from cocos.cli import app
+from cocos.commands import app, demo
 from cocos.reports import tables
 
 WORDS = re.compile(r"\b(image|caption)s?\b|i2t|t2i", re.IGNORECASE)

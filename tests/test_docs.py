@@ -15,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import cocos
-from cocos.cli import app
+from cocos.commands import app
 from test_vsepp import options, save, text_state, vsepp_state, write_folder
 
 ROOT = Path(__file__).parent.parent
@@ -107,7 +107,7 @@ def test_commands_of_a_page_run(page, inside):
             exec(compile(text, str(page), "exec"), {})
     for words in commands(page):
         if words[0] in LONG:
-            get_command(app).commands[words[0]].make_context(words[0], words[1:])
+            get_command(app).get_command(None, words[0]).make_context(words[0], words[1:])
             continue
         drawn = words[0] == "plot" and len(words) > 2 and "--out" not in words
         done = CliRunner().invoke(app, [*words, *["--json"] * drawn])  # the numbers without the picture

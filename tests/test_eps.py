@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
 from cocos import weights as weights_
 from cocos.batches import Batch
-from cocos.cli import app
+from cocos.commands import app
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
 from cocos.measures import _regimes

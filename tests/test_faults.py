@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import results, writing
-from cocos.cli import app
+from cocos.commands import app
 from cocos.errors import InputError
 from cocos.reports import drawing, figures
 
@@ -34,7 +34,8 @@ def draw(parts, figure):
 # Runs each command in a process of its own that has everything imported, under a limit of the machine.
 STARVED = """
 import json, os, resource, sys, tempfile
-import cocos.cli, cocos.demo, cocos.reports.figures, cocos.reports.kinds, cocos.engine
+import cocos.reports.figures, cocos.reports.kinds, cocos.engine
+from cocos.commands import count, demo, dtp, evaluate, figures, landscape, main, plot
 found = []
 for limit, value, arguments in json.loads(sys.argv[1]):
     with tempfile.TemporaryFile() as said:
@@ -45,7 +46,7 @@ for limit, value, arguments in json.loads(sys.argv[1]):
             resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
             sys.argv = ["cocos", *arguments]
             try:
-                cocos.cli.main()
+                main()
             except SystemExit as stop:
                 sys.stderr.flush()
                 os._exit(stop.code or 0)
@@ -216,13 +217,13 @@ def test_a_figure_is_none_of_its_inputs(tmp_path):
 # Writes a file slowly under a temporary name; the signal comes while it stands there.
 SLOW = """
 import signal, sys, time, typer
-import cocos.cli
 from cocos import writing
+from cocos.commands import _ending, _program
 from pathlib import Path
 for each in (signal.SIGINT, signal.SIGTERM):
     signal.signal(each, signal.default_int_handler)
 def slow():
-    with cocos.cli._sentences(), writing.replacing(Path("x.nc")):
+    with _ending.sentences(), writing.replacing(Path("x.nc")):
         print("ready", flush=True)
         while True:
             time.sleep(0.05)
@@ -240,9 +241,9 @@ class Finaliser:
 def finalised():
     Finaliser()
     slow()
-cocos.cli.app = typer.Typer()
-cocos.cli.app.command()(globals()[sys.argv.pop()])
-cocos.cli.main()
+_program.app = typer.Typer()
+_program.app.command()(globals()[sys.argv.pop()])
+_program.main()
 """
 
 

@@ -15,8 +15,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import InputError, demo
-from cocos.cli import app
+from cocos import InputError
+from cocos.commands import app, demo
 from cocos.reports import drawing, figures
 
 ROOT = Path(__file__).parent.parent

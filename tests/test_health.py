@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, health, losses, measures, plots, results
 from cocos.batches import Batch
-from cocos.cli import app
+from cocos.commands import app
 from cocos.reports import tables
 
 GENERATOR = torch.Generator().manual_seed(0)

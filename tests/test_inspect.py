@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import checkpoints
-from cocos.cli import app
+from cocos.commands import app
 from cocos.errors import InputError, UnsafeFile
 
 ARC = {"scale": 30.0, "margin": 0.5}

@@ -16,7 +16,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, Pairs, losses, measures, plots, scores, weights
-from cocos.cli import app
+from cocos.commands import app
 from cocos.measures import _distance_functions
 from cocos.reports import drawing
 

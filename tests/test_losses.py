@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import cocos
 import oracles
 from cocos import InputError, Pairs, losses, weights
-from cocos.cli import app
+from cocos.commands import app
 from cocos.losses import _about
 from cocos.measures import _regimes
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import losses
-from cocos.cli import app
+from cocos.commands import app
 from cocos.errors import InputError
 from cocos.losses import _about
 

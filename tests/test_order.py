@@ -38,9 +38,7 @@ ORDER = (
     "measures",
     "plots",
     "reports",
-    "demo",
-    "usage",
-    "cli",
+    "commands",
     "__main__",
 )
 HEAVY = ("torch", "numpy", "xarray", "matplotlib", "pandas", "scipy", "rich", "seaborn", "sympy", "h5py", "PIL")
@@ -110,18 +108,18 @@ def test_a_count_imports_what_it_needs(tmp_path):
 
 
 def test_the_embedded_example_is_opened_without_the_compiler():
-    code = "import sys; from cocos import demo; demo.checkpoint()\n"
+    code = "import sys; from cocos.commands import demo; demo.checkpoint()\n"
     code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
     done = children.python(code)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends():
-    code = "import atexit, gc, sys, cocos.cli, cocos.measures\n"
+    code = "import atexit, gc, sys, cocos.measures\nfrom cocos.commands import count, main\n"
     code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
-    code += "cocos.cli._opened = lambda *_: (print(gc.isenabled()), None, None)\n"
+    code += "count.opened = lambda *_: (print(gc.isenabled()), None, None)\n"
     code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
-    code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\ncocos.cli.main()"
+    code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\nmain()"
     done = children.python(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "True", "True"]

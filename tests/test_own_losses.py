@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, losses, measures, results, scores, weights
-from cocos.cli import app
+from cocos.commands import app
 from cocos.errors import Unfit
 from cocos.measures import _regimes
 from cocos.reports import tables

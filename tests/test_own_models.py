@@ -6,7 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos.cli import app
+from cocos.commands import app
 
 MODEL = """
 import cocos

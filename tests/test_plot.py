@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, plots, results, summaries
-from cocos.cli import app
+from cocos.commands import app
 from cocos.data import emoji_captions
 from cocos.reports import drawing, kinds, tables
 

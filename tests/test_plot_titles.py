@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, plots, results, summaries
-from cocos.cli import app
+from cocos.commands import app
 from cocos.plots import _labels, _wording
 from cocos.plots.count import title as title_of_count
 from cocos.reports import drawing, kinds

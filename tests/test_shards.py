@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import cli, measures, processes, results, run
+from cocos import measures, processes, results, run
+from cocos.commands import app
 from cocos.errors import InputError
 from cocos.processes import World
 
@@ -204,7 +205,7 @@ def test_the_command_prints_and_writes_once(alone, folder):
     one, two = folder / "one.nc", folder / "two.nc"
     alone.chdir(folder)
     options = ["count", "a.npz", "--loss", "ntxent", "--batch-size", "32", "--json", "--out"]
-    expected = CliRunner().invoke(cli.app, [*options, str(one)])
+    expected = CliRunner().invoke(app, [*options, str(one)])
     code, out, err = torchrun(2, "-m", "cocos", *options, two, cwd=folder)
     assert (code, said(err)) == (0, []), err
     assert out == expected.stdout and json.loads(out)["batches"] == 8
@@ -289,7 +290,7 @@ def test_an_environment_that_is_not_whole_is_refused(alone, folder, name):
     environment, sentence = WRONG[name]
     for key, value in environment.items():
         alone.setenv(key, value)
-    done = CliRunner().invoke(cli.app, ["count", str(folder / "a.npz")])
+    done = CliRunner().invoke(app, ["count", str(folder / "a.npz")])
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr and done.stderr.count("\n") == 1
 
@@ -299,7 +300,7 @@ def test_other_commands_are_not_repeated_by_every_rank(alone):
     alone.setenv("RANK", "0")
     alone.setenv("MASTER_ADDR", "localhost")
     alone.setenv("MASTER_PORT", "29500")
-    done = CliRunner().invoke(cli.app, ["losses"])
+    done = CliRunner().invoke(app, ["losses"])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "2 processes: only cocos count shares its work" in done.stderr
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import measures
-from cocos.cli import app
+from cocos.commands import app
 from cocos.losses import _about
 from cocos.reports import drawing, formulas, kinds, tables, terminal
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos.cli import app
+from cocos.commands import app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
 COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures demo".split()

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, results
-from cocos.cli import app
+from cocos.commands import app
 from cocos.reports import cards, tables
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.

@@ -26,7 +26,7 @@ __all__ = ["Drawn", "index", "names", "run"]
 
 PACKAGE = Path(cocos.__file__).parent
 # Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
-NOT_DATA = ("plots", "reports", "commands", "summaries.py", "cli.py", "usage.py", "demo.py", "__main__.py", "example")
+NOT_DATA = ("plots", "reports", "commands", "summaries.py", "__main__.py", "example")
 SUFFIXES = ("svg", "pdf", "png")
 KEY = "inputs_sha256"
 PACKED = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}

@@ -5,7 +5,9 @@ import shutil
 import sys
 import textwrap
 
-__all__ = ["LONGEST", "bounded", "clean", "room", "say", "silent", "wrapped"]
+from cocos.errors import InputError
+
+__all__ = ["LONGEST", "bounded", "clean", "put", "room", "say", "silent", "wrapped"]
 
 # Characters of the longest sentence or cell that is printed whole.
 LONGEST = 2000
@@ -62,6 +64,23 @@ def say(text: str) -> None:
         print(bounded(clean(text)), file=sys.stderr, flush=True)
     except OSError:
         silent(2)
+
+
+def put(text: str) -> None:
+    """Print the result on stdout, each line clean.
+
+    Raises:
+        InputError: it cannot be written there.
+    """
+    if sys.stdout is None:
+        raise InputError("the output cannot be written (stdout is closed)")
+    try:
+        print("\n".join(map(clean, text.split("\n"))), flush=True)
+    except BrokenPipeError:
+        os._exit(0)  # the reader has seen enough, as `head` has
+    except OSError as error:
+        silent(1)
+        raise InputError(f"the output cannot be written ({error.strerror})") from None
 
 
 def silent(descriptor: int) -> None:

@@ -1,0 +1,226 @@
+"""The program `cocos`: finds commands by the names of their files, runs one, and ends with its exit code."""
+
+import atexit
+import functools
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+import cocos
+from cocos import processes
+from cocos.commands import _ending
+from cocos.commands._answer import Answer, finish
+from cocos.commands._help import GroupedCommand, write_sections
+from cocos.reports import terminal
+
+__all__ = ["Command", "app", "command", "main"]
+
+FOLDER = Path(__file__).parent
+# Titles of the groups of commands, in the order of the help text.
+SECTIONS = ("Look at a file", "Losses", "Pictures", "The repository")
+UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as its file defines it.
+
+    Args:
+        run: the command itself; it takes keywords only.
+        section: title of its group in `cocos --help`.
+        place: its place in the group.
+        epilog: last line of its own help.
+    """
+
+    run: Callable[..., None]
+    section: str
+    place: int
+    epilog: str | None = None
+
+
+@contextmanager
+def _listening(quiet: bool) -> Generator[None]:
+    """Show warnings of the library, logged to `cocos`, as notes on stderr."""
+    handler, logger = logging.Handler(logging.ERROR if quiet else logging.WARNING), logging.getLogger("cocos")
+    handler.emit = lambda record: terminal.say(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def command(section: str, place: int, *, epilog: str | None = None, shared: bool = False) -> Callable[..., Command]:
+    """Make a command of a function that returns an `Answer`, or None where another process speaks.
+
+    Members of enumerations reach the function as their values.
+
+    Args:
+        section: title of its group in `cocos --help`.
+        place: its place in the group.
+        epilog: last line of its own help.
+        shared: whether it can share its work with other processes.
+    """
+
+    def made(function: Callable[..., Answer | None]) -> Command:
+        @functools.wraps(function)
+        def run(**options) -> None:
+            quiet = options.get("quiet", False)
+            given = {name: value.value if isinstance(value, Enum) else value for name, value in options.items()}
+            with _ending.sentences(shared=shared), _listening(quiet or processes.launched().rank > 0):
+                answer = function(**given)
+                if answer is not None:
+                    finish(answer, as_json=options.get("as_json", False), quiet=quiet)
+                    if answer.code:
+                        raise typer.Exit(answer.code)
+
+        return Command(run, section, place, epilog)
+
+    return made
+
+
+def _command(name: str) -> Command:
+    """The command that a file of this folder defines."""
+    return getattr(importlib.import_module(f"cocos.commands.{name}"), name)
+
+
+class Program(TyperGroup):
+    """All commands of this folder, each imported when it is needed; wrong usage is one sentence, with exit code 2."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        files = [Path(name) for name in os.listdir(FOLDER)]
+        self.commands = dict.fromkeys(sorted(f.stem for f in files if f.suffix == ".py" and not f.name.startswith("_")))
+
+    def get_command(self, ctx, cmd_name):
+        """The command of a name; None where there is none."""
+        if cmd_name in self.commands and self.commands[cmd_name] is None:
+            found, single = _command(cmd_name), typer.Typer(add_completion=False, rich_markup_mode=None)
+            single.command(cmd_name, cls=GroupedCommand, epilog=found.epilog)(found.run)
+            self.commands[cmd_name] = typer.main.get_command(single)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx, formatter) -> None:
+        """Write the commands by group."""
+        listed = {name: _command(name) for name in self.commands}
+        names = sorted(listed, key=lambda name: listed[name].place)
+        groups = {title: [name for name in names if listed[name].section == title] for title in SECTIONS}
+        rows = {name: (name, listed[name].run.__doc__.partition("\n")[0]) for name in names}
+        write_sections(formatter, groups, rows, "Others")
+
+    def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
+        """Run a command.
+
+        Args:
+            args: of the command line.
+            prog_name: name of the program.
+            standalone_mode: end the process with the exit code, and report an error of usage here.
+            **extra: passed to typer.
+
+        Raises:
+            UsageError: the command line is wrong, and `standalone_mode` is off.
+            OSError: about a file.
+            SystemExit: with the exit code.
+        """
+        args = list(sys.argv[1:] if args is None else args)
+        own = args[: args.index("--")] if "--" in args else args
+        token = _ending.debug.set("--debug" in own)
+        args = [each for each in own if each != "--debug"] + args[len(own) :]
+        try:
+            code = super().main(args, prog_name or "cocos", standalone_mode=False, **extra)
+        except UsageError as error:
+            if not standalone_mode:
+                raise
+            code = _misused(error)
+        except OSError as error:
+            if error.filename is not None or error.strerror is None:
+                raise
+            terminal.silent(1)
+            terminal.say(f"cocos: the output cannot be written ({error.strerror})")
+            code = _ending.UNUSABLE_INPUT
+        except SystemExit as ended:
+            if not standalone_mode or ended.code != 1:
+                raise
+            terminal.silent(1)  # typer exits with 1 when the reader of a pipe has gone, as `head` does
+            code = 0
+        finally:
+            _ending.debug.reset(token)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def _misused(error) -> int:
+    """Report a wrong command line, and return the exit code; an empty command line gets the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return error.exit_code
+    message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    where = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
+    terminal.say(f"cocos: {message[:1].lower()}{message[1:]}{where}")
+    return error.exit_code
+
+
+app = typer.Typer(
+    cls=Program,
+    help="Count the negatives that contribute to the gradient of a frozen metric-learning model.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,
+    epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted, "
+    "143 terminated. --debug, anywhere: the traceback of your own code as well.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+):
+    if version:
+        with _ending.sentences():
+            terminal.put(f"cocos {cocos.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; Ctrl-C ends it with exit code 130, SIGTERM with 143.
+
+    The garbage collector rests while modules are imported and while the interpreter ends: walking the objects of
+    PyTorch's modules, of which none is garbage, takes a third of the time of its import.
+    """
+    gc.disable()  # until `progress`
+    atexit.register(gc.freeze)
+    heard = [each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, _ending.unwind)
+    sys.unraisablehook = _ending.resend
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without ± shows ? in its place
+    try:
+        try:
+            sys.exit(app(standalone_mode=processes.launched().rank == 0))  # only rank 0 reports wrong usage
+        finally:
+            for number in heard:  # everything is written: from here on a signal ends the interpreter at once
+                signal.signal(number, signal.SIG_DFL)
+    except UsageError as error:
+        terminal.say(f"cocos: {processes.turn()}{error.format_message()}")
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, _ending.Signalled) as signalled:
+        sys.exit(_ending.ended(signalled))
+    except Exception as error:
+        if not _ending.starved(error):
+            raise
+        sys.exit(_ending.out_of_descriptors())

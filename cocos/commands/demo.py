@@ -1,0 +1,101 @@
+"""`cocos demo`, and the embedded example: a frozen checkpoint, its real training data, four losses, one figure."""
+
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from cocos.commands._answer import Answer
+from cocos.commands._options import AsJson, Device, Quiet, Seed
+from cocos.commands._program import command
+from cocos.commands._progress import progress
+from cocos.errors import InputError, unreachable
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from cocos.checkpoints import Checkpoint
+
+__all__ = ["LOSSES", "SIZE", "checkpoint", "demo", "draw"]
+
+LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
+# Width and height of the figure, in inches.
+SIZE = (8.0, 6.2)
+
+
+def checkpoint() -> "Checkpoint":
+    """The checkpoint in the package: two small towers trained with NT-Xent on emoji and their captions."""
+    from cocos import checkpoints
+
+    return checkpoints.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
+
+
+def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
+    """Draw a row for each loss on one axis, and move the figure into place when it is whole."""
+    from cocos import plots
+    from cocos.reports import drawing
+
+    return drawing.draw(plots.count, datasets, path, size=SIZE)
+
+
+def _made(folder: Path) -> None:
+    """Make the output folder.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"output folder {folder} cannot be made ({unreachable(error)})") from None
+
+
+def _together(datasets: "list[xr.Dataset]") -> "xr.Dataset":
+    """One Dataset with a dimension `loss`."""
+    import xarray as xr
+
+    together = xr.concat(
+        datasets,
+        dim=xr.Variable("loss", list(LOSSES)),
+        join="outer",
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        combine_attrs="drop_conflicts",
+    )
+    return together.assign_attrs(losses="\n".join(data.attrs["loss_repr"] for data in datasets))
+
+
+@command("The repository", 1)
+def demo(
+    out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+):
+    """Count on the embedded example: a real frozen model, its real training data, four losses."""  # noqa: DOC501
+    from cocos import measures, results
+    from cocos.reports import tables
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"output folder {out} is a file; name another folder")
+    results.writable((out if out.is_dir() else out.parent) / "count.nc")
+    with progress(quiet) as start:
+        frozen = checkpoint()
+        about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
+        embeddings = frozen.embed(device=device, progress=start("encoding"))
+        datasets = []
+        for name in LOSSES:
+            shown = functools.partial(lambda what, name: start(f"{what} {name}"), name=name)
+            data = measures.count(embeddings, frozen.loss(name)[0], seed=seed, progress=shown)
+            datasets.append(data.assign_attrs(about))
+    together = _together(datasets)
+    _made(out)
+    return Answer(
+        text=lambda: tables.overview(datasets),
+        document=lambda: [results.summary(data) for data in datasets],
+        wrote=[results.save(together, out / "count.nc"), draw(datasets, out / "count.png")],
+    )

@@ -1,0 +1,39 @@
+"""`cocos figures`."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from cocos.commands._answer import Answer
+from cocos.commands._options import AsJson, Quiet, Unused
+from cocos.commands._program import command
+from cocos.commands._progress import progress
+
+__all__ = ["figures"]
+
+
+@command("The repository", 2)
+def figures(
+    names: Annotated[list[str] | None, Argument(help="Names of the figures. [all]", show_default=False)] = None,
+    analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),
+    out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
+    fresh: Annotated[bool, Option("--fresh", help="Compute all data again.")] = False,
+    seed: Unused = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+):
+    """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
+    from cocos.reports import figures as scripts
+    from cocos.reports import tables
+
+    begun = time.monotonic()
+    with progress(quiet) as start:
+        made = scripts.run(names or [], analysis=analysis, folder=out, fresh=fresh, progress=start)
+    files, seconds = sum(len(each.files) for each in made), time.monotonic() - begun
+    return Answer(
+        text=lambda: tables.figures([(each.name, each.computed, len(each.files)) for each in made]),
+        document=lambda: [{"name": e.name, "computed": e.computed, "files": list(map(str, e.files))} for e in made],
+        wrote=[f"{files} files and {out / 'README.md'} in {seconds:.0f} s"],
+    )

@@ -1,0 +1,17 @@
+"""`cocos inspect`."""
+
+from cocos.commands._answer import Answer
+from cocos.commands._options import AsJson, Data, File, Quiet, Unused
+from cocos.commands._program import command
+
+__all__ = ["inspect"]
+
+
+@command("Look at a file", 1)
+def inspect(file: File, data: Data = None, seed: Unused = 0, as_json: AsJson = False, quiet: Quiet = False):
+    """Describe a checkpoint, what it recorded of its training, and the next command. No code in it is executed."""
+    from cocos import checkpoints
+    from cocos.reports import tables
+
+    about = checkpoints.inspect(file, data)
+    return Answer(text=lambda: tables.contents(about), document=lambda: about, notes=about["notes"])

@@ -1,0 +1,109 @@
+"""`cocos landscape`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from cocos.commands._answer import Answer, picture_asked, saved
+from cocos.commands._options import (
+    AsJson,
+    Data,
+    Model,
+    Param,
+    Picture,
+    Quiet,
+    Trust,
+    Unused,
+    Width,
+    named_values,
+    whole_numbers,
+)
+from cocos.commands._program import command
+from cocos.commands._progress import progress
+from cocos.errors import InputError
+
+__all__ = ["landscape"]
+
+
+@command("Pictures", 2)
+def landscape(
+    file: Annotated[
+        Path | None,
+        Argument(help="A checkpoint or a file of embeddings, whose candidates are the proxies.", show_default=False),
+    ] = None,
+    f1: Annotated[
+        str | None,
+        Option(help="Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97, warp, or yours. [t]"),
+    ] = None,
+    f2: Annotated[
+        str | None, Option(help="Function of the distance to the other proxies. [f1; t for the warp and factors]")
+    ] = None,
+    alpha: Annotated[float | None, Option(help="Boundary of the warp. [3]")] = None,
+    k1: Annotated[float | None, Option(help="Slope of the warp inside its boundary. [0.65]")] = None,
+    k2: Annotated[float | None, Option(help="Slope of the warp outside its boundary. [1.5]")] = None,
+    scale: Annotated[float | None, Option(help="Factor of the exponents. [1]")] = None,
+    loss: Annotated[str | None, Option(help="A loss of the shelf, in place of f1 and f2.")] = None,
+    param: Param = None,
+    proxies: Annotated[int | None, Option(help="Number of proxies, in a regular polygon. [2]")] = None,
+    distance: Annotated[float | None, Option(help="Distance between two neighbouring proxies. [10]")] = None,
+    rows: Annotated[
+        str | None, Option(help="With a FILE: rows of two or three of its candidates, the own one first. [0,1,2]")
+    ] = None,
+    surface: Annotated[bool, Option("--surface", help="Draw the landscape in three dimensions.")] = False,
+    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
+    data: Data = None,
+    model: Model = None,
+    trust: Trust = False,
+    out: Picture = Path("landscape.png"),
+    width: Width = None,
+    seed: Unused = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+):
+    """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""  # noqa: DOC501
+    parameters = named_values(param)
+    if parameters and loss is None:
+        raise InputError("parameters, but no --loss: give those of the warp as --alpha, --k1 and --k2")
+    warp = {"alpha": alpha, "k1": k1, "k2": k2}
+    curves = {"f1": f1, "f2": f2, "scale": scale} | warp
+    polygon = {"proxies": proxies, "distance": distance}
+    of_file = {"rows": rows, "split": split, "data": data, "model": model or None, "trust": trust or None}
+    warp, curves, polygon, of_file = (
+        {name: value for name, value in group.items() if value is not None}
+        for group in (warp, curves, polygon, of_file)
+    )
+    if loss is not None and curves:
+        raise InputError(f"--{next(iter(curves))} and --loss {loss}: a loss stands in the place of f1 and f2")
+    if warp and "warp" not in {(f1 or "").strip(), (f2 or "").strip()}:
+        raise InputError(f"--{next(iter(warp))}: it is of the warp, and neither --f1 nor --f2 is warp")
+    if file is None and of_file:
+        raise InputError(f"--{next(iter(of_file))}: it is of a FILE, and none is given")
+    if file is not None and polygon:
+        raise InputError(f"--{next(iter(polygon))} and {file}: the proxies are its own; choose them with --rows")
+    asked = {} if rows is None else {"rows": whole_numbers(rows, "--rows", "0,1,2")}
+    from cocos import checkpoints, measures, plots, results
+    from cocos import losses as shelf
+    from cocos.reports import drawing, tables
+
+    picture = picture_asked(out, file, data)
+    chosen = None if loss is None else shelf.load(loss, parameters)
+    embeddings, about, notes = None, [], []
+    if file is not None:
+        with progress(quiet) as start:
+            frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
+            embeddings = frozen.embed(split=split or "train", progress=start("encoding"))
+        about, notes = [f"{file} ({frozen.format}): its candidates are the proxies"], frozen.notes
+    found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)
+
+    def draw(path: Path) -> None:
+        flat = None if not surface else "3d"
+        drawing.draw(plots.landscape, found, path, size=(6.6, 5.2), width=width, projection=flat)
+
+    return Answer(
+        text=lambda: tables.landscape(found),
+        document=lambda: results.minimum(found),
+        about=about,
+        notes=notes,
+        wrote=saved(found, out, draw if picture else None),
+    )

@@ -1,0 +1,49 @@
+"""`cocos losses`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from cocos.commands._answer import Answer, saved
+from cocos.commands._options import AsJson, Quiet, Unused
+from cocos.commands._program import command
+from cocos.errors import InputError
+from cocos.reports import terminal
+
+__all__ = ["losses"]
+
+
+@command("Losses", 1)
+def losses(
+    name: Annotated[str | None, Argument(help="The loss whose card is shown.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, Option(help="With NAME: draw its weight against the score to this file (.png, .pdf).")
+    ] = None,
+    seed: Unused = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+):
+    """List the losses, or show the card of one: formula, parameters, natural unit, equal losses, weight."""  # noqa: DOC501
+    from cocos import losses as shelf
+    from cocos.reports import cards, tables
+
+    if name is None:
+        if out is not None:
+            raise InputError(f"--out {out}: it draws one loss; name it, like cocos losses ntxent --out {out}")
+        entries = [cards.entry(each) for each in shelf.names()]
+        return Answer(text=lambda: tables.losses(entries, shelf.UNSPECIFIED), document=lambda: entries)
+    from cocos import measures, plots
+    from cocos.reports import drawing
+
+    if shelf.canonical(name) not in shelf.names():
+        raise InputError(f"loss {name!r}: only losses of the shelf have a card; cocos verify --loss {name} checks it")
+    loss = shelf.load(name)
+    if out is not None:
+        drawing.drawable(out)
+    curve, equal = measures.weight_curve(loss), measures.equivalences(loss)
+    return Answer(
+        text=lambda: cards.card(name, curve, equal, terminal.room()),
+        document=lambda: cards.entry(name) | {"equal_to": cards.equal_to(equal)},
+        wrote=saved(curve, out, lambda path: drawing.draw(plots.weight_curve, curve, path)),
+    )
