@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import measures, processes, results, run
-from cocos.commands import app
+from cocos.commands import app, main
 from cocos.errors import InputError
 from cocos.processes import World
 
@@ -134,7 +134,7 @@ def command(*arguments):
 
     def work():
         sys.argv = ["cocos", "count", "a.npz", *arguments, "--out", "no.nc"]
-        cli.main()
+        main()
 
     return work
 
