@@ -5,10 +5,9 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Reading, Row
 from benchmarks.ways import loss_of, prepare
-from cocos import scores, statistics, weights
+from cocos import losses, scores, statistics, weights
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
-from cocos.losses.smoothap import SmoothAP
 from cocos.scores import Pairs
 
 __all__ = ["Wrong", "at_size", "gate"]
@@ -40,7 +39,7 @@ def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block:
     pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block)
     found = {"unit": loss.unit(pairs).max()}
     found |= statistics.per_query(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
-    return found | ({"eq7": statistics.eq7(pairs, loss.temperature, reading.eps)} if isinstance(loss, SmoothAP) else {})
+    return found | (loss.extra(pairs, reading.eps) if isinstance(loss, losses.ExtraStatistics) else {})
 
 
 def _compare(

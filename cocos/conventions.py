@@ -7,7 +7,7 @@ one must be able to stand beside them; they are right only where `footnotes` say
 import torch
 from torch import Tensor
 
-from cocos import statistics
+from cocos import losses
 from cocos.errors import InputError
 from cocos.losses.ntxent import NTXent
 from cocos.losses.smoothap import SmoothAP
@@ -57,10 +57,10 @@ def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:
         pairs: the masks.
         standard: unit of the standard convention, broadcastable to (Q, C).
     """
-    terms = getattr(loss, "terms", None)
-    if terms and getattr(loss, "unit_from", "natural") != "push":
-        return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in terms)
-    return standard / pairs.positives() if getattr(loss, "per_positive", False) else standard
+    traits = losses.traits(loss)
+    if traits.terms and traits.unit_from != "push":
+        return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in traits.terms)
+    return standard / pairs.positives() if traits.per_positive else standard
 
 
 def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: bool = True) -> Tensor:
@@ -72,7 +72,7 @@ def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: b
     start = CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
     band = (column >= start) & (column < start + CAPTIONS)
-    mean = statistics.eq7(Pairs(pairs.scores, band), temperature, eps, ranked=ranked)
+    mean = SmoothAP(temperature).eq7(Pairs(pairs.scores, band), eps, ranked=ranked)
     return mean * band.sum(dim=1) / (1 if second else CAPTIONS)
 
 

@@ -265,26 +265,28 @@ def provenance(loss, **more) -> dict:
         "loss_parameters": json.dumps({name: _plain(value) for name, value in losses.parameters(loss).items()}),
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
-        "weights": getattr(loss, "weights", "score"),
+        "weights": losses.traits(loss).weights,
         "metric": loss.metric,
         "unit": _unit(loss),
         "share": _share(loss),
+        "loss_distribution": losses.distribution_of(loss),
     }
-    return attrs | {key: value for key, value in more.items() if value is not None}
+    return {key: value for key, value in (attrs | more).items() if value is not None}
 
 
 def _unit(loss) -> str:
     """Where the unit of a weight comes from: `natural`, `own`, `sum`, `push`, `given: 3`, or the loss that it is."""
-    source = getattr(loss, "unit_from", "natural")
+    source = losses.traits(loss).unit_from
     return f"given: {loss.unit_:g}" if source == "given" else source
 
 
 def _share(loss) -> str:
     """What a share is: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
-    if getattr(loss, "unit_from", "natural") == "push":
+    traits = losses.traits(loss)
+    if traits.unit_from == "push":
         return "push"
-    loss = getattr(loss, "twin", None) or loss
-    return getattr(loss, "share", None) or ("violations" if hasattr(loss, "hinge") else "unit")
+    loss = traits.twin or loss
+    return losses.traits(loss).share or ("violations" if isinstance(loss, losses.Hinge) else "unit")
 
 
 def _mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:

@@ -60,7 +60,7 @@ class Run:
             *self.embeddings.notes,
             *self.plan.notes,
             *self._distances(),
-            *getattr(self.loss, "notes", ()),
+            *losses.traits(self.loss).notes,
         )
 
     @cached_property
@@ -71,7 +71,8 @@ class Run:
     def health(self) -> dict:
         """Spread of both sides, and what of pull and push reaches some embeddings of the first batch, as plain data."""
         directions = dict.fromkeys(self.embeddings.directions)
-        if getattr(self.loss, "weights", "score") != "influence" and not getattr(self.loss, "own_scores", False):
+        traits = losses.traits(self.loss)
+        if traits.weights != "influence" and not traits.own_scores:
             for name, side, second in self.sides:
                 batch = self.plan.batches[0]
                 some = self._some(side, batch.flip() if second else batch)
@@ -209,7 +210,7 @@ class Run:
         """
         with threads(pairs.scores.numel()):
             found = weights.of(self.loss, pairs)
-            unit = self.loss.unit_of(found, pairs) if hasattr(self.loss, "unit_of") else self.loss.unit(pairs)
+            unit = weights.unit(self.loss, found, pairs)
         if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
             raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
@@ -220,7 +221,7 @@ class Run:
         Raises:
             InputError: the loss cannot read these embeddings.
         """
-        if not hasattr(self.loss, "bind"):
+        if not isinstance(self.loss, losses.Bindable):
             return self
         _, side, _ = self.sides[0]
         return replace(self, loss=self.loss.bind(next(self.pairs(side, self.plan.batches[0], whole=True))))
@@ -307,7 +308,7 @@ def prepare(
         with devices.threads():
             embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
     loss = losses.of(loss)
-    matching = getattr(loss, "matching", None)
+    matching = losses.traits(loss).matching
     matched = whole or matching == "rows"
     same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
     embeddings = embeddings.to(device=None if device is None else device_of(device))

@@ -1,17 +1,19 @@
 """Weights of a loss, ∂ Σ loss / ∂ score, from three independent sides, and the gap between them."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.losses import Bindable, Loss, UnitOfWeights, has_closed_form, has_weight, traits
 from cocos.scores import Pairs
 
-__all__ = ["analytic", "autograd", "autograd_radial", "finite_difference", "gap", "of"]
+__all__ = ["analytic", "autograd", "autograd_radial", "bound", "finite_difference", "gap", "of", "unit"]
 
 
-def analytic(loss, pairs: Pairs) -> Tensor:
-    """The loss's own closed form, (Q, C).
+def analytic(loss: Loss, pairs: Pairs) -> Tensor:
+    """Closed form of the weights, (Q, C).
 
     Raises:
         TypeError: the loss has no closed form.
@@ -22,13 +24,15 @@ def analytic(loss, pairs: Pairs) -> Tensor:
         >>> cocos.weights.analytic(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
     """
-    if not callable(getattr(loss, "weight", None)):
+    if not has_closed_form(loss):
         raise TypeError(f"{type(loss).__name__} has no closed form (no method `weight`): use cocos.weights.autograd")
     return loss.weight(pairs)
 
 
-def of(loss, pairs: Pairs) -> Tensor:
-    """The weights of a loss, (Q, C): its closed form where it has one, autograd where not.
+def of(loss: Loss, pairs: Pairs) -> Tensor:
+    """Weights as they are counted, (Q, C): those that the loss computes itself, else by autograd.
+
+    A foreign loss computes its own, since torch.func may refuse its code; they may be influences.
 
     Examples:
         >>> import cocos, torch
@@ -36,11 +40,14 @@ def of(loss, pairs: Pairs) -> Tensor:
         >>> cocos.weights.of(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
     """
-    return (analytic if callable(getattr(loss, "weight", None)) else autograd)(loss, pairs)
+    return loss.weight(pairs) if has_weight(loss) else autograd(loss, pairs)
 
 
-def autograd(loss, pairs: Pairs) -> Tensor:
-    """The gradient that training uses, by torch.func.grad, (Q, C); as they find it themselves, for losses of others.
+def autograd(loss: Loss, pairs: Pairs) -> Tensor:
+    """Derivative of the summed loss with respect to the scores, by automatic differentiation, (Q, C).
+
+    By torch.func.grad, so that it can be batched; by torch.autograd where the loss is foreign code, which torch.func
+    may refuse.
 
     Examples:
         >>> import cocos, torch
@@ -48,13 +55,29 @@ def autograd(loss, pairs: Pairs) -> Tensor:
         >>> cocos.weights.autograd(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
     """
-    own = getattr(loss, "gradient", "") == "autograd" and getattr(loss, "weights", "score") == "score"
-    if own and callable(getattr(loss, "weight", None)):
-        return loss.weight(pairs)
-    return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
+
+    def total(scores: Tensor) -> Tensor:
+        return loss(pairs.with_scores(scores)).sum()
+
+    if traits(loss).gradient != "autograd":
+        return torch.func.grad(total)(pairs.scores.detach())
+    with torch.enable_grad():
+        scores = pairs.scores.detach().clone().requires_grad_()
+        (found,) = torch.autograd.grad(total(scores), scores, allow_unused=True, materialize_grads=True)
+    return torch.where(pairs.positive | pairs.negative, found, 0)
 
 
-def autograd_radial(loss, pairs: Pairs) -> Tensor:
+def unit(loss: Loss, weights: Tensor, pairs: Pairs) -> Tensor:
+    """Natural size of one weight, broadcastable to (Q, C), of weights that are known already."""
+    return loss.unit_of(weights, pairs) if isinstance(loss, UnitOfWeights) else loss.unit(pairs)
+
+
+def bound(loss: Loss, pairs: Pairs) -> Loss:
+    """The loss with what a first batch settles of it; most losses have nothing to settle."""
+    return loss.bind(pairs) if isinstance(loss, Bindable) else loss
+
+
+def autograd_radial(loss: Loss, pairs: Pairs) -> Tensor:
     """∂ Σ loss / ∂ norm of each query, the scores held, by torch.func.grad, (Q,); 0 for losses that read no norm.
 
     Raises:
@@ -80,7 +103,7 @@ def autograd_radial(loss, pairs: Pairs) -> Tensor:
     return torch.func.grad(total)(pairs.query_norm.detach())
 
 
-def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
+def finite_difference(loss: Loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
     """Central differences of the summed loss in float64, (Q, C); holds 2·(Q·C)² scores, for small batches.
 
     Stop-gradient and pseudo-gradient losses differ from it by design.
@@ -92,7 +115,7 @@ def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
         tensor([[-1.,  1.,  0.]], dtype=torch.float64)
     """
     scores = pairs.scores.detach().to(torch.float64)
-    norms = {
+    norms: dict[str, Any] = {
         name: None if (value := getattr(pairs, name)) is None else value.to(torch.float64)
         for name in ("query_norm", "candidate_norm")
     }
@@ -111,7 +134,7 @@ def finite_difference(loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
     return ((up - down) / (2 * step)).reshape(scores.shape)
 
 
-def gap(loss, pairs: Pairs) -> float:
+def gap(loss: Loss, pairs: Pairs) -> float:
     """Largest |analytic - autograd|, in units of weight.
 
     Examples:

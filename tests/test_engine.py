@@ -263,7 +263,7 @@ def check(found, loss, eps, pairs, what, *, settled=True):
         assert not (off > room + 1e-12)[decided].any(), f"{what}: {name} is off by up to {off[decided].max():.3g}"
         assert not off[decided].isnan().any(), f"{what}: {name} is not a number"
     if "eq7" in found:
-        assert torch.equal(found["eq7"], statistics.eq7(pairs, loss.temperature, eps)), f"{what}: eq7"
+        assert torch.equal(found["eq7"], loss.eq7(pairs, eps)), f"{what}: eq7"
     assert {"weight_above", "weight_below", "weight_positive", "push", "pull"} <= found.keys(), what
     return check_counts(found, loss, eps, pairs, what, settled=settled)
 

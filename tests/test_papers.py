@@ -9,6 +9,7 @@ import torch
 
 from cocos import Embeddings, Pairs, conventions, losses, measures, scores, statistics, weights
 from cocos.batches import Batch
+from cocos.losses.smoothap import SmoothAP
 
 PATH = Path(__file__).parent / "data" / "ecir2022.npz"
 MEAN = 1e-6  # relative: the published counters divide in float32
@@ -155,12 +156,12 @@ def test_smoothap(family, name, convention):
     sides = both_sides(matrix, images[:, None] == images.repeat_interleave(captions)[None, :])
     for direction, pairs, second in zip(("i2t", "t2i"), sides, (False, True), strict=True):
         if convention == "standard":
-            found = statistics.eq7(pairs, tau, eps, ranked=ranked)
+            found = SmoothAP(tau).eq7(pairs, eps, ranked=ranked)
             terms = (found * pairs.positive.sum(dim=1)).round()
             np.testing.assert_allclose(found, data[f"cor/count_{direction}"], rtol=1e-12)
             expected = data[f"cor/count_neg_{direction}"] + data[f"cor/count_pos_{direction}"]
             assert terms.tolist() == expected.tolist()
-            with_inverse = statistics.eq7(pairs, tau, eps * tau) * pairs.positive.sum(dim=1)
+            with_inverse = SmoothAP(tau).eq7(pairs, eps * tau) * pairs.positive.sum(dim=1)
             expected = data[f"cor/count_neg_with_inv_tau_{direction}"] + data[f"cor/count_pos_with_inv_tau_{direction}"]
             assert with_inverse.round().tolist() == expected.tolist()
             same(over_active(found), data[f"cor/{direction}_CA"])

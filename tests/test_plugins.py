@@ -4,8 +4,10 @@ import importlib.metadata
 import sys
 
 import pytest
+import torch
 
-from cocos import InputError, plugins
+import cocos
+from cocos import InputError, losses, plugins
 
 
 @pytest.fixture
@@ -79,3 +81,78 @@ def test_a_distribution_that_the_path_shows_twice_is_one(installed, monkeypatch)
     monkeypatch.setattr(sys, "path", [sys.path[0], *sys.path])
     assert len([p for p in importlib.metadata.entry_points(group=plugins.LOSSES) if p.name == "mine"]) >= 1
     assert plugins.find(plugins.LOSSES, "mine").target == 1
+
+
+LOSS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+@dataclass(frozen=True)
+class Doubled:
+    temperature: float = 0.1
+    metric: ClassVar[str] = "cosine"
+    couples: ClassVar[str] = "query"
+    gradient: ClassVar[str] = "exact"
+    balanced: ClassVar[bool] = True
+    sample: ClassVar[str] = "pairs"
+
+    def __call__(self, pairs):
+        return 2 * pairs.cross_entropy(pairs.scores / self.temperature)
+
+    def weight(self, pairs):
+        return 2 * pairs.residual(pairs.scores / self.temperature) / self.temperature
+
+    def unit(self, pairs):
+        return 2 / self.temperature * pairs.positives()
+
+def plain(scores, positive, negative, power=2.0):
+    return ((scores * negative).clamp(min=0) ** power).sum(dim=1)
+"""
+POINTS = {"doubled": ":Doubled", "plain_power": ":plain"}
+
+
+@pytest.fixture
+def embeddings():
+    generator = torch.Generator().manual_seed(0)
+    query, candidate = (torch.randn(12, 5, generator=generator, dtype=torch.float64) for _ in range(2))
+    return cocos.Embeddings(query, candidate)
+
+
+def test_a_loss_of_another_distribution_is_counted_like_one_of_the_shelf(installed, embeddings):
+    installed("my-losses", "1.2", LOSS, POINTS)
+    loss = losses.load("doubled", {"scale": "5"})
+    assert (losses.name_of(loss), losses.parameters(loss)) == ("doubled", {"temperature": 0.2})
+    assert losses.canonical("doubled") == "doubled" and losses.known("doubled") == {"temperature", "scale"}
+    ours, theirs = (cocos.measures.count(embeddings, each) for each in (loss, losses.load("ntxent", {"scale": 5})))
+    assert ours["contributing"].equals(theirs["contributing"]) and ours.attrs["loss"] == "doubled"
+    assert ours.attrs["loss_distribution"] == "my-losses 1.2" and "loss_distribution" not in theirs.attrs
+
+
+def test_a_function_of_another_distribution_is_a_loss_too(installed, embeddings):
+    installed("my-losses", "1.2", LOSS, POINTS)
+    loss = losses.load("plain_power", {"power": 3})
+    assert losses.name_of(loss) == "plain_power" and losses.parameters(loss) == {"power": 3}
+    together = losses.load("triplet+0.5*plain_power")
+    assert losses.name_of(together) == "triplet+0.5*plain_power"
+    for each in (loss, together):
+        assert cocos.measures.count(embeddings, each).attrs["loss_distribution"] == "my-losses 1.2"
+
+
+def test_a_name_of_the_shelf_is_never_looked_up_elsewhere(installed, monkeypatch):
+    installed("my-losses", "1.2", LOSS, {"triplet": ":Doubled", "InfoNCE": ":Doubled"})
+    monkeypatch.setattr(plugins, "_declared", lambda group: pytest.fail("looked up"))
+    assert losses.load("triplet") == losses.triplet.Triplet() and losses.load("InfoNCE") == losses.ntxent.NTXent()
+
+
+def test_an_unknown_name_or_parameter_names_those_of_other_distributions(installed):
+    installed("my-losses", "1.2", LOSS, POINTS)
+    with pytest.raises(InputError, match="plain_power"):
+        losses.load("plain_powr")
+    with pytest.raises(InputError, match="parameter of doubled 'temprature'.*temperature"):
+        losses.load("doubled", {"temprature": 1})
+
+
+def test_a_file_cannot_name_a_loss_of_another_distribution(installed):
+    installed("my-losses", "1.2", LOSS, POINTS)
+    with pytest.raises(InputError, match="doubled"):
+        losses.module_name("doubled")

@@ -11,6 +11,7 @@ from cocos.batches import Batch
 from cocos.engine import fused, readers, sweep
 from cocos.engine.kernel import structs
 from cocos.engine.readers import smooth_ap
+from cocos.losses.smoothap import SmoothAP
 
 TIE = 1e-9  # relative difference of a share and eps below which float64 sums, in any order, need not agree
 ROUNDING = 4e-7  # of a float32 score of unit vectors, as measured
@@ -86,12 +87,12 @@ def truth(loss, embeddings, eps, batch=None):
         pairs = scores.pairs(side.to(dtype=torch.float64), some)
         weight, unit = loss.weight(pairs), loss.unit(pairs)
         right = statistics.per_query(weight, unit, pairs, eps, equal=TIE)
-        yield pairs, right | {"eq7": statistics.eq7(pairs, loss.temperature, eps)}
+        yield pairs, right | {"eq7": loss.eq7(pairs, eps)}
 
 
 def terms_at(pairs, temperature, eps):
     """Queries with a term of Eq. 7 that is eps, as near as float64 tells, (Q,) bool."""
-    ends = [statistics.eq7(pairs, temperature, eps * (1 + sign * TIE)) for sign in (-1, 1)]
+    ends = [SmoothAP(temperature).eq7(pairs, eps * (1 + sign * TIE)) for sign in (-1, 1)]
     return ends[0] != ends[1]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import cocos
 import oracles
 from cocos import Pairs, losses, statistics
+from cocos.losses.smoothap import SmoothAP
 
 LOSSES = [name for name in losses.names() if hasattr(losses.load(name), "weight")]
 seeds = st.integers(0, 2**31 - 1)
@@ -144,9 +145,7 @@ def test_push_and_pull_balance_where_the_loss_is_balanced(seed):
 @settings(max_examples=40)
 def test_eq7_agrees_with_the_slow_loop(seed, temperature, eps):
     pairs = drawn(seed)
-    np.testing.assert_allclose(
-        statistics.eq7(pairs, temperature, eps), oracles.eq7(pairs, temperature, eps), rtol=1e-12
-    )
+    np.testing.assert_allclose(SmoothAP(temperature).eq7(pairs, eps), oracles.eq7(pairs, temperature, eps), rtol=1e-12)
 
 
 def test_equal_weights_count_alike_in_every_measure():
@@ -178,7 +177,7 @@ def test_eq7_is_the_gradient_count_where_a_query_has_one_positive(seed, temperat
     loss = losses.load("smoothap", {"temperature": temperature})
     share = loss.weight(pairs) / loss.unit(pairs)
     counted = statistics.contributing(share, pairs, eps)
-    assert counted.tolist() == statistics.eq7(pairs, temperature, eps).tolist()
+    assert counted.tolist() == SmoothAP(temperature).eq7(pairs, eps).tolist()
 
 
 def test_a_query_without_push_is_zero_and_never_nan():
@@ -200,7 +199,7 @@ def test_perfect_captions_have_an_eq7_count_but_no_gradient():
     scores = torch.tensor([5 * [1.0] + 20 * [0.0]], dtype=torch.float64)
     pairs = Pairs(scores, torch.tensor([5 * [True] + 20 * [False]]))
     loss = losses.load("smoothap")
-    assert statistics.eq7(pairs, 0.01).item() == 4
+    assert SmoothAP(0.01).eq7(pairs).item() == 4
     assert loss.weight(pairs).abs().max() < 1e-20
     assert statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs)["contributing"].item() == 0
 

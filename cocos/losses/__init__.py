@@ -8,15 +8,50 @@ import pkgutil
 import re
 import types
 import typing
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+from cocos import plugins
 from cocos.errors import InputError, nearest
+from cocos.losses._protocols import (
+    Bindable,
+    ClosedForm,
+    ExtraStatistics,
+    HasPeer,
+    Hinge,
+    KnownEqual,
+    Loss,
+    ReadsNorms,
+    Softmax,
+    Traits,
+    UnitOfWeights,
+    has_closed_form,
+    has_weight,
+    softmax_scale,
+    traits,
+)
 
 __all__ = [
+    "CONTRACT",
+    "PROVIDED",
     "UNSPECIFIED",
+    "Bindable",
+    "ClosedForm",
+    "ExtraStatistics",
+    "HasPeer",
+    "Hinge",
+    "KnownEqual",
     "Loss",
+    "ReadsNorms",
+    "Softmax",
+    "Traits",
+    "UnitOfWeights",
+    "accepted",
     "brought",
+    "build",
     "canonical",
+    "distribution_of",
+    "has_closed_form",
+    "has_weight",
     "known",
     "load",
     "module_name",
@@ -25,43 +60,30 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
+    "settled",
+    "softmax_scale",
+    "traits",
 ]
 
+PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that were loaded, by name
+CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
-class Loss(Protocol):
-    """What a file on this shelf holds: a frozen dataclass whose fields are the parameters of the loss.
+class _Reader(Protocol):
+    """A file of `external`, which reads spellings that are no name on the shelf."""
 
-    Three more methods are found by their names where a loss has them. `radial(pairs)`, (Q,): closed form of
-    ∂ Σ loss / ∂ norm of the query, for losses that read norms. `equals()`: other losses of the shelf that it is, as
-    (name, parameters, where), which `cocos losses NAME` and the tests check. `peer()`: the same loss in
-    pytorch-metric-learning, as (class, arguments, setting), which `cocos verify` compares. Two class variables say how
-    to read a share (docs/eps.md): `per_positive`, True where the loss sums one term for each positive, so that the unit
-    has their number in it; and `share`, "probability" where a share is one.
+    def canonical(self, spelling: str, /) -> str:
+        """The one spelling of the loss."""
 
-    Code of others (`load` with a colon, `of`) has more: `reads`, "embeddings" or "scores"; `weights`, "score" or
-    "influence"; `matching`, "labels" or "rows", what it takes for positives; `bind(pairs)`, the same loss with what a
-    first batch settles; `notes` on it; `unit_of(weights, pairs)`, its unit where the weights are known already; and
-    `unit_from`, where that comes from.
-    """
+    def known(self, spelling: str, /) -> set[str] | None:
+        """Names of its parameters; None: any."""
 
-    metric: str  # of `cocos.scores.METRICS`: what `Pairs.scores` must hold
-    couples: (
-        str  # "query": queries are independent; "batch": they share a term; "candidate": candidates are the anchors
-    )
-    gradient: str  # "exact", "stop_gradient", "pseudo" (made up by its authors) or "autograd" (no closed form)
-    balanced: bool  # the weights of a query sum to zero
-    sample: str  # how its training batches are drawn: "pairs", or "groups" for several positives a query
+    def qualified(self, spelling: str, parameters: dict[str, Any], /) -> dict[str, Any]:
+        """Parameters as `cocos.losses.parameters` names them."""
 
-    def __call__(self, pairs):
-        """Loss of each query, (Q,), not reduced."""
-
-    def weight(self, pairs):
-        """Closed form of ∂ Σ loss / ∂ score, (Q, C): below zero pulls, above zero pushes."""
-
-    def unit(self, pairs):
-        """Natural size of one weight, broadcastable to (Q, C): share = |weight| / unit."""
+    def load(self, spelling: str, parameters: dict[str, Any], /) -> Loss:
+        """Build the loss."""
 
 
 def names() -> list[str]:
@@ -122,7 +144,7 @@ def module_name(name: str) -> str:
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
     if _plain(name) not in known:
-        raise InputError(nearest("loss", name, names()))
+        raise InputError(nearest("loss", name, [*names(), *plugins.names(plugins.LOSSES)]))
     return known[_plain(name)][0]
 
 
@@ -136,7 +158,7 @@ def brought(name: str) -> dict[str, str]:
         >>> cocos.losses.brought("ClipLoss")
         {'temperature': '0.07'}
     """
-    if name.strip().lower().replace("-", "_") in names() or _place(name) is not None:
+    if name.strip().lower().replace("-", "_") in names() or _reader(name.strip()):
         return {}
     return dict(_known_names().get(_plain(name), ("", {}))[1])
 
@@ -150,12 +172,13 @@ def _class(name: str) -> type:
     return _of_file(module_name(name))
 
 
-def _settled(name: str, fields, parameters: dict) -> dict:
-    """Parameters with a `scale` read as 1/temperature, where the loss has a temperature and no scale.
+def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Read a `scale` as 1/temperature, where the class has a temperature and no scale.
 
     Raises:
         InputError: both are given, or the scale is not above 0.
     """
+    fields = _fields(cls)
     if "scale" not in parameters or "scale" in fields or "temperature" not in fields:
         return parameters
     if "temperature" in parameters:
@@ -166,25 +189,32 @@ def _settled(name: str, fields, parameters: dict) -> dict:
     return {key: value for key, value in parameters.items() if key != "scale"} | {"temperature": 1 / scale}
 
 
-def _place(name: str):
-    """The private file that reads this spelling, and what it reads; None for the shelf.
+def _on_shelf(name: str) -> bool:
+    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
+
+
+def _reader(name: str) -> _Reader | None:
+    """Choose the file that reads this spelling; None for the shelf.
 
     Raises:
         InputError: a sum that is not one.
     """
-    if name.strip().endswith("++"):
+    kind = None
+    if name.endswith("++"):
         return None  # VSE++ is a name
-    from_sum = importlib.import_module(f"{__name__}.external.sum") if set(name) & set("+*") else None
-    terms = from_sum.terms_of(name) if from_sum else None
-    if terms:
-        return from_sum, (terms,)
-    if name.lower().startswith("pml:"):
-        return importlib.import_module(f"{__name__}.external.pml"), (name,)
-    return (importlib.import_module(f"{__name__}.external.own"), (name,)) if ":" in name else None
+    if set(name) & set("+*") and importlib.import_module(f"{__name__}.external.sum").terms_of(name):
+        kind = "sum"
+    elif name.lower().startswith("pml:"):
+        kind = "pml"
+    elif ":" in name:
+        kind = "own"
+    elif not _on_shelf(name) and name in plugins.names(plugins.LOSSES):
+        kind = "plugged"
+    return cast(_Reader, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a loss: what `name_of` says of it.
+    """The one spelling of a loss, as `name_of` returns it.
 
     Raises:
         InputError: no such loss on the shelf or in pytorch-metric-learning, or a sum that is not one.
@@ -194,11 +224,8 @@ def canonical(name: str) -> str:
         >>> cocos.losses.canonical("Multi-Similarity")
         'multi_similarity'
     """
-    name = name.strip()
-    place = _place(name)
-    if place is None:
-        return module_name(name)
-    return place[0].canonical(*place[1]) if hasattr(place[0], "canonical") else name
+    reader = _reader(name.strip())
+    return reader.canonical(name.strip()) if reader else module_name(name)
 
 
 def known(name: str) -> set[str] | None:
@@ -212,14 +239,13 @@ def known(name: str) -> set[str] | None:
         >>> sorted(cocos.losses.known("ntxent"))
         ['scale', 'temperature']
     """
-    place = _place(name.strip())
-    if place is None:
-        fields = {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}
-        return fields | ({"scale"} if "temperature" in fields else set())
-    return place[0].known(*place[1])
+    reader = _reader(name.strip())
+    if reader:
+        return reader.known(name.strip())
+    return accepted(_class(name))
 
 
-def qualified(name: str, parameters: dict) -> dict:
+def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as `parameters(load(name))` names them: in a sum with the name of the term before each.
 
     Raises:
@@ -230,30 +256,48 @@ def qualified(name: str, parameters: dict) -> dict:
         >>> cocos.losses.qualified("triplet+ntxent", {"margin": 0.1})
         {'triplet.margin': 0.1}
     """
-    place = _place(name.strip())
-    if place is None:
-        return _settled(name, {f.name.rstrip("_") for f in dataclasses.fields(_class(name))}, parameters)
-    if not hasattr(place[0], "qualified"):
-        return parameters
-    return place[0].qualified(name.strip(), *place[1], parameters)
+    reader = _reader(name.strip())
+    if reader:
+        return reader.qualified(name.strip(), parameters)
+    return settled(name, _class(name), parameters)
 
 
-def name_of(loss) -> str:
-    """What a loss is called: what `load` takes for it; the class of one that was never loaded.
+def name_of(loss: object) -> str:
+    """The name of a loss, as `load` takes it; the class of one that was never loaded.
 
     Examples:
         >>> import cocos
         >>> cocos.losses.name_of(cocos.losses.load("InfoNCE"))
         'ntxent'
     """
-    module, name = type(loss).__module__, getattr(loss, "spelling", None)
-    if isinstance(name, str):
+    module, spelling = type(loss).__module__, traits(loss).spelling
+    if isinstance(spelling, str):
+        return spelling
+    if name := next((name for name, plugin in PROVIDED.items() if plugin.target is type(loss)), None):
         return name
     return module.removeprefix(f"{__name__}.") if module.startswith(f"{__name__}.") else type(loss).__name__
 
 
-def parameters(loss) -> dict:
-    """The parameters of a loss by their names in the literature (a field `weight_` is the parameter `weight`).
+def distribution_of(loss: object) -> str | None:
+    """The distributions, with their versions, that a loss or the terms of a sum come from; None for those of cocos."""
+    terms = [distribution_of(term) for _, term in traits(loss).terms]
+    own = PROVIDED.get(name_of(loss))
+    return ", ".join(dict.fromkeys(filter(None, [str(own) if own else None, *terms]))) or None
+
+
+def accepted(cls: type) -> set[str]:
+    """Names of the parameters of a class of losses, and `scale` beside a temperature."""
+    names = _fields(cls).keys()
+    return {*names, "scale"} if "temperature" in names else {*names}
+
+
+def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """Fields by the name of their parameter (a field `weight_` is the parameter `weight`)."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
+
+
+def parameters(loss: object) -> dict[str, Any]:
+    """The parameters of a loss by their names in the literature.
 
     Those of a sum have the name of their term before them; of a loss of yours, only those that were given are known.
 
@@ -262,15 +306,15 @@ def parameters(loss) -> dict:
         >>> cocos.losses.parameters(cocos.losses.load("ntxent"))
         {'temperature': 0.1}
     """
-    given = getattr(loss, "given", None)
+    given = traits(loss).given
     if isinstance(given, dict):
         return dict(given)
     if not dataclasses.is_dataclass(loss):
         return {}
-    return {f.name.rstrip("_"): getattr(loss, f.name) for f in dataclasses.fields(loss)}
+    return {name: getattr(loss, field.name) for name, field in _fields(type(loss)).items()}
 
 
-def _value(parameter: str, text, kind):
+def _value(parameter: str, text: Any, kind: Any) -> Any:
     """A parameter as its dataclass field wants it; text comes from the command line or a file's record.
 
     Raises:
@@ -292,31 +336,30 @@ def _value(parameter: str, text, kind):
         raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
 
 
-def _build(name: str, cls: type, parameters: dict):
+def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
     """A frozen dataclass from its parameters.
 
     Raises:
         InputError: an unknown parameter, or a value out of range.
     """
-    fields = {f.name.rstrip("_"): f for f in dataclasses.fields(cls)}
-    chosen = {}
-    for key, value in _settled(name, fields, parameters).items():
+    fields, chosen = _fields(cls), {}
+    for key, value in settled(name, cls, parameters).items():
         if key not in fields:
             raise InputError(nearest(f"parameter of {name}", key, fields))
         chosen[fields[key].name] = _value(key, value, fields[key].type)
     try:
-        return cls(**chosen)
+        return cast(Loss, cls(**chosen))
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None
 
 
-def load(name: str, parameters: dict | None = None):
+def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
     """Build a loss from its name and parameters.
 
     Args:
         name: a file of the shelf, e.g. `ntxent`, or a name that its card knows, e.g. `InfoNCE`; a loss of yours,
-            `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; or a
-            sum of such, `triplet+0.5*contrastive_cosine`.
+            `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; one
+            that another distribution adds (see `cocos.plugins`); or a sum of such, `triplet+0.5*contrastive_cosine`.
         parameters: its fields or arguments, as numbers or as text; those left out have the paper's value. In a sum
             `triplet.margin` is that of the term triplet, and `margin` that of the one term that has it. A loss with a
             temperature takes `scale`, 1/temperature, as well.
@@ -333,18 +376,14 @@ def load(name: str, parameters: dict | None = None):
         NTXent(temperature=0.1)
     """
     name, parameters = name.strip(), dict(parameters or {})
-    place = _place(name)
-    if place is None:
-        cls, own = _class(name), brought(name)
-        given = _settled(name, {f.name.rstrip("_") for f in dataclasses.fields(cls)}, parameters)
-        return _build(module_name(name), cls, own | given)
-    file, (what,) = place
-    if file.__name__.endswith(".sum"):
-        return file.load(name, what, parameters)
-    return file.load(what, parameters)
+    reader = _reader(name)
+    if reader:
+        return reader.load(name, parameters)
+    cls = _class(name)
+    return build(module_name(name), cls, brought(name) | settled(name, cls, parameters))
 
 
-def of(loss):
+def of(loss: Any) -> Loss:
     """A loss as the measures need it: itself, or a function, class or module of yours made into one.
 
     Raises:
@@ -360,13 +399,14 @@ def of(loss):
         >>> cocos.weights.of(cocos.losses.of(softest), pairs)
         tensor([[0., 1., 1.]])
     """
-    if all(hasattr(loss, name) for name in ("metric", "couples", "gradient", "unit")) and not isinstance(loss, type):
-        return loss
+    if not isinstance(loss, type) and all(hasattr(loss, name) for name in CONTRACT):
+        return cast(Loss, loss)
     named = loss if hasattr(loss, "__qualname__") else type(loss)
-    return importlib.import_module(f"{__name__}.external.own").of(loss, f"{named.__module__}:{named.__qualname__}", {})
+    own = importlib.import_module(f"{__name__}.external.own")
+    return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> types.ModuleType:
     """`cocos.losses.ntxent` without an import statement.
 
     Raises:

@@ -95,3 +95,42 @@ class SmoothAP:
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
         return 1 / (self.temperature * pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype))
+
+    def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
+        """Count Eq. 7 beside the gradient, (Q,)."""
+        return {"eq7": self.eq7(pairs, eps)}
+
+    def eq7(self, pairs: Pairs, eps: float = 0.01, *, ranked: bool = True) -> Tensor:
+        r"""Count the terms of Eq. 7 above eps, positives among them, averaged over the positives of each query, (Q,).
+
+        A term is :math:`\sigma (1 - \sigma) / R_i^2` for a positive i and any other candidate j, with
+        :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank
+        of i. It is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of
+        positives that no negative separates, whose gradient is 0.
+
+        Args:
+            pairs: scores and masks.
+            eps: smallest term that counts; eps·τ counts the terms of the paper's appendix, which have a factor 1/τ.
+            ranked: False leaves out the factor 1/R² (the published code's `use_rankings`).
+
+        Source: Bleeker & de Rijke 2022, arXiv:2202.07474, eq. 7 (without the 1/τ of its appendix, as counted there).
+
+        Examples:
+            One positive, and a negative at the same score: σ(1 - σ) / R² is 0.25 / 1.5², above 0.01.
+
+            >>> import cocos, torch
+            >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
+            >>> SmoothAP(temperature=0.01).eq7(pairs)
+            tensor([1.])
+        """
+        scores, taking_part = pairs.scores, pairs.positive | pairs.negative
+        number = pairs.positive.sum(dim=1)
+        terms = torch.zeros_like(number)
+        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
+            others = taking_part.scatter(1, index, False)
+            logits = (scores - scores.gather(1, index)) / self.temperature
+            above = torch.where(others, logits.sigmoid(), 0)
+            slope = above * (-logits).sigmoid()  # 1 - σ would round to 0 where σ rounds to 1
+            rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
+            terms = terms + ((slope / rank.square() > eps) & others & filled).sum(dim=1)
+        return terms.to(scores.dtype) / number.clamp(min=1)

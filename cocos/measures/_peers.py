@@ -31,7 +31,7 @@ def parity(loss) -> tuple[float, float, str] | None:
     Returns:
         Both in parts of their size, and what it was compared with; None where there is nothing to compare with.
     """
-    peer = loss.peer() if hasattr(loss, "peer") else None
+    peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
     if peer is None or importlib.util.find_spec(LIBRARY) is None:
         return None
     name, arguments, setting = peer

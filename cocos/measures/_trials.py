@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cocos import scores, weights
+from cocos import losses, scores, weights
 from cocos.embeddings import Embeddings
 from cocos.measures import _regimes
 from cocos.scores import Pairs
@@ -57,7 +57,7 @@ class Trial:
 
 def reads_embeddings(loss) -> bool:
     """The loss looks at embeddings and labels, not at scores."""
-    return getattr(loss, "reads", "scores") == "embeddings"
+    return losses.traits(loss).reads == "embeddings"
 
 
 def fits(loss, trial: Trial) -> bool:

@@ -16,7 +16,6 @@ from cocos.engine import devices, fused, readers
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
-from cocos.losses.smoothap import SmoothAP
 from cocos.run import OUT_OF_RANGE, Progress, Run, prepare, threads, within
 
 __all__ = ["count"]
@@ -44,7 +43,7 @@ class _Counted:
 def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: bool, n90: bool) -> dict:
     """Statistics of every query of one batch, (queries,) each, from the blocks of its pairs."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
-    parts, whole = [], hasattr(run.loss, "hinge")  # whole numbers are above eps or not
+    parts, whole = [], isinstance(run.loss, losses.Hinge)  # whole numbers are above eps or not
     for pairs, weights, standard in blocks:
         unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
         part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL[run.dtype])
@@ -53,8 +52,8 @@ def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: b
             part["n90"] = statistics.n90(statistics.spread(weights, pairs))
         if whole:
             part["relative_uncertain"] = torch.zeros_like(part["negatives"])
-        if isinstance(run.loss, SmoothAP):
-            part["eq7"] = statistics.eq7(pairs, run.loss.temperature, eps)
+        if isinstance(run.loss, losses.ExtraStatistics):
+            part |= run.loss.extra(pairs, eps)
         if published:
             part = conventions.as_published(run.loss, pairs, weights.abs() / unit, part, second=second, eps=eps)
         parts.append(part)

@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import results, statistics
+from cocos import losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -22,10 +22,9 @@ __all__ = ["decomposition"]
 
 def _radial(loss, pairs: Pairs) -> Tensor | None:
     """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
-    if callable(getattr(loss, "radial", None)):
+    if isinstance(loss, losses.ReadsNorms):
         return loss.radial(pairs)
-    closed = loss.gradient != "autograd" and callable(getattr(loss, "weight", None))
-    return None if closed else norm_slope(loss, pairs, "query")
+    return None if losses.has_closed_form(loss) else norm_slope(loss, pairs, "query")
 
 
 def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dict[str, Tensor]:
@@ -126,7 +125,8 @@ def decomposition(
         device=device,
         progress=progress,
     )
-    if getattr(run.loss, "weights", "score") == "influence" or getattr(run.loss, "own_scores", False):
+    traits = losses.traits(run.loss)
+    if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     report = progress("decomposing") if progress else None
     records = {name: [] for name, _, _ in run.sides}

@@ -36,7 +36,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
         if not isinstance(value, int) or not least <= value <= 1001:
             raise InputError(f"{name}: {value}, expected a whole number from {least} to 1001")
     loss = losses.load(loss) if isinstance(loss, str) else loss
-    if getattr(loss, "weights", "score") != "score" or loss.couples != "query":
+    if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)
     rows = torch.cartesian_prod(score, score)

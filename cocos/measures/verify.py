@@ -63,7 +63,7 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
 
 def _dtypes(loss, pairs, size: float, found: _Found) -> None:
     """Gap and error in every dtype that the loss can be computed in."""
-    closed = loss.gradient != "autograd" and callable(getattr(loss, "weight", None))
+    closed = losses.has_closed_form(loss)
     for name, dtype in DTYPES.items():
         try:
             rounded = _trials.cast(pairs, dtype)
@@ -113,7 +113,7 @@ def _tried(loss, other, trial: Trial) -> _Found:
     found.largest = weight.abs().max().item()
     size = max(found.largest, unit.min().item())
     _dtypes(loss, pairs, size, found)
-    shuffled, rows, columns = _trials.permuted(pairs, together=getattr(loss, "matching", None) == "rows")
+    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching == "rows")
     try:
         off = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
     except Exception:
@@ -349,11 +349,10 @@ def verify(
         loud = filter(None, [health.sentence(run.spread, health.called(run.embeddings))])
     else:
         loss = losses.of(loss)
-        if hasattr(loss, "bind"):  # where the code of others keeps its scores shows with the first batch
-            try:
-                loss = loss.bind(_trials.square(0, loss.metric))
-            except Unfit:
-                loss = loss.bind(_regimes.labelled(loss.metric))
+        try:  # where the code of others keeps its scores shows with the first batch
+            loss = weights.bound(loss, _trials.square(0, loss.metric))
+        except Unfit:
+            loss = weights.bound(loss, _regimes.labelled(loss.metric))
         trials = [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
     if other is not None and other.metric != loss.metric:
         raise InputError(

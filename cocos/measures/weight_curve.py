@@ -48,7 +48,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     if not isinstance(points, int) or not 2 <= points <= MOST:
         raise InputError(f"points: {points}, expected a whole number from 2 to {MOST}")
     loss = losses.load(loss) if isinstance(loss, str) else loss
-    if getattr(loss, "weights", "score") != "score":
+    if losses.traits(loss).weights != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
     scores = torch.linspace(low, high, points, dtype=torch.float64)
@@ -65,7 +65,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
 
     moving = torch.cat([weigh_row(torch.cat([positive[None], others, s[None]])) for s in scores])
     row = seen(torch.cat([positive[None], others, others[:1]]))
-    unit = loss.unit_of(moving, row) if hasattr(loss, "unit_of") else loss.unit(row)
+    unit = weights.unit(loss, moving, row)
     pulled = torch.cat([weigh_row(torch.cat([s[None], others]))[:, 0] for s in scores])
     push, pull = statistics.push(moving), statistics.pull(moving)
     variables = {

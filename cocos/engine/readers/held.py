@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import processes, statistics, weights
+from cocos import losses, processes, statistics, weights
 from cocos.engine import bounds, devices
 from cocos.engine.view import View
-from cocos.losses.smoothap import SmoothAP
 from cocos.scores import Pairs
 
 __all__ = ["Held", "again", "held", "pieces", "weighed"]
@@ -54,16 +53,16 @@ def held(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[s
 def _weighed(view: View, direction: int, places: Tensor, loss, eps: float) -> dict[str, Tensor]:
     pairs = view.dense(direction, places)
     found = weights.of(loss, pairs)
-    unit = loss.unit_of(found, pairs) if hasattr(loss, "unit_of") else loss.unit(pairs)
-    exact = hasattr(loss, "hinge")  # whole numbers, and their quotients, are above eps or not
+    unit = weights.unit(loss, found, pairs)
+    exact = isinstance(loss, losses.Hinge)  # whole numbers, and their quotients, are above eps or not
     part = statistics.per_query(
         found, unit, pairs, eps, equal=0 if exact else bounds.equal(0.0, 0.0, pairs.scores.shape[1])
     )
     if exact:
         part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
     part["negatives"] = pairs.negative.sum(dim=1)
-    if isinstance(loss, SmoothAP):
-        part["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
+    if isinstance(loss, losses.ExtraStatistics):
+        part |= loss.extra(pairs, eps)
     return part
 
 
@@ -84,8 +83,8 @@ def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: f
         pairs = _rows(view, direction, some)
         equal = bounds.equal(view.exactness, nats, pairs.scores.shape[1])
         found = statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=equal)
-        if isinstance(loss, SmoothAP):
-            found["eq7"] = statistics.eq7(pairs, loss.temperature, eps)
+        if isinstance(loss, losses.ExtraStatistics):
+            found |= loss.extra(pairs, eps)
         for name in result.keys() & found.keys():
             result[name][some] = found[name].to(result[name].dtype)
 

@@ -10,6 +10,7 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
+from cocos import losses
 from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
 from cocos.engine.readers.held import weighed
 from cocos.engine.view import View
@@ -19,8 +20,8 @@ __all__ = ["Hinge", "reads"]
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Hinge | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
-    hinge = getattr(loss, "hinge", None)
-    return Hinge(loss, eps, spread=spread, relative=relative) if hinge in {"all", "hardest"} else None
+    usable = isinstance(loss, losses.Hinge) and loss.hinge in {"all", "hardest"}
+    return Hinge(loss, eps, spread=spread, relative=relative) if usable else None
 
 
 class Hinge:

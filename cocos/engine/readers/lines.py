@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from cocos import losses
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
@@ -33,14 +34,14 @@ class Lines:
     """
 
     def __init__(self, view: View, loss):
-        self.view, self.loss, self.scale = view, loss, getattr(loss, "softmax_scale", None)
+        self.view, self.loss, self.scale = view, loss, losses.softmax_scale(loss)
         if self.scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh, self.pairs = (
                 self._softmax,
                 [softmax.beside(view, k, 0, len(w), w) for k, w in enumerate(there)],
             )
-        elif hasattr(loss, "hinge"):
+        elif isinstance(loss, losses.Hinge):
             self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
             self._weigh, self.positives = self._smooth, Positives.of(view, loss.temperature)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import statistics
+from cocos import losses, statistics
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
@@ -32,8 +32,8 @@ EXACT_SCORE_COST = 512
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
     """Return the reader of a loss; None unless its negatives enter through Σ exp(λ score) of each query alone."""
-    scale = getattr(loss, "softmax_scale", None)
-    if loss.couples != "query" or scale is None or not math.isfinite(scale) or not hasattr(loss, "weight"):
+    scale = losses.softmax_scale(loss)
+    if loss.couples != "query" or scale is None or not math.isfinite(scale) or not losses.has_weight(loss):
         return None
     return Softmax(loss, scale, eps, spread=spread, relative=relative)
 
@@ -92,7 +92,7 @@ class Softmax:
         A share of the push has no positives in its denominator.
         """
         number = view.counted(k).clamp(min=1).double()
-        many = torch.zeros_like(number) if getattr(self.loss, "per_positive", False) else number.log2()
+        many = torch.zeros_like(number) if losses.traits(self.loss).per_positive else number.log2()
         offset = (math.log2(self.eps) if self.eps else math.inf) - many
         least = torch.full_like(number, -torch.inf)
         for a, b in () if self.relative else view.chunks(k):

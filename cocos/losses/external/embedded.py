@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
+from cocos.losses import traits
 from cocos.losses.external.cut import Cut, See, find, seeded
 from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
 from cocos.scores import METRICS, Pairs, length
@@ -99,12 +100,12 @@ class Embedded:
     @property
     def share(self) -> str | None:
         """What a share is, as its twin says."""
-        return getattr(self.twin, "share", None)
+        return traits(self.twin).share
 
     @property
     def per_positive(self) -> bool:
         """As its twin says: its unit has the number of positives in it."""
-        return getattr(self.twin, "per_positive", False)
+        return traits(self.twin).per_positive
 
     def _rows(self, pairs: Pairs) -> Embeddings:
         """The rows of a batch.

@@ -6,6 +6,7 @@ import inspect
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ from cocos.losses.external.signature import (
 )
 from cocos.scores import METRICS
 
-__all__ = ["known", "load", "located", "of"]
+__all__ = ["canonical", "known", "load", "located", "of", "qualified", "taken"]
 
 
 def _from_file(spelling: str, path: Path, kind: str):
@@ -98,9 +99,23 @@ def _call_of(target):
     return getattr(target, "forward", None) or inspect.getattr_static(target, "__call__", None)
 
 
+def canonical(spelling: str) -> str:
+    """The spelling itself."""
+    return spelling
+
+
+def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as they are."""
+    return parameters
+
+
 def known(spelling: str) -> set[str] | None:
     """Names of the parameters that it takes; None: any."""
-    target = located(spelling)
+    return taken(located(spelling))
+
+
+def taken(target: Any) -> set[str] | None:
+    """Names of the parameters that a callable takes; None: any."""
     signatures = [signature_of(each) for each in (target, _call_of(target)) if each is not None]
     names = {name for signature in signatures for name in named(signature)}
     return None if any(map(takes_any, signatures)) else names - {"self"} | set(RESERVED)

@@ -7,6 +7,7 @@ import inspect
 import math
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import literal, parameters_of
 
-__all__ = ["PREFIX", "canonical", "known", "load"]
+__all__ = ["PREFIX", "canonical", "known", "load", "qualified"]
 
 PREFIX = "pml:"
 LIBRARY = "pytorch_metric_learning"
@@ -88,6 +89,11 @@ def _class(spelling: str) -> type:
 def canonical(spelling: str) -> str:
     """The name as the library writes it."""
     return f"{PREFIX}{_class(spelling).__name__}"
+
+
+def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters as they are."""
+    return parameters
 
 
 def _arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -233,7 +239,7 @@ class _Library:
         found = []
         for name in losses.names():
             loss = losses.load(name)
-            if loss.metric == metric and hasattr(loss, "peer"):
+            if loss.metric == metric and isinstance(loss, losses.HasPeer):
                 loss = _matched(loss, self.cls.__name__, actual)
                 miner = loss and loss.peer()[1].get("miner")
                 found += [loss] if loss and miner == self.objects.get("miner", (None,))[0] else []

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ __all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
 
-def _reads_embeddings(loss) -> bool:
-    return getattr(loss, "reads", "scores") == "embeddings"
+def _reads_embeddings(loss: losses.Loss) -> bool:
+    return losses.traits(loss).reads == "embeddings"
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Sum:
         InputError: two terms read different scores, or match queries and candidates in different ways.
     """
 
-    terms: tuple[tuple[float, object], ...]
+    terms: tuple[tuple[float, losses.Loss], ...]
 
     def __post_init__(self):
         # Which scores a loss of embeddings has is known when it is bound.
-        sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or getattr(loss, "bound", False)]
+        sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or losses.traits(loss).bound]
         self._agree({loss.metric: losses.name_of(loss) for loss in sure}, "reads {} scores")
-        matching = {getattr(loss, "matching", None): losses.name_of(loss) for _, loss in self.terms}
+        matching = {losses.traits(loss).matching: losses.name_of(loss) for _, loss in self.terms}
         self._agree({how: name for how, name in matching.items() if how}, "matches queries and candidates by {}")
 
     def _agree(self, kinds: dict[str, str], words: str) -> None:
@@ -98,12 +99,12 @@ class Sum:
     @property
     def matching(self) -> str | None:
         """That of the terms that have one."""
-        return next((how for _, loss in self.terms if (how := getattr(loss, "matching", None))), None)
+        return next((how for _, loss in self.terms if (how := losses.traits(loss).matching)), None)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Those of the terms."""
-        told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in getattr(loss, "notes", ()))
+        told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in losses.traits(loss).notes)
         if self.unit_from != "push":
             return told
         return (*(note for note in told if not note.endswith(UNIT)), UNIT.replace("this loss", "a term"))
@@ -114,9 +115,9 @@ class Sum:
         Raises:
             InputError: the weights of a term are not of the scores that the others read.
         """
-        terms = tuple((c, loss.bind(pairs) if hasattr(loss, "bind") else loss) for c, loss in self.terms)
+        terms = tuple((c, loss.bind(pairs) if isinstance(loss, losses.Bindable) else loss) for c, loss in self.terms)
         for _, loss in terms:
-            if len(terms) > 1 and getattr(loss, "own_scores", False):
+            if len(terms) > 1 and losses.traits(loss).own_scores:
                 raise InputError(
                     f"loss {self.spelling}: the weights of {losses.name_of(loss)} are of scores of its own or of none, "
                     "so those of the other terms cannot be added to them"
@@ -134,7 +135,7 @@ class Sum:
     @property
     def unit_from(self) -> str:
         """Where the unit comes from: `natural`, `sum` where a term's is not its own, `push` where one is not known."""
-        sources = {getattr(loss, "unit_from", "natural") for _, loss in self.terms}
+        sources = {losses.traits(loss).unit_from for _, loss in self.terms}
         return "push" if "push" in sources else "natural" if sources == {"natural"} else "sum"
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
@@ -150,27 +151,27 @@ class Sum:
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
-        parts = [c * loss.radial(pairs) for c, loss in self.terms if hasattr(loss, "radial")]
+        parts = [c * loss.radial(pairs) for c, loss in self.terms if isinstance(loss, losses.ReadsNorms)]
         return sum(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
 
 
 def _weight(loss, pairs: Pairs) -> Tensor:
-    if hasattr(loss, "weight"):
+    if losses.has_weight(loss):
         return loss.weight(pairs)
     return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
 
 
-def terms_of(text: str) -> list[tuple[float, str]] | None:
-    """Coefficients and names of a sum; None where the text is no sum.
+def terms_of(text: str) -> list[tuple[float, str]]:
+    """Read the coefficients and names of a sum; empty where the text is no sum.
 
     Raises:
         InputError: a coefficient that is not above 0, or a term without a loss.
     """
     if Path(text.rpartition(":")[0]).is_file():
-        return None  # a folder may have a plus in its name
+        return []  # a folder may have a plus in its name
     parts = re.split(r"(?<![\d.][eE])\+", text)
     if len(parts) == 1 and "*" not in text:
-        return None
+        return []
     found = []
     for part in parts:
         coefficient, star, name = part.rpartition("*")
@@ -192,18 +193,18 @@ def terms_of(text: str) -> list[tuple[float, str]] | None:
     return found
 
 
-def canonical(terms: list[tuple[float, str]]) -> str:
-    """The terms as `Sum.spelling` writes them."""
-    return "+".join(("" if c == 1 else f"{c:.15g}*") + name for c, name in terms)
+def canonical(text: str) -> str:
+    """The sum as `Sum.spelling` writes it."""
+    return "+".join(("" if c == 1 else f"{c:.15g}*") + name for c, name in terms_of(text))
 
 
-def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> dict:
+def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with the name of their term before each.
 
     Raises:
         InputError: no term has it, or more than one.
     """
-    names = [name for _, name in terms]
+    names = [name for _, name in terms_of(text)]
     owned = [losses.known(name) for name in names]
     found = {}
     for key, value in parameters.items():
@@ -215,7 +216,7 @@ def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> di
         spelled = [place for place in places if key.startswith(f"{place[0]}.")]
         places = spelled or places
         if not places:
-            raise InputError(nearest(f"parameter of {text}", key, known(terms) or ()))
+            raise InputError(nearest(f"parameter of {text}", key, known(text) or ()))
         if len({name for name, _ in places}) > 1:
             raise InputError(
                 f"parameter {key!r} of {text}: more than one term has it; write "
@@ -229,26 +230,27 @@ def qualified(text: str, terms: list[tuple[float, str]], parameters: dict) -> di
     return found
 
 
-def known(terms: list[tuple[float, str]]) -> set[str] | None:
+def known(text: str) -> set[str] | None:
     """Names of the parameters of all terms, with the name of the term before each; None: any."""
-    owned = [(name, losses.known(name)) for _, name in terms]
+    owned = [(name, losses.known(name)) for _, name in terms_of(text)]
     if any(own is None for _, own in owned):
         return None
     return {f"{name}.{parameter}" for name, own in owned for parameter in own}
 
 
-def load(text: str, terms: list[tuple[float, str]], parameters: dict) -> Sum:
+def load(text: str, parameters: dict[str, Any]) -> Sum:
     """Build a sum from its terms; a parameter is `TERM.NAME`, or `NAME` where one term alone has it.
 
     Raises:
         InputError: a term or a parameter that cannot be used, or a loss that stands in the sum twice.
     """
+    terms = terms_of(text)
     names = [name for _, name in terms]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"loss {text!r}: {name} stands in it twice; add up its coefficients")
     chosen: dict[str, dict] = {name: {} for name in names}
-    for key, value in qualified(text, terms, parameters).items():
+    for key, value in qualified(text, parameters).items():
         name = next(name for name in sorted(names, key=len, reverse=True) if key.startswith(f"{name}."))
         chosen[name][key.removeprefix(f"{name}.")] = value
     return Sum(tuple((c, losses.load(name, chosen[name])) for c, name in terms))

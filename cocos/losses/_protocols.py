@@ -1,0 +1,194 @@
+"""What a loss is and what else it may offer: protocols that any object can fulfil, and the defaults of the rest."""
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+
+if TYPE_CHECKING:  # the names of the losses are listed without torch
+    from torch import Tensor
+
+    from cocos.scores import Pairs
+
+__all__ = [
+    "Bindable",
+    "ClosedForm",
+    "ExtraStatistics",
+    "HasPeer",
+    "Hinge",
+    "KnownEqual",
+    "Loss",
+    "ReadsNorms",
+    "Softmax",
+    "Traits",
+    "UnitOfWeights",
+    "has_closed_form",
+    "has_weight",
+    "softmax_scale",
+    "traits",
+]
+
+
+class Loss(Protocol):
+    """A loss: on the shelf a frozen dataclass whose fields are its parameters."""
+
+    @property
+    def metric(self) -> str:
+        """Scores that it reads, one of `cocos.scores.METRICS`."""
+
+    @property
+    def couples(self) -> str:
+        """`query`: queries are independent; `batch`: they share a term; `candidate`: candidates are the anchors."""
+
+    @property
+    def gradient(self) -> str:
+        """`exact`, `stop_gradient`, `pseudo` (made up by its authors) or `autograd` (no closed form)."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of each query sum to zero."""
+
+    @property
+    def sample(self) -> str:
+        """How its training batches are drawn: `pairs`, or `groups` for several positives a query."""
+
+    def __call__(self, pairs: "Pairs") -> "Tensor":
+        """Loss of each query, (Q,), not reduced."""
+
+    def unit(self, pairs: "Pairs") -> "Tensor":
+        """Natural size of one weight, broadcastable to (Q, C): share = |weight| / unit."""
+
+
+class ClosedForm(Loss, Protocol):
+    """A loss that computes its own weights. See `has_closed_form`."""
+
+    def weight(self, pairs: "Pairs") -> "Tensor":
+        """Compute ∂ Σ loss / ∂ score, (Q, C): below zero pulls, above zero pushes."""
+
+
+@runtime_checkable
+class Softmax(Protocol):
+    """A loss whose negatives enter through Σ exp(λ score) of each query alone."""
+
+    @property
+    def softmax_scale(self) -> float | None:
+        """λ, in units of 1/score; None where these parameters make it another loss."""
+
+
+@runtime_checkable
+class Hinge(Protocol):
+    """A sum of [margin - positive + negative]_+, whose weights are whole numbers."""
+
+    @property
+    def hinge(self) -> str:
+        """`all` negatives, or the `hardest` one."""
+
+    @property
+    def margin(self) -> float:
+        """How much a positive must win by, in units of score."""
+
+
+@runtime_checkable
+class ReadsNorms(Protocol):
+    """A loss that reads the norms of the queries."""
+
+    def radial(self, pairs: "Pairs") -> "Tensor":
+        """Closed form of ∂ Σ loss / ∂ norm of the query, (Q,)."""
+
+
+@runtime_checkable
+class KnownEqual(Protocol):
+    """A loss that equals others of the shelf, which `cocos losses NAME` and the tests check."""
+
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
+        """List the other losses as (name, parameters, where)."""
+
+
+@runtime_checkable
+class HasPeer(Protocol):
+    """A loss that pytorch-metric-learning has too, which `cocos verify` compares."""
+
+    def peer(self) -> tuple[str, dict[str, Any], str] | None:
+        """Name it as (class, arguments, setting); None where these parameters have no peer."""
+
+
+@runtime_checkable
+class ExtraStatistics(Protocol):
+    """A loss with a count of its own beside those of `cocos.statistics`."""
+
+    def extra(self, pairs: "Pairs", eps: float) -> "dict[str, Tensor]":
+        """Compute its statistics by name, (Q,) each."""
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A loss that settles from a first batch what its weights are."""
+
+    def bind(self, pairs: "Pairs") -> Loss:
+        """Return the same loss, settled."""
+
+
+@runtime_checkable
+class UnitOfWeights(Protocol):
+    """A loss whose unit may depend on its weights, which are not computed again for it."""
+
+    def unit_of(self, weights: "Tensor", pairs: "Pairs") -> "Tensor":
+        """Compute the unit of weights that are known already, broadcastable to (Q, C)."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Optional attributes of a loss, with their defaults: a loss of the shelf states only those in which it differs.
+
+    Args:
+        gradient: see `Loss`; `exact` for a function that does not say.
+        per_positive: the loss sums one term for each positive, so that its unit grows with their number.
+        share: `probability` where a share is one (docs/eps.md).
+        reads: `scores` or `embeddings`.
+        weights: `score` where they are derivatives with respect to scores, else `influence`.
+        own_scores: its weights are of scores that are no metric of cocos.
+        matching: what it takes for positives, `labels` or `rows`; None: the masks.
+        unit_from: where its unit comes from: `natural`, `own`, `sum`, `push`, `given`, or a loss of the shelf.
+        bound: its attributes are settled: see `Bindable`.
+        twin: loss of the shelf with the same weights, whose unit it takes.
+        terms: coefficients and losses of a sum.
+        notes: what the user should know, a sentence each.
+        spelling: what `cocos.losses.load` takes for it.
+        given: the parameters that were given, of a loss that has no fields of its own.
+    """
+
+    gradient: str = "exact"
+    per_positive: bool = False
+    share: str | None = None
+    reads: str = "scores"
+    weights: str = "score"
+    own_scores: bool = False
+    matching: str | None = None
+    unit_from: str = "natural"
+    bound: bool = False
+    twin: Loss | None = None
+    terms: tuple[tuple[float, Loss], ...] = ()
+    notes: tuple[str, ...] = ()
+    spelling: str | None = None
+    given: dict[str, Any] | None = None
+
+
+TRAITS = tuple(each.name for each in fields(Traits))
+
+
+def traits(loss: object) -> Traits:
+    """Collect the optional attributes of a loss; the only place that looks whether it has them."""
+    return Traits(**{name: getattr(loss, name) for name in TRAITS if hasattr(loss, name)})
+
+
+def softmax_scale(loss: object) -> float | None:
+    """λ of a loss whose negatives enter through Σ exp(λ score); None for others."""
+    return loss.softmax_scale if isinstance(loss, Softmax) else None
+
+
+def has_weight(loss: object) -> TypeGuard[ClosedForm]:
+    """Whether a loss computes its weights itself, by a closed form or as a foreign loss by autograd."""
+    return callable(getattr(loss, "weight", None))
+
+
+def has_closed_form(loss: object) -> TypeGuard[ClosedForm]:
+    """Whether a loss has a closed form of its weights."""
+    return traits(loss).gradient != "autograd" and has_weight(loss)
