@@ -28,6 +28,7 @@ __all__ = [
     "alike",
     "close",
     "collect",
+    "environment",
     "first",
     "gather",
     "join",
@@ -70,7 +71,7 @@ def _number(name: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _environment() -> World:
+def environment() -> World:
     """What torchrun says of this process; World(0, 1) where it did not start it.
 
     Raises:
@@ -90,7 +91,7 @@ def _environment() -> World:
 def launched() -> World:
     """What torchrun says of this process, whether it joins or not; World(0, 1) where that makes no sense."""
     try:
-        return _environment()
+        return environment()
     except InputError:
         return World(0, 1)
 
@@ -128,7 +129,7 @@ def join(device: str | None = None) -> World:
     Raises:
         InputError: an environment that is not whole, a device that cannot be shared, or processes that do not come.
     """
-    here = _environment()
+    here = environment()
     if here.size == 1 or world().size > 1:
         return world()
     import torch

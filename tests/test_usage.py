@@ -13,7 +13,7 @@ import cocos
 from cocos.commands import app
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE", "PYTHONSAFEPATH"}}
-COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures demo".split()
+COMMANDS = "count decompose evaluate inspect losses landscape query plot dtp verify figures demo doctor".split()
 HUGE = "9" * 5000
 
 
@@ -111,7 +111,7 @@ def test_help_stands_in_groups():
     assert [line for line in text.splitlines() if line in titles] == titles
     assert "Example: cocos count embeddings.npz" in text and "--debug" in text
     text = call("--help").stdout
-    for title in ("Look at a file:", "Losses:", "Pictures:", "The repository:"):
+    for title in ("Look at a file:", "Losses:", "Pictures:", "The repository:", "The installation:"):
         assert title in text
     assert "Others:" not in text and all(f"\n  {name}  " in text for name in COMMANDS)
 

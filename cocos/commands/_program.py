@@ -29,7 +29,7 @@ __all__ = ["Command", "app", "command", "main"]
 
 FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
-SECTIONS = ("Look at a file", "Losses", "Pictures", "The repository")
+SECTIONS = ("Look at a file", "Losses", "Pictures", "The repository", "The installation")
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
 
 
@@ -179,8 +179,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 1 verify found a fault, 2 unusable input, 3 refused as unsafe, 130 interrupted, "
-    "143 terminated. --debug, anywhere: the traceback of your own code as well.",
+    epilog="Exit codes: 0 done, 1 verify found a fault or doctor a problem, 2 unusable input, 3 refused as unsafe, 130 "
+    "interrupted, 143 terminated. --debug, anywhere: the traceback of your own code as well.",
 )
 
 

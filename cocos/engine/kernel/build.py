@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["library", "reason"]
+__all__ = ["OFF", "compiler", "folder", "library", "reason"]
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER / "kernel.c"
@@ -54,7 +54,7 @@ class _NotBuilt(Exception):
         self.said = said
 
 
-def _folder() -> Path:
+def folder() -> Path:
     """Return the folder of the libraries; a relative XDG_CACHE_HOME is ignored, as its specification demands.
 
     Raises:
@@ -67,6 +67,16 @@ def _folder() -> Path:
     if not base.is_absolute():
         raise OSError(f"the home folder {base.parent} is a relative path")
     return base / "cocos"
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: CC, or the first of cc, gcc and clang that there is.
+
+    Raises:
+        ValueError: CC has an unclosed quote.
+    """
+    usual = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+    return shlex.split(os.environ.get("CC", "")) or [usual]
 
 
 def _processor() -> str:
@@ -169,22 +179,21 @@ def _compiled() -> Path:
         OSError: the folder cannot be used.
         _NotBuilt: the compiler, or its output, is unusable. This is remembered, and reported once.
     """
-    usual = next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
-    compiler = shlex.split(os.environ.get("CC", "")) or [usual]
-    found = [shutil.which(word) for word in compiler]
-    command = [found[0] or compiler[0], *compiler[1:], *FLAGS, *NATIVE.get(platform.machine(), ())]
+    words = compiler()
+    found = [shutil.which(word) for word in words]
+    command = [found[0] or words[0], *words[1:], *FLAGS, *NATIVE.get(platform.machine(), ())]
     tools = [(name, about.st_size, about.st_mtime_ns) for name in found if name for about in (os.stat(name),)]
     sources = [path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]"))]
     key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), _processor().encode()]))[:16]
-    folder = _folder()
-    _prepare(folder)
-    if (path := _kept(folder, key)) is not None:
+    cache = folder()
+    _prepare(cache)
+    if (path := _kept(cache, key)) is not None:
         return path
-    failed = folder / f"kernel-{key}.failed"
+    failed = cache / f"kernel-{key}.failed"
     if failed.exists():
         raise _NotBuilt(failed.read_text("utf-8").strip(), said=True)
     try:
-        return _built(command, folder, key)
+        return _built(command, cache, key)
     except _NotBuilt as error:
         said = f"{error}; to try again, change CC or remove {failed}"
         with suppress(OSError):
