@@ -59,8 +59,8 @@ KEYS = {
 
 
 def test_json_is_one_document_and_nothing_else(file):
-    done = run("count", file, "--loss", "ntxent", "--json", "--batch-size", 32)
-    assert done.returncode == 0
+    done = call("count", file, "--loss", "ntxent", "--json", "--batch-size", 32)
+    assert done.exit_code == 0
     document = json.loads(done.stdout)
     assert document["cocos"] == cocos.__version__
     assert document["checkpoint"]["path"] == str(file)
@@ -324,12 +324,11 @@ def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
     marker = tmp_path / "ran"
     torch.save({"model": Bomb(marker)}, tmp_path / "zip.pt")
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Bomb(marker)))
-    done = run("count", tmp_path / "zip.pt", "--loss", "ntxent")
-    again = call("count", tmp_path / "plain.pt", "--loss", "ntxent")
-    assert (done.returncode, done.stdout) == (again.exit_code, again.stdout) == (3, "")
-    for said in (done.stderr, again.stderr):
-        assert "is refused as unsafe: it would run" in said
-        assert said.count("\n") == 1
+    for name in ("zip.pt", "plain.pt"):
+        done = call("count", tmp_path / name, "--loss", "ntxent")
+        assert (done.exit_code, done.stdout) == (3, "")
+        assert "is refused as unsafe: it would run" in done.stderr
+        assert done.stderr.count("\n") == 1
     assert not marker.exists()
 
 
@@ -352,8 +351,10 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
 
 
 def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
-    done = run("demo", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS")
+    done = call("demo")
+    assert done.exit_code == 0, done.stderr
     assert sorted(os.listdir(tmp_path / "cocos-demo")) == ["count.nc", "count.png"]
     data = results.open_dataset(tmp_path / "cocos-demo" / "count.nc")
     assert data["loss"].values.tolist() == ["ntxent", "triplet", "triplet_sh", "smoothap"]
@@ -361,13 +362,11 @@ def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
     for name in data["loss"].values:
         assert f"{name} i2t" in done.stdout and f"{name} t2i" in done.stdout
     assert (tmp_path / "cocos-demo" / "count.png").read_bytes().startswith(b"\x89PNG")
-    monkeypatch.delenv("COLUMNS")
     again = call("demo", "--out", tmp_path / "again")
     assert again.stdout == done.stdout
     for name in ("count.nc", "count.png"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "cocos-demo" / name).read_bytes()
     (tmp_path / "file").write_text("")
-    monkeypatch.chdir(tmp_path)
     refused = call("demo", "--out", "file/inner")
     assert refused.exit_code == 2
     assert "there is no folder file" in refused.stderr or "cannot be written" in refused.stderr
@@ -375,8 +374,8 @@ def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
 
 def test_the_embedded_checkpoint_counts_with_what_it_recorded(tmp_path):
     path = demo.checkpoint().path
-    done = run("count", path, "--batches", "2", "--json")
-    assert done.returncode == 0, done.stderr
+    done = call("count", path, "--batches", "2", "--json")
+    assert done.exit_code == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["loss"]["name"] == "ntxent"
     assert document["checkpoint"]["format"] == "native"
