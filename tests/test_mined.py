@@ -1,5 +1,6 @@
 """Losses that keep the hardest negatives, of a query or of a batch, against dense float64 scores."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -75,13 +76,23 @@ def visited(given, loss, eps, *, product="float32", tile=None, **wanted):
     return engine.run(engine.view(*given, metric=loss.metric, product=product), [reader], tile=tile)[0]
 
 
+@functools.cache
+def scored(embeddings, batches):
+    sides = [[alike(embeddings, each) for each in batches]]
+    if len(embeddings.directions) == 2:
+        sides.append([alike(embeddings.flip(), each and each.flip()) for each in batches])
+    return sides
+
+
 def dense(given):
     """Of each direction, scores in float64 of each batch."""
     embeddings, batches = given
-    batches = batches if isinstance(batches, list) else [batches]
-    yield [alike(embeddings, each) for each in batches]
-    if len(embeddings.directions) == 2:
-        yield [alike(embeddings.flip(), each and each.flip()) for each in batches]
+    return scored(embeddings, tuple(batches) if isinstance(batches, list) else (batches,))
+
+
+@functools.lru_cache(maxsize=200)
+def weighed(loss, pairs):
+    return weights.of(loss, pairs), loss.unit(pairs)
 
 
 def alike(embeddings, batch):
@@ -101,8 +112,7 @@ def check(found, given, loss, eps, *, rounding=ROUNDING):
 
 
 def checked(mine, pairs, loss, eps, rounding):
-    weight = weights.of(loss, pairs)
-    unit = loss.unit(pairs)
+    weight, unit = weighed(loss, pairs)
     share, right = weight.abs() / unit, statistics.per_query(weight, unit, pairs, eps)
     ties = (((share - eps).abs() <= TIE * eps) & pairs.negative & (share > 0)).sum(dim=1)
     assert (mine["uncertain"] <= ties).all()
@@ -358,7 +368,7 @@ def test_too_many_equal_pairs_are_refused(monkeypatch):
 def test_an_uncertain_sum_of_a_large_batch_stays_uncertain(monkeypatch):
     monkeypatch.setattr(cross_example, "EXACT_SUM_PAIRS", 0)
     given, loss = SETS["random"], CROSS["all"]
-    pairs = next(dense(given))[0]
+    pairs = dense(given)[0][0]
     share = weights.of(loss, pairs) / loss.unit(pairs)
     eps = share[0, 1:].max().item() * (1 + 1e-7)
     found = visited(given, loss, eps)[0]
