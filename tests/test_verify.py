@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.commands import app
+from cocos.measures import _trials
 from cocos.reports import cards, tables
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
@@ -72,8 +73,14 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
+WHOLE = ("blackbox_ap", "circle", "ntxent", "triplet")  # a pseudo-gradient, a held one, a smooth and a hinged exact one
+
+
 @pytest.mark.parametrize("name", losses.names())
-def test_every_loss_of_the_shelf_passes(name):
+def test_every_loss_of_the_shelf_passes(name, monkeypatch):
+    """On all inputs for some; for the others of one seed, as tests/test_losses.py looks at their closed forms too."""
+    if name not in WHOLE:
+        monkeypatch.setattr(_trials, "SEEDS", range(1))
     data = measures.verify(name)
     loss = losses.load(name)
     assert data.attrs["faults"] == ""
@@ -82,7 +89,7 @@ def test_every_loss_of_the_shelf_passes(name):
     }[loss.gradient]  # fmt: skip
     if hasattr(loss, "weight"):
         assert float(data["gap"].sel(dtype="float64").max()) <= 1e-9
-    assert data.sizes["case"] >= 44 and (data["largest"] > 0).sum() > 30
+    assert data.sizes["case"] >= 11 * len(_trials.SEEDS) and (data["largest"] > 0).mean() > 0.7
     if loss.gradient == "exact":
         assert float(data["finite_difference"].max()) < 1e-5
 
@@ -192,7 +199,7 @@ def test_the_card_has_the_numbers(tmp_path):
 def test_equal_losses_are_equal_and_every_loss_has_a_card(name):
     equal = measures.equivalences(name)
     assert (equal["gap"] < 1e-9).all()
-    text = cards.card(name, measures.weight_curve(name), equal)
+    text = cards.card(name, measures.weight_curve(name, points=97), equal)
     assert max(map(len, text.splitlines())) <= 100
     assert "nan" not in text
 
