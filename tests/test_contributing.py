@@ -1,0 +1,73 @@
+"""CONTRIBUTING says what an addition costs: one new file, which everything finds by its name."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TABLE = dict(re.findall(r"^\| (\w+) \| 1 \| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE))
+# What is put into a copy of the repository, and an expression that finds it there.
+FILES = {
+    "measure": """
+import xarray as xr
+def mine(loss="ntxent", *, points: int = 3) -> xr.Dataset:
+    '''Count to a number.
+
+    Args:
+        loss: any.
+        points: how far.
+    '''
+    return xr.Dataset({"number": ("place", list(range(points)))}, attrs={"measure": "mine"})
+""",
+    "plot": """
+def mine(dataset, *, ax=None):
+    '''Draw numbers.
+
+    Args:
+        dataset: of the measure.
+        ax: where.
+    '''
+    ax.plot(dataset["number"])
+    return ax
+""",
+    "format": "def recognises(file): return False\ndef read(file, data=None): raise NotImplementedError\n",
+    "encoder": "def build(width): return width\n",
+    "reader": "def reads(loss, eps, *, spread, relative): return 'found' if type(loss).__name__ == 'ProxyAnchor' else None\n",
+}
+FOUND = {
+    "loss": "losses.load('mine').margin == 0.2",
+    "measure": "measures.mine(points=2).sizes['place'] == 2",
+    "plot": "plots.mine(measures.mine(), ax=Figure().subplots()).has_data()",
+    "format": "'mine' in formats.names()",
+    "encoder": "encoders.build('mine', {'width': 3}) == 3",
+    "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
+}
+IMPORTS = """
+from matplotlib.figure import Figure
+from cocos import encoders, losses, measures, plots
+from cocos.checkpoints import formats
+from cocos.engine import readers
+"""
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_the_folder_of_an_addition_is_there(kind):
+    assert (ROOT / TABLE[kind]).is_dir()
+
+
+def test_one_file_is_all_that_an_addition_needs(tmp_path):
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=ignored)
+    triplet = (ROOT / "cocos" / "losses" / "triplet.py").read_text("utf-8")
+    for kind, text in {**FILES, "loss": triplet.replace("Triplet", "Mine")}.items():
+        (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
+    asked = "".join(f"print({kind!r}, {expression})\n" for kind, expression in FOUND.items())
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS + asked], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.splitlines() == [f"{kind} True" for kind in FOUND], done.stderr
+    assert FOUND.keys() <= TABLE.keys()
