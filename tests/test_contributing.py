@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TABLE = dict(re.findall(r"^\| (\w+) \| 1 \| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE))
+TABLE = dict(
+    re.findall(r"^\| (\w+) \| 1 \| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+)
 # What is put into a copy of the repository, and an expression that finds it there.
 FILES = {
     "measure": """

@@ -130,6 +130,15 @@ def test_names_of_the_package_on_a_page_are_there(page):
             assert pkgutil.resolve_name(name) is not None
 
 
+@BY_PAGE
+def test_files_and_folders_that_a_page_names_are_there(page):
+    for name in re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", page.read_text("utf-8")):
+        mine = name.startswith("my_") or name == "file.py" or "/my_" in name
+        assert mine or any((folder / name).exists() for folder in (ROOT, ROOT / "cocos", ROOT / "cocos" / "engine")), (
+            name
+        )
+
+
 def public():
     """Everything that users are told to call: the names of `cocos`, those of its modules, and every loss."""
     for name in cocos.__all__:
