@@ -38,7 +38,18 @@ def mine(dataset, *, ax=None):
 """,
     "format": "def recognises(file): return False\ndef read(file, data=None): raise NotImplementedError\n",
     "encoder": "def build(width): return width\n",
-    "reader": "def reads(loss, eps, *, spread, relative): return 'found' if type(loss).__name__ == 'ProxyAnchor' else None\n",
+    "reader": """
+def reads(loss, eps, *, spread, relative):
+    return "found" if type(loss).__name__ == "ProxyAnchor" else None
+""",
+    "command": """
+from cocos.commands._answer import Answer
+from cocos.commands._program import command
+@command("Losses", 9)
+def mine():
+    '''Say a word.'''
+    return Answer(text=lambda: "found", document=lambda: {})
+""",
 }
 FOUND = {
     "loss": "losses.load('mine').margin == 0.2",
@@ -47,11 +58,14 @@ FOUND = {
     "format": "'mine' in formats.names()",
     "encoder": "encoders.build('mine', {'width': 3}) == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
+    "command": "'found' in CliRunner().invoke(app, ['mine']).output",
 }
 IMPORTS = """
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 from cocos import encoders, losses, measures, plots
 from cocos.checkpoints import formats
+from cocos.commands import app
 from cocos.engine import readers
 """
 
