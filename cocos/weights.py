@@ -68,12 +68,27 @@ def autograd(loss: Loss, pairs: Pairs) -> Tensor:
 
 
 def unit(loss: Loss, weights: Tensor, pairs: Pairs) -> Tensor:
-    """Natural size of one weight, broadcastable to (Q, C), of weights that are known already."""
+    """Natural size of one weight, broadcastable to (Q, C), of weights that are known already.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> ntxent = cocos.losses.load("ntxent")
+        >>> cocos.weights.unit(ntxent, ntxent.weight(pairs), pairs)
+        tensor([[10.]])
+    """
     return loss.unit_of(weights, pairs) if isinstance(loss, UnitOfWeights) else loss.unit(pairs)
 
 
 def bound(loss: Loss, pairs: Pairs) -> Loss:
-    """The loss with what a first batch settles of it; most losses have nothing to settle."""
+    """The loss with what a first batch settles of it; most losses have nothing to settle.
+
+    Examples:
+        >>> import cocos, torch
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.weights.bound(cocos.losses.load("ntxent"), pairs)
+        NTXent(temperature=0.1)
+    """
     return loss.bind(pairs) if isinstance(loss, Bindable) else loss
 
 

@@ -177,6 +177,11 @@ def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         InputError: both are given, or the scale is not above 0.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
+        {'temperature': 0.1}
     """
     fields = _fields(cls)
     if "scale" not in parameters or "scale" in fields or "temperature" not in fields:
@@ -279,14 +284,26 @@ def name_of(loss: object) -> str:
 
 
 def distribution_of(loss: object) -> str | None:
-    """The distributions, with their versions, that a loss or the terms of a sum come from; None for those of cocos."""
+    """The distributions, with their versions, that a loss or the terms of a sum come from; None for those of cocos.
+
+    Examples:
+        >>> import cocos
+        >>> print(cocos.losses.distribution_of(cocos.losses.load("ntxent")))
+        None
+    """
     terms = [distribution_of(term) for _, term in traits(loss).terms]
     own = PROVIDED.get(name_of(loss))
     return ", ".join(dict.fromkeys(filter(None, [str(own) if own else None, *terms]))) or None
 
 
 def accepted(cls: type) -> set[str]:
-    """Names of the parameters of a class of losses, and `scale` beside a temperature."""
+    """Names of the parameters of a class of losses, and `scale` beside a temperature.
+
+    Examples:
+        >>> import cocos
+        >>> sorted(cocos.losses.accepted(cocos.losses.ntxent.NTXent))
+        ['scale', 'temperature']
+    """
     names = _fields(cls).keys()
     return {*names, "scale"} if "temperature" in names else {*names}
 
@@ -341,6 +358,11 @@ def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
 
     Raises:
         InputError: an unknown parameter, or a value out of range.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})
+        NTXent(temperature=0.07)
     """
     fields, chosen = _fields(cls), {}
     for key, value in settled(name, cls, parameters).items():

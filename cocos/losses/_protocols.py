@@ -153,6 +153,11 @@ class Traits:
         notes: what the user should know, a sentence each.
         spelling: what `cocos.losses.load` takes for it.
         given: the parameters that were given, of a loss that has no fields of its own.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.traits(cocos.losses.load("ntxent")).share
+        'probability'
     """
 
     gradient: str = "exact"
@@ -175,20 +180,46 @@ TRAITS = tuple(each.name for each in fields(Traits))
 
 
 def traits(loss: object) -> Traits:
-    """Collect the optional attributes of a loss; the only place that looks whether it has them."""
+    """Collect the optional attributes of a loss; the only place that looks whether it has them.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.traits(cocos.losses.load("ntxent")).per_positive
+        True
+    """
     return Traits(**{name: getattr(loss, name) for name in TRAITS if hasattr(loss, name)})
 
 
 def softmax_scale(loss: object) -> float | None:
-    """λ of a loss whose negatives enter through Σ exp(λ score); None for others."""
+    """λ of a loss whose negatives enter through Σ exp(λ score); None for others.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.softmax_scale(cocos.losses.load("ntxent"))
+        10.0
+    """
     return loss.softmax_scale if isinstance(loss, Softmax) else None
 
 
 def has_weight(loss: object) -> TypeGuard[ClosedForm]:
-    """Whether a loss computes its weights itself, by a closed form or as a foreign loss by autograd."""
+    """Whether a loss computes its weights itself, by a closed form or as a foreign loss by autograd.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.has_weight(cocos.losses.load("ntxent"))
+        True
+    """
     return callable(getattr(loss, "weight", None))
 
 
 def has_closed_form(loss: object) -> TypeGuard[ClosedForm]:
-    """Whether a loss has a closed form of its weights."""
+    """Whether a loss has a closed form of its weights.
+
+    Examples:
+        >>> import cocos
+        >>> cocos.losses.has_closed_form(cocos.losses.load("ntxent"))
+        True
+        >>> cocos.losses.has_closed_form(cocos.losses.load("contextual"))
+        False
+    """
     return traits(loss).gradient != "autograd" and has_weight(loss)
