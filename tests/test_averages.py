@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from cocos import Embeddings, measures, results
 from cocos.batches import Batch
 from cocos.commands import app
-from cocos.reports import tables
+from cocos.reports import table
+from cocos.reports.count import overview
 
 OF_QUERIES = {
     "contributing_mean": ("contributing", "contributing"),
@@ -92,7 +93,7 @@ def test_the_published_way_is_over_batches():
         values = batches[key].values
         assert entry[key] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
     assert entry["batch_queries"] == (128 + 5) / 2
-    assert "mean ± deviation over batches" in tables.plain(tables.count(data))
+    assert "mean ± deviation over batches" in str(table("count", data))
 
 
 def test_eq7_follows_the_same_rule():
@@ -114,7 +115,7 @@ def test_a_partial_batch_alone_is_no_deviation():
     assert entry["contributing_mean"] == {"mean": 28.0, "std": None}
     assert entry["idle"] == {"mean": 128.0, "std": 0.0}
     assert (summary["batches"], summary["full_batches"], entry["active_queries"]) == (22, 21, 32)
-    text = tables.plain(tables.count(data))
+    text = str(table("count", data))
     assert "queries without any, of 128 in a batch (C^0)" in text
     assert "28.00 for the 32 of 2720 queries with any" in text
     assert " 28.00 ±" not in text
@@ -141,7 +142,7 @@ def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
     summary = results.summary(data)
     assert summary["full_batches"] == 2
     assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
-    assert "of 16 and 80 in a batch" in tables.plain(tables.count(data))
+    assert "of 16 and 80 in a batch" in str(table("count", data))
 
 
 def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
@@ -161,10 +162,10 @@ def test_the_table_and_the_sentence_above_give_the_same_numbers():
     for convention in ("standard", "ecir2022"):
         for batch_size in (32, 128):
             data = measures.count(pairs(), "ntxent", convention=convention, batch_size=batch_size)
-            table = tables.count(data)
-            cells = {row[0]: row[1:] for row in table.rows}
+            shown_table = table("count", data)
+            cells = {row[0]: row[1:] for row in shown_table.rows}
             for place, name in enumerate(data["direction"].values):
-                sentence = next(line for line in table.head if line.startswith(f"{name}: of "))
+                sentence = next(line for line in shown_table.head if line.startswith(f"{name}: of "))
                 shown = {label: values[place].partition(" ±")[0] for label, values in cells.items()}
                 label = next(each for each in shown if each.endswith("(C^0)"))
                 whole = label.split(" of ")[1].split()[0]
@@ -183,7 +184,7 @@ def test_a_decomposition_follows_the_same_rule():
     four = measures.decomposition(pairs(), "ntxent", batch_size=32)
     means = [part.mean() for part in batchwise(four, "q2c", "cancellation")][:4]
     assert results.decomposed(four)["directions"]["q2c"]["cancellation"]["std"] == pytest.approx(np.std(means))
-    assert "over the 4 full batches" in tables.plain(tables.decomposition(four))
+    assert "over the 4 full batches" in str(table("decomposition", four))
 
 
 def test_one_batch_has_no_deviation_in_any_output(tmp_path):
@@ -200,7 +201,7 @@ def test_one_batch_has_no_deviation_in_any_output(tmp_path):
 def test_the_overview_names_the_whole_of_each_loss():
     parts = [measures.count(pairs(), name).assign_attrs(checkpoint_path="x", checkpoint_sha256="") for name in (
         "ntxent", "triplet")]  # fmt: skip
-    text = tables.plain(tables.overview(parts))
+    text = str(overview(parts))
     assert text.count("C^0 of 128 queries") == 2
     assert not any("±" in line for line in text.splitlines() if line.startswith("ntxent q2c"))
 

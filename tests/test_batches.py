@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, results, scores
 from cocos.batches import Batch, plan
-from cocos.reports import tables
+from cocos.reports import table
 
 
 def two_sided(images=23, captions=5, width=4):
@@ -395,7 +395,7 @@ def test_negatives_that_are_not_drawn_are_counted():
     )
     assert drawn.undrawn == (sentence,)
     data = measures.count(embeddings, "ntxent", batch_size=8, batches=1)
-    assert sentence in tables.plain(tables.count(data)) and results.summary(data)["not_drawn"] == [sentence]
+    assert sentence in str(table("count", data)) and results.summary(data)["not_drawn"] == [sentence]
     assert json.loads(data.attrs["health"]) == json.loads(
         measures.count(replace(embeddings, negatives=None), "ntxent", batch_size=8, batches=1).attrs["health"]
     )

@@ -19,7 +19,7 @@ from cocos.engine.readers import PrecisionRecall, PrecisionRecallCurve
 from cocos.measures.precision_recall import _thinned
 from cocos.plots.score_distribution import title as title_of_scores
 from cocos.queries import steps
-from cocos.reports import tables
+from cocos.reports import table
 
 
 def drawn(*shape, seed=0, dtype=torch.float32):
@@ -241,12 +241,12 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     data = measures.thresholds(embeddings, precisions=(0.5, 0.6, 0.9))
     np.testing.assert_allclose(data["cutoff"], [0.7])
     assert data["target"].values.tolist() == [0.6] and data.attrs["not_reached"] == "0.9"
-    text = tables.plain(tables.thresholds(data))
+    text = str(table("thresholds", data))
     assert "no cut-off has a precision of 0.9" in text and "66.7 %" in text and "0.7746" in text  # √(2 - 1.4)
     assert "3 (3 to 3)" in text and "a query of q2c" in text
-    band = tables.plain(tables.thresholds(data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])))
+    band = str(table("thresholds", data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])))
     assert "7 (3 to 12)" in band
-    nothing = tables.plain(tables.thresholds(measures.thresholds(embeddings, cutoffs=(0.95,))))
+    nothing = str(table("thresholds", measures.thresholds(embeddings, cutoffs=(0.95,))))
     row = next(line for line in nothing.splitlines() if "a query of" in line)
     assert re.search(r"0 \(0 to 0\) +-  0 \(0 to 0\) %", row) and "none (" not in nothing and "100.0 %" in nothing
     with pytest.raises(

@@ -30,7 +30,7 @@ from cocos.batches import plan
 from cocos.commands import app, demo
 from cocos.data import emoji_captions, precomp
 from cocos.plots.contributors import title as title_of_contributors
-from cocos.reports import tables
+from cocos.reports import table
 
 
 def call(*arguments):
@@ -240,11 +240,10 @@ def test_a_query_without_any_gradient_is_said_to_be_one():
 
 def test_the_table_says_what_the_dataset_says(embeddings):
     data = measures.contributors(embeddings, "ntxent", row=4, batch_size=30, top=5)
-    table = tables.contributors(
-        data, "caption {} \x1b[1m\nof a very long kind that has no end in sight".format, "asked"
-    )
-    assert len(table.rows) == 5 and table.head[0] == "row 4 of q2c, group 4: asked"
-    for place, cells in enumerate(table.rows):
+    said = "caption {} \x1b[1m\nof a very long kind that has no end in sight".format
+    listed = table("contributors", data, labels=said, query="asked")
+    assert len(listed.rows) == 5 and listed.head[0] == "row 4 of q2c, group 4: asked"
+    for place, cells in enumerate(listed.rows):
         one = {key: data[key].values[place].item() for key in data.data_vars}
         side = "pull" if one["weight"] < 0 else "push"
         assert cells[0].startswith(f"{one['candidate_index']}  caption {one['candidate_index']} ?[1m of a")
@@ -254,13 +253,11 @@ def test_the_table_says_what_the_dataset_says(embeddings):
         assert cells[6:8] == (f"{100 * one['part']:.1f} % {side}", f"{100 * one['held']:.1f} %")
         assert cells[8] == ("" if one["positive"] else "yes" if one["share"] > 0.01 else "no")
     about = data.attrs
-    assert f"of {about['negatives']} negatives {about['contributing']} contribute" in table.notes[0]
-    assert table.notes[1] == f"the first 5 of {about['negatives'] + 1} candidates are listed"
-    assert (
-        about["left_out"] == 1 and table.notes[2] == "neither positive nor negative, without any part: 1 in the batch"
-    )
+    assert f"of {about['negatives']} negatives {about['contributing']} contribute" in listed.notes[0]
+    assert listed.notes[1] == f"the first 5 of {about['negatives'] + 1} candidates are listed"
+    assert about["left_out"] == 1 and listed.notes[2].startswith("1 rows of the batch are neither")
     given = {"row": 4, "direction": "c2q", "batch_size": "all", "top": None}
-    whole = tables.contributors(measures.contributors(embeddings, "triplet", **given))
+    whole = table("contributors", measures.contributors(embeddings, "triplet", **given))
     assert len(whole.rows) == 88 and not any("are listed" in note for note in whole.notes)
     assert whole.rows[-1][6:8] == ("0", "")
     assert any("repeat a candidate" in note for note in whole.notes)
@@ -269,7 +266,7 @@ def test_the_table_says_what_the_dataset_says(embeddings):
 def test_the_command_lists_one_query(file, tmp_path, embeddings):
     done = call("query", file, "--row", 4, "--loss", "triplet", "-p", "margin=0.4", "--batch-size", 30, "--top", 3)
     data = measures.contributors(embeddings, losses.load("triplet", {"margin": 0.4}), row=4, batch_size=30, top=3)
-    assert done.exit_code == 0 and done.stdout.strip() == tables.plain(tables.contributors(data)).strip()
+    assert done.exit_code == 0 and done.stdout.strip() == str(table("contributors", data)).strip()
     found = call("query", file, "--row", 80, "--direction", "c2q", "--json", "-q", "--batch-size", "all", "--eps", 0.1)
     document = json.loads(found.stdout)
     assert found.exit_code == 0 and not found.stderr and len(document["candidates"]) == 20

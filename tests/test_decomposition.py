@@ -20,7 +20,8 @@ from cocos import weights as weighing
 from cocos.batches import plan
 from cocos.commands import app
 from cocos.measures import _regimes
-from cocos.reports import tables as texts
+from cocos.reports import table
+from cocos.reports.decomposition import ROWS
 
 NAMES = losses.names()
 METRICS = sorted(scores.METRICS)
@@ -469,7 +470,7 @@ def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
             found, expected = (each[key].where(some) for each in (blocks, whole))
             np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10, err_msg=key)
         assert json.dumps(results.decomposed(whole), allow_nan=False)
-        assert texts.plain(texts.decomposition(whole))
+        assert str(table("decomposition", whole))
 
 
 @pytest.mark.parametrize("name", ["supcon", "triplet_squared", "l_softmax"])
@@ -501,7 +502,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
         "pulled_negatives_part",
     ):
         assert entry[key] == {"mean": None, "std": None}, key
-    text = texts.plain(texts.decomposition(data))
+    text = str(table("decomposition", data))
     assert "q2c: no query has a gradient." in text and "nan" not in text
     ax = plots.decomposition(data, ax=plt.figure().subplots())
     assert "100.0 % of the queries have no gradient" in ax.texts[0].get_text()
@@ -605,7 +606,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     assert set(document["directions"]["q2c"]["cancellation"]) == {"mean", "std"}
     np.testing.assert_array_equal(results.open_dataset(out)["net_norm"], expected["net_norm"])
     text = call(file, *options).stdout
-    for key, label in texts.PARTS:
+    for key, label in ROWS:
         assert (label in text) == (key in expected), key
     assert "q2c: " in text and " of pull and push cancels; the normalisation takes " in text
     assert call(file, "--loss", "n_pair", "--batch-size", 16).stdout.count("normalisation") == 0

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos.commands import app, demo
-from cocos.reports import tables
+from cocos.reports import table
 
 WORDS = re.compile(r"\b(image|caption)s?\b|i2t|t2i", re.IGNORECASE)
 
@@ -64,5 +64,5 @@ def test_no_help_speaks_of_images(command):
 def test_rows_of_one_group_are_named_as_what_they_are(arrays):
     for names, words in ((("q2c", "c2q"), "are of one group"), (("i2t", "t2i"), "show the same image")):
         embeddings = cocos.Embeddings(*arrays.values(), directions=names)
-        text = tables.plain(tables.count(cocos.measures.count(embeddings, "ntxent", batch_size=18)))
+        text = str(table("count", cocos.measures.count(embeddings, "ntxent", batch_size=18)))
         assert f"pairs of rows in the batches {words}, left out of the gradient" in text

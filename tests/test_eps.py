@@ -19,7 +19,7 @@ from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
 from cocos.losses.smoothap import SmoothAP
 from cocos.measures import _regimes
-from cocos.reports import tables as tables_
+from cocos.reports import table
 from test_engine import READ
 
 PAGE = Path(__file__).parents[1] / "docs" / "eps.md"
@@ -296,7 +296,7 @@ def test_a_loss_of_the_library_counts_as_the_shelf_does():
     for key in ("contributing", "relative_per_query", "weight_above_per_query"):
         np.testing.assert_allclose(found[1][key], found[0][key], rtol=1e-5)
     assert found[1].attrs["unit"] == repr(NTXent(0.1)) and found[1].attrs["share"] == "probability"
-    assert "the unit is that of NTXent(temperature=0.1), the same loss" in tables_.plain(tables_.count(found[1]))
+    assert "the unit is that of NTXent(temperature=0.1), the same loss" in str(table("count", found[1]))
 
 
 def test_parameters_of_the_library_find_those_of_the_shelf():

@@ -14,7 +14,7 @@ import cocos
 import reference
 from cocos import Embeddings, InputError, measures, results, retrieval, scores
 from cocos.commands import app, demo
-from cocos.reports import tables
+from cocos.reports import table
 
 
 def call(*arguments):
@@ -162,7 +162,7 @@ def test_collapsed_embeddings_find_nothing():
         row = torch.randn(1, width, generator=torch.Generator().manual_seed(width))
         data = measures.evaluate(Embeddings(row.repeat(20, 1), row.repeat(20, 1)))
         assert data["R@1"].max() == 0 and data["PR-AUC"].item() == pytest.approx(100 * 20 / 400)
-    assert "the best positive of 100.00 % of the queries ties" in tables.plain(tables.evaluate(data))
+    assert "the best positive of 100.00 % of the queries ties" in str(table("evaluate", data))
 
 
 def test_both_directions_of_images_with_several_captions(captions):
@@ -219,7 +219,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
     assert summary["rsum"]["mean"] == pytest.approx(
         np.mean([sum(r[k] for r in part for k in range(3)) for part in parts])
     )
-    assert "mean ± deviation over 5 folds" in tables.plain(tables.evaluate(folds))
+    assert "mean ± deviation over 5 folds" in str(table("evaluate", folds))
 
 
 def test_folds_are_cut_in_order_of_first_appearance_and_cover_everything(captions):
@@ -307,7 +307,7 @@ def test_rows_that_match_nothing_are_left_out_as_queries_and_distract_as_candida
             if direction == "q2c":
                 area = slow_precision_recall(*(m[asking][:, columns] for m in (s, p, ~p)))
                 assert_area(data, condition, area)
-    text = tables.plain(tables.evaluate(data))
+    text = str(table("evaluate", data))
     assert "q2c + distractors" in text and "c2q + distractors" in text
     folds = measures.evaluate(lonely, folds=3)
     assert folds["candidates"].sel(direction="q2c", distractors="with").values.tolist() == [

@@ -17,7 +17,7 @@ import cocos
 from cocos import results, writing
 from cocos.commands import app
 from cocos.errors import InputError
-from cocos.reports import drawing, figures
+from cocos.reports import figures, saving
 
 SCRIPT = '''"""A figure of numbers."""
 import numpy as np
@@ -34,7 +34,7 @@ def draw(parts, figure):
 # Runs each command in a process of its own that has everything imported, under a limit of the machine.
 STARVED = """
 import json, os, resource, sys, tempfile
-import cocos.reports.figures, cocos.reports.kinds, cocos.engine
+import cocos.reports.figures, cocos.reports.plot_kinds, cocos.engine
 from cocos.commands import count, demo, dtp, evaluate, figures, landscape, main, plot
 found = []
 for limit, value, arguments in json.loads(sys.argv[1]):
@@ -284,11 +284,11 @@ def test_what_a_killed_run_left_is_swept_up(tmp_path):
 
 
 def lines(path):
-    with drawing.styled():
+    with saving.styled():
         figure = Figure(figsize=(2, 2))
         figure.subplots().plot([1, 2], label="lines")
         figure.legend()
-        return drawing.save(figure, path, {})
+        return saving.save(figure, path, {})
 
 
 def test_a_matplotlibrc_changes_no_picture(tmp_path):

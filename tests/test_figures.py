@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import InputError
 from cocos.commands import app, demo
-from cocos.reports import drawing, figures
+from cocos.reports import figures, saving
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = '''"""A line: it rises."""
@@ -259,7 +259,7 @@ def test_text_stays_text_and_fonts_are_no_drawings(place):
     assert "it rises, 50 %" in {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
     pdf = (place["folder"] / "line.pdf").read_bytes()
     assert b"/Type3" not in pdf and b"/FontFile2" in pdf
-    drawing.panels([lambda ax: ax.set_title("alone") and ax], place["folder"] / "one.pdf", size=(3, 2))
+    saving.save_panels([lambda ax: ax.set_title("alone") and ax], place["folder"] / "one.pdf", size=(3, 2))
     assert b"/Type3" not in (place["folder"] / "one.pdf").read_bytes()
 
 

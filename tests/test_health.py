@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from cocos import Embeddings, health, losses, measures, plots, results
 from cocos.batches import Batch
 from cocos.commands import app
-from cocos.reports import tables
+from cocos.reports import table
+from cocos.reports.count import overview
 
 GENERATOR = torch.Generator().manual_seed(0)
 POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)
@@ -179,7 +180,7 @@ def test_a_count_of_a_collapsed_set_says_so_in_its_dataset():
     assert results.summary(data)["health"] == found
     plots.count(data, ax=plt.figure().subplots())
     assert "collapsed" in plt.gca().get_title()
-    assert "collapsed" in tables.plain(tables.overview([data.assign_attrs(checkpoint_path="", checkpoint_sha256="")]))
+    assert "collapsed" in str(overview([data.assign_attrs(checkpoint_path="", checkpoint_sha256="")]))
 
 
 def test_one_side_may_collapse_alone():
@@ -209,7 +210,7 @@ def test_every_loss_has_a_line_of_health(name):
         data = measures.count(set_, name, batch_size=8)
         found = results.summary(data)["health"]
         assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
-        text = tables.plain(tables.count(data))
+        text = str(table("count", data))
         assert ("collapsed" in text) == collapsed and "health: " in text
         json.dumps(found, allow_nan=False)
 
@@ -287,10 +288,10 @@ def test_candidates_of_one_query_say_so_too():
     for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
         data = measures.contributors(labelled(rows), "ntxent", batch_size=8)
         assert results.contributed(data)["health"] == {"collapsed": collapsed}
-        assert ("collapsed" in tables.plain(tables.contributors(data))) == collapsed
+        assert ("collapsed" in str(table("contributors", data))) == collapsed
         for measure in (measures.thresholds, measures.retrievals):
             data = measure(labelled(rows), **({"precisions": [0.1]} if measure is measures.thresholds else {}))
-            assert ("collapsed" in tables.plain(getattr(tables, measure.__name__)(data))) == collapsed
+            assert ("collapsed" in str(table(measure.__name__, data))) == collapsed
 
 
 def test_a_decomposition_has_words_for_negatives_without_force(files):
@@ -315,4 +316,4 @@ def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
         assert float(data["reaching"].sel(direction=name)) == each["reaching"]
     saved = results.open_dataset(results.save(data, tmp_path / "health.nc"))
     np.testing.assert_array_equal(saved["spread"], data["spread"])
-    tables.plain(tables.summary(data))
+    str(table("summary", data))

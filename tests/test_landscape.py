@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cocos import Embeddings, InputError, Pairs, losses, measures, plots, scores, weights
 from cocos.commands import app
 from cocos.measures import _distance_functions
-from cocos.reports import drawing
+from cocos.reports import saving
 
 TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
 
@@ -404,7 +404,7 @@ def test_the_bar_of_shared_colours_has_powers_of_ten_and_no_dollar_signs(tmp_pat
     """Dollar signs are drawn as they are, since a name may hold some."""
     figure = plt.figure()
     importlib.import_module("cocos.plots.landscape").bar(figure, [figure.add_subplot()])
-    drawing.save(figure, tmp_path / "bar.png", {})
+    saving.save(figure, tmp_path / "bar.png", {})
     said = [tick.get_text() for tick in figure.axes[-1].get_yticklabels()]
     plt.close(figure)
     assert "10⁻⁴" in said and not any("$" in each for each in said)

@@ -20,7 +20,8 @@ from cocos import Embeddings, InputError, losses, measures, plots, results, run,
 from cocos.batches import Batch, plan
 from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
-from cocos.reports import tables
+from cocos.reports import table
+from cocos.reports.latex import latex
 
 
 def planted(images=40, captions=3, width=8, noise=0.7, dtype=torch.float64):
@@ -127,7 +128,7 @@ def test_n90_is_a_request(embeddings, convention):
     plain = measures.count(embeddings, "ntxent", **options)
     assert "n90" not in plain and "n90_per_query" not in plain
     assert {entry["n90"] for entry in results.summary(plain)["directions"].values()} == {None}
-    assert "hold 90 %" not in tables.plain(tables.count(plain)) and "NaN" not in tables.latex(plain, "file")
+    assert "carry 90 %" not in str(table("count", plain)) and "NaN" not in latex(plain, "file")
     asked = measures.count(embeddings, "ntxent", n90=True, **options)
     np.testing.assert_array_equal(asked["contributing"], plain["contributing"])
     xr.testing.assert_allclose(asked.drop_vars(["n90", "n90_per_query"]), plain, rtol=1e-5, atol=1e-6)
@@ -136,7 +137,7 @@ def test_n90_is_a_request(embeddings, convention):
     pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
     right = oracles.n90(losses.load("ntxent").weight(pairs), pairs)
     assert asked["n90_per_query"].sel(direction="c2q", batch=0).values.tolist() == right
-    assert entry["mean"] > 1 and "hold 90 %" in tables.plain(tables.count(asked))
+    assert entry["mean"] > 1 and "carry 90 %" in str(table("count", asked))
 
 
 @pytest.mark.parametrize("n90", [False, True])
@@ -186,7 +187,7 @@ def test_a_batch_without_an_active_query_is_reported_and_not_averaged():
     assert summary["batches_without_active_queries"] == 1
     assert summary["directions"]["c2q"]["contributing_mean"] == {"mean": None, "std": None}
     assert "NaN" not in json.dumps(summary, allow_nan=False)
-    assert "batches without any contributing negative: 1 (q2c)" in tables.plain(tables.count(idle))
+    assert "batches without any contributing negative: 1 (q2c)" in str(table("count", idle))
 
 
 def test_conventions_differ_where_they_are_said_to(embeddings):
@@ -356,7 +357,7 @@ def test_latex_has_the_columns_of_the_published_tables(embeddings):
         ("ntxent", "$C^{qv-}$ & $W^{qv-}$ & $W^{qv+}$"),
         ("smoothap", "$C^{q}$ & $C^{0}$"),
     ):
-        text = tables.latex(measures.count(embeddings, name, batch_size=16), "my_model 100%")
+        text = latex(measures.count(embeddings, name, batch_size=16), "my_model 100%")
         assert f"{symbols} & {symbols}" in text
         assert r"my\_model 100\% & $" in text
         assert text.count(r"\pm") == 2 * (symbols.count("&") + 1)

@@ -15,7 +15,8 @@ from cocos import Embeddings, InputError, losses, measures, results, scores, wei
 from cocos.commands import app
 from cocos.errors import Unfit
 from cocos.measures import _regimes
-from cocos.reports import tables
+from cocos.reports import table
+from cocos.reports.latex import latex
 
 FILE = '''
 import random
@@ -355,7 +356,7 @@ def test_the_unit_is_given_or_the_push_of_the_query(own):
     data = measures.count(two_sided(), loss)
     np.testing.assert_array_equal(data["contributing"], data["relative_per_query"])
     assert (data.attrs["unit"], data.attrs["share"]) == ("push", "push")
-    assert "is not known: a share is a part of the query's own push" in tables.plain(tables.count(data))
+    assert "is not known: a share is a part of the query's own push" in str(table("count", data))
     exact = own("ntxent", {"unit": "10"})
     assert exact.unit(pairs) == 10
     for name in ("contributing", "weight_above", "idle", "hardest_share"):
@@ -530,7 +531,7 @@ def test_a_labelled_loss_is_told_the_groups_in_a_batch_of_pairs(own):
     assert data.attrs["same_group"] == "positive"
     assert 6 < float(data["negatives"].mean()) < 11
     assert int(data["same_group_pairs"].sum()) > 0
-    assert "positives of each other" in tables.plain(tables.count(data))
+    assert "positives of each other" in str(table("count", data))
 
 
 def test_a_loss_against_proxies_reads_their_rows(own):
@@ -589,7 +590,7 @@ def test_provenance_is_json_and_says_what_the_weights_are(own, tmp_path):
     assert data.attrs["weights"] == "influence"
     summary = json.loads(json.dumps(results.summary(data), allow_nan=False))
     assert (summary["weights"], summary["gradient"]) == ("influence", "autograd")
-    assert "influence matrix" in tables.plain(tables.count(data)) and "influence matrix" in tables.latex(data, "x")
+    assert "influence matrix" in str(table("count", data)) and "influence matrix" in latex(data, "x")
     assert "influence matrix" in data.attrs["notes"]
     results.save(data, tmp_path / "own.nc")
     assert results.open_dataset(tmp_path / "own.nc").attrs == data.attrs
@@ -612,7 +613,7 @@ def test_provenance_is_json_and_says_what_the_weights_are(own, tmp_path):
 def test_a_gradient_that_is_not_the_derivative_is_said_so(name, sentence):
     data = measures.count(labelled(), name)
     assert results.about_weights(data.attrs) == sentence
-    assert sentence in tables.plain(tables.count(data))
+    assert sentence in str(table("count", data))
     assert results.heading(data) == data.attrs["loss_repr"] + (f", {sentence.partition(':')[0]}" if sentence else "")
 
 

@@ -20,7 +20,7 @@ import cocos
 from cocos import Embeddings, losses, measures, plots, results, summaries
 from cocos.commands import app
 from cocos.data import emoji_captions
-from cocos.reports import drawing, kinds, tables
+from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
 OWN = {"dtp", "landscape"}  # with a command of their own
@@ -70,22 +70,22 @@ def file(embeddings, tmp_path, monkeypatch):
 def undrawn(monkeypatch):
     """No picture is made; what would be drawn is kept: panels and size."""
     seen = []
-    monkeypatch.setattr(drawing, "panels", lambda panels, path, **size: seen.append((panels, size["size"])) or path)
+    monkeypatch.setattr(saving, "save_panels", lambda panels, path, **size: seen.append((panels, size["size"])) or path)
     return seen
 
 
 def test_every_twin_of_the_shelf_is_a_kind_and_has_a_command():
-    assert [kind.name for kind in kinds.kinds()] == TWINS
+    assert [kind.name for kind in plot_kinds.plot_kinds()] == TWINS
     text, commands = (
         call("plot").stdout,
         {command.name or command.callback.__name__ for command in app.registered_commands},
     )
     listed = call("plot", "--help").stdout.replace("\n", " ")
-    for kind in kinds.kinds():
+    for kind in plot_kinds.plot_kinds():
         assert f"{kind.name}  " in text and kind.sentence in text
         assert kind.name in re.sub(r"\s+", " ", listed)
         assert (kind.reads in {"embeddings", "loss"}) == (kind.name not in OWN)
-    assert OWN <= commands and {"cocos dtp", "cocos landscape"} <= {kind.command for kind in kinds.kinds()}
+    assert OWN <= commands and {"cocos dtp", "cocos landscape"} <= {kind.command for kind in plot_kinds.plot_kinds()}
     assert set(FAST) | OWN == set(TWINS)
 
 
@@ -210,7 +210,7 @@ def test_every_panel_has_room_for_the_largest(embeddings, undrawn):
     size = sys.modules["cocos.plots.retrievals"].size
     large = measures.retrievals(embeddings, queries=3, k=4)
     small = large.isel(query=slice(1), rank=slice(1))
-    kinds.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
+    plot_kinds.find("retrievals").draw([small, large], {}, Path("x.png"), [{}, {}])
     ((_, found),) = undrawn
     assert found == (2 * size(large)[0], size(large)[1])
 
@@ -248,7 +248,7 @@ def test_panels_stand_side_by_side_and_long_titles_are_wrapped(tmp_path):
         ax.set_title("a loss with parameters, and a gradient that is stop-gradient " * 2)
         return ax
 
-    drawing.panels([panel, panel], tmp_path / "two.svg", size=(8, 3))
+    saving.save_panels([panel, panel], tmp_path / "two.svg", size=(8, 3))
     places = [ax.get_position() for ax in axes]
     assert places[0].x1 < places[1].x0 and places[0].y0 == places[1].y0
     lines = axes[0].get_title().splitlines()
@@ -275,7 +275,7 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["lorentz", "rows.npz"], "unknown kind of picture 'lorentz': did you mean 'lorenz'?"),
+        (["lorentz", "rows.npz"], "unknown kind of plot 'lorentz': did you mean 'lorenz'?"),
         (["landscape", "rows.npz"], "landscape has a command of its own: cocos landscape --help"),
         (["lorenz", "--json"], "lorenz: name a FILE: cocos plot lorenz FILE"),
         (["weight_curve", "rows.npz"], "weight_curve: it is of a loss, not of a file like rows.npz"),
@@ -305,7 +305,7 @@ def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_
         (["lorenz", "rows.npz", "--out", "r" * 300 + ".png"], "r.png: the name is too long for a file"),
         (["lorenz", "r" * 300 + ".npz"], "r.npz: the name is too long for a file"),
         (["--json"], "options, but no KIND: name one before them; cocos plot alone lists the kinds"),
-        (["lorenz", "rows.npz", "--out", "no/r.png"], "picture no/r.png: it must be a file in a folder that is there"),
+        (["lorenz", "rows.npz", "--out", "no/r.png"], "figure no/r.png: it must be a file in a folder that is there"),
         (["lorenz", "rows.npz", "--out", "no/r.nc"], "there is no folder no; create it first"),
         (["lorenz", "no.npz"], "there is no such file"),
         (["lorenz", "rows.npz", "--loss", "ntxnt"], "unknown loss 'ntxnt': did you mean 'ntxent'?"),
@@ -331,16 +331,16 @@ def test_a_zero_vector_is_told_with_its_file(command, file):
 
 def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     items = emoji_captions.load("test")
-    sheet, bars = kinds.find("retrievals"), kinds.find("contributors")
+    sheet, bars = plot_kinds.find("retrievals"), plot_kinds.find("contributors")
     captions, images = (xr.Dataset(attrs={"direction": name, "row": 7}) for name in ("t2i", "i2t"))
-    show = sheet.words(captions, items)["pictures"]
+    show = sheet.row_texts(captions, items)["pictures"]
     assert show("query", 7) == items.captions[7]
     np.testing.assert_array_equal(show("candidate", 1), items.images[1].permute(1, 2, 0))
-    told = bars.words(captions, items)
+    told = bars.row_texts(captions, items)
     assert told["query"] == items.captions[7] and told["labels"](1) == f"image of: {items.captions[5]}"
     assert told["pictures"](1).shape == (*items.images.shape[2:], 3)
-    assert set(bars.words(images, items)) == {"labels", "query", "image"}
-    assert kinds.find("lorenz").words(captions, items) == bars.words(captions, None) == {}
+    assert set(bars.row_texts(images, items)) == {"labels", "query", "image"}
+    assert plot_kinds.find("lorenz").row_texts(captions, items) == bars.row_texts(captions, None) == {}
 
 
 def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
@@ -348,7 +348,7 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
     images = np.arange(24, dtype=np.uint8).repeat(2 * 2 * 3).reshape(24, 2, 2, 3)
     given = {"query_name": [f"picture {k}" for k in range(24)], "query_image": images}
     np.savez("named.npz", **arrays, **given)
-    direction = str(measures.contributors(kinds.once(cocos.open("named.npz"))).attrs["direction"])
+    direction = str(measures.contributors(plot_kinds.once(cocos.open("named.npz"))).attrs["direction"])
     assert call("plot", "contributors", "named.npz", "--set", "row=3").exit_code == 0
     first, second = (panel.keywords for panel in undrawn[-1][0])
     assert first["query"] == "picture 3" and first["image"][0, 0, 0] == 3
@@ -377,9 +377,9 @@ def test_places_of_a_curve_are_even_and_have_its_ends():
 
 def test_what_no_query_has_is_none_and_not_nan(embeddings):
     few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
-    row = next(row for row in tables.summary(few).rows if row[0].startswith("standard deviation"))
+    row = next(row for row in table("summary", few).rows if row[0].startswith("standard deviation"))
     assert re.fullmatch(r"0\.\d+: 0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
-    beyond = [row for row in tables.summary(few).rows if row[0] == "  k 40"]
+    beyond = [row for row in table("summary", few).rows if row[0] == "  k 40"]
     assert [row[2] for row in beyond] == ["none", "none"] and "none" not in {row[1] for row in beyond}
 
 

@@ -19,7 +19,7 @@ from cocos import Embeddings, InputError, losses, measures, plots, results, summ
 from cocos.commands import app
 from cocos.plots import _labels, _wording
 from cocos.plots.count import title as title_of_count
-from cocos.reports import drawing, kinds
+from cocos.reports import plot_kinds, saving
 
 LONG = "a_run_with_a_name_of_very_many_characters_and_a_seed_of_17"
 
@@ -117,13 +117,13 @@ def test_long_directions_do_not_cover_a_count():
 
 @pytest.mark.parametrize(("given", "wide"), [("one", 3.3), ("two", 6.9), ("4.5", 4.5), (5, 5), (None, None)])
 def test_widths_are_those_of_columns_or_inches(given, wide):
-    assert drawing.inches(given) == wide
+    assert saving.inches(given) == wide
 
 
 @pytest.mark.parametrize("given", ["three", "1", "100", "nan", "", -3])
 def test_other_widths_are_refused(given):
-    with pytest.raises(InputError, match="expected one .3.3 inches, one column., two .6.9., or inches from 2 to 40"):
-        drawing.inches(given)
+    with pytest.raises(InputError, match=r"expected one \(.*3.3 inches\), two \(.*6.9 inches\), .* from 2 to 40"):
+        saving.inches(given)
 
 
 def test_a_picture_of_one_column_is_so_wide_with_text_of_eight_points(tmp_path):
@@ -136,7 +136,7 @@ def test_a_picture_of_one_column_is_so_wide_with_text_of_eight_points(tmp_path):
 
     for given, wide, columns in (("one", 3.3, 1), ("two", 6.9, 2), ("9.5", 9.5, 3)):
         seen.clear()
-        path = drawing.panels([panel] * 3, tmp_path / "a.png", size=(21, 5), width=given)
+        path = saving.save_panels([panel] * 3, tmp_path / "a.png", size=(21, 5), width=given)
         with Image.open(path) as image:
             assert image.size[0] == pytest.approx(160 * wide, abs=1)
             assert "a finding of many words that goes on and on" in image.text["Description"]
@@ -180,13 +180,13 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
         (["count", "first.npz", "first.npz"], "a file or a loss is named twice"),
         (
             ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"],
-            "write whose it is, like ntxent.margin=1",
+            "like ntxent.margin=1",
         ),
         (
             ["count", "first.npz", "--loss", "ntxent", "--loss", "triplet", "--out", "c.nc"],
             "it holds one loss of one file, not 2",
         ),
-        (["count", "first.npz", "--width", "1"], "expected one (3.3 inches, one column)"),
+        (["count", "first.npz", "--width", "1"], "expected one (column, 3.3 inches)"),
     ],
 )
 def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
@@ -195,8 +195,8 @@ def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
 
 
 def test_the_kinds_that_combine_take_names():
-    combining = {kind.name for kind in kinds.kinds() if kind.combines}
+    combining = {kind.name for kind in plot_kinds.plot_kinds() if kind.combines}
     assert combining == {"count", "eps_curve", "lorenz", "precision_recall", "temperature_curve", "weight_curve"}
-    for kind in kinds.kinds():
+    for kind in plot_kinds.plot_kinds():
         assert not kind.combines or kind.looks["names"].default is None
     plt.close("all")

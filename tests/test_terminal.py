@@ -15,7 +15,9 @@ import cocos
 from cocos import measures
 from cocos.commands import app
 from cocos.losses import _about
-from cocos.reports import drawing, formulas, kinds, tables, terminal
+from cocos.reports import formulas, plot_kinds, saving, terminal
+from cocos.reports.count import overview
+from cocos.reports.layout import Table
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
 
@@ -48,7 +50,7 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-FROM_A_FILE = sorted(kind.name for kind in kinds.kinds() if kind.command == f"cocos plot {kind.name} FILE")
+FROM_A_FILE = sorted(kind.name for kind in plot_kinds.plot_kinds() if kind.command == f"cocos plot {kind.name} FILE")
 TABLES = [
     ["count", "e.npz"],
     ["count", "e.npz", "--batch-size", "all", "--metrics"],
@@ -81,7 +83,7 @@ def test_no_line_is_wider_than_the_terminal(arguments, folder, monkeypatch, tmp_
     for file in folder.glob("*.npz"):
         os.link(file, tmp_path / file.name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(drawing, "panels", lambda *_, **__: None)  # only the text is looked at
+    monkeypatch.setattr(saving, "save_panels", lambda *_, **__: None)  # only the text is looked at
     done = call(*arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()
@@ -94,24 +96,24 @@ def test_columns_is_the_width(folder, monkeypatch):
         assert max(map(len, call(*arguments).stdout.splitlines())) <= 60
     monkeypatch.setenv("COLUMNS", "300")
     data = measures.count(cocos.open(folder / "e.npz"), "ntxent", batch_size=32)
-    assert "batch sum" in tables.plain(tables.overview([data]), terminal.room())
-    narrow = tables.plain(tables.overview([data]), 70).partition("not shown for want of room: ")
+    assert "batch sum" in overview([data]).text(terminal.room())
+    narrow = overview([data]).text(70).partition("columns that do not fit: ")
     assert narrow[1] and "batch sum" in narrow[2] and max(map(len, narrow[0].splitlines())) <= 70
     monkeypatch.delenv("COLUMNS")
     assert terminal.room() == 80
 
 
 def test_least_important_columns_go_first_and_are_named():
-    table = tables.Table(("loss", "verdict", "gap", "pml"), (("ntxent", "exact", "1e-16", "2e-12"),), least=("pml",))
-    assert tables.plain(table, 30) == tables.plain(table)
-    text = tables.plain(table, 24)
+    table = Table(("loss", "verdict", "gap", "pml"), (("ntxent", "exact", "1e-16", "2e-12"),), least=("pml",))
+    assert table.text(30) == str(table)
+    text = table.text(24)
     assert text.splitlines()[0] == "loss    verdict    gap"
-    assert "not shown for want of room: pml" in " ".join(text.split())
+    assert "columns that do not fit: pml" in " ".join(text.split())
 
 
 def test_columns_of_numbers_that_are_too_many_stand_below_one_another():
-    table = tables.Table(("", "one", "two"), (("x", "1" * 30, "2" * 30), ("y", "3" * 30, "4" * 30)))
-    lines = tables.plain(table, 40).splitlines()
+    table = Table(("", "one", "two"), (("x", "1" * 30, "2" * 30), ("y", "3" * 30, "4" * 30)))
+    lines = table.text(40).splitlines()
     assert [line.split() for line in lines if line] == [
         ["one"], ["x", "1" * 30], ["y", "3" * 30], ["two"], ["x", "2" * 30], ["y", "4" * 30]
     ]  # fmt: skip
@@ -132,9 +134,9 @@ def test_formulae_are_readable():
 
 
 def test_a_cell_cannot_forge_a_row_or_reach_the_terminal():
-    table = tables.Table((EVIL, "b"), ((EVIL, EVIL),), (EVIL,), (EVIL,), typed=(EVIL,))
+    table = Table((EVIL, "b"), ((EVIL, EVIL),), (EVIL,), (EVIL,), typed=(EVIL,))
     for width in (None, 80, 40):
-        text = tables.plain(table, width)
+        text = table.text(width)
         assert all(character.isprintable() or character == "\n" for character in text)
         assert not any(line.startswith("format") for line in text.splitlines())
 
@@ -198,9 +200,9 @@ def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
 
 
 def test_powers_of_ten_stay_formulae(tmp_path):
-    with drawing.styled():
+    with saving.styled():
         figure = Figure()
         ax = figure.add_subplot()
         ax.set(xscale="log", xlim=(1e-8, 1e8), title="$a_1$", yticks=[0, 1], yticklabels=[r"$\frac{$", "b"])
-        text = drawing.save(figure, tmp_path / "a.svg", {}).read_text()
+        text = saving.save(figure, tmp_path / "a.svg", {}).read_text()
     assert "$a_1$" in text and r"$\frac{$" in text and r"\$" not in text and r"$\mathdefault{10^{8}}$" in text

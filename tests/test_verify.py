@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cocos import Embeddings, InputError, losses, measures, results
 from cocos.commands import app
 from cocos.measures import _trials
-from cocos.reports import cards, tables
+from cocos.reports import cards, table
 
 # What third parties publish, each right at first sight. They are written out here as a user's own file would be.
 FILE = '''
@@ -220,7 +220,7 @@ def test_a_weight_curve_is_the_weight():
     logits = [5.0, *(10 * s for s in others), 10 * float(data["score"][3])]
     share = math.exp(logits[-1]) / sum(map(math.exp, logits))
     assert float(data["negative"][3]) == pytest.approx(10 * share, rel=1e-12)
-    assert tables.plain(tables.verify([measures.verify("triplet_sh")])).count("triplet_sh") == 1
+    assert str(table("verify", [measures.verify("triplet_sh")])).count("triplet_sh") == 1
 
 
 def test_verify_refuses_two_losses_of_different_scores():

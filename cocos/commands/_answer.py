@@ -12,7 +12,7 @@ from cocos.reports import terminal
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.reports.tables import Table
+    from cocos.reports.layout import Table
 
 __all__ = ["Answer", "finish", "lines", "notes_of", "opened", "picture_asked", "saved"]
 
@@ -42,9 +42,7 @@ def lines(table: "Table | str") -> str:
     """A table as text no wider than the terminal; text stays as it is."""
     if isinstance(table, str):
         return table
-    from cocos.reports import tables
-
-    return tables.plain(table, terminal.room())
+    return table.text(terminal.room())
 
 
 def finish(answer: Answer, *, as_json: bool, quiet: bool) -> None:
@@ -78,10 +76,10 @@ def picture_asked(out: Path, *inputs: Path | str | None) -> bool:
         InputError: it cannot be written, or it is one of the inputs.
     """
     from cocos import results
-    from cocos.reports import drawing
+    from cocos.reports import saving
 
     picture = out.suffix != ".nc"
-    drawing.drawable(out, ".nc") if picture else results.writable(out)
+    saving.writable(out, ".nc") if picture else results.writable(out)
     writing.apart(out, *inputs)
     return picture
 

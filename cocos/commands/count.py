@@ -86,7 +86,8 @@ def count(
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
     from cocos import measures, results
-    from cocos.reports import tables
+    from cocos.reports import table
+    from cocos.reports.latex import latex
 
     processes.join(device)
     first = processes.first()
@@ -115,8 +116,8 @@ def count(
         return None
     document = functools.partial(results.summary, counted)
     shown = {
-        "table": lambda: tables.count(counted),
-        "latex": lambda: tables.latex(counted, file.name),
+        "table": lambda: table("count", counted),
+        "latex": lambda: latex(counted, file.name),
         "json": lambda: json.dumps(document(), allow_nan=False),
     }
     return Answer(

@@ -60,7 +60,7 @@ def decompose(
     """Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes."""
     parameters = named_values(param)
     from cocos import measures, results
-    from cocos.reports import tables
+    from cocos.reports import table
 
     frozen, chosen, origin = opened(file, loss, parameters, out, data, model, trust)
     with progress(quiet) as start:
@@ -80,7 +80,7 @@ def decompose(
             progress=start,
         )
     return Answer(
-        text=lambda: tables.decomposition(found),
+        text=lambda: table("decomposition", found),
         document=lambda: results.decomposed(found),
         about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
         notes=[*frozen.notes, *notes_of(found)],

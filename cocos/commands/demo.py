@@ -35,9 +35,9 @@ def checkpoint() -> "Checkpoint":
 def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
     """Draw a row for each loss on one axis, and move the figure into place when it is whole."""
     from cocos import plots
-    from cocos.reports import drawing
+    from cocos.reports import saving
 
-    return drawing.draw(plots.count, datasets, path, size=SIZE)
+    return saving.save_plot(plots.count, datasets, path, size=SIZE)
 
 
 def _made(folder: Path) -> None:
@@ -78,7 +78,7 @@ def demo(
 ):
     """Count on the embedded example: a real frozen model, its real training data, four losses."""  # noqa: DOC501
     from cocos import measures, results
-    from cocos.reports import tables
+    from cocos.reports.count import overview
 
     if out.exists() and not out.is_dir():
         raise InputError(f"output folder {out} is a file; name another folder")
@@ -95,7 +95,7 @@ def demo(
     together = _together(datasets)
     _made(out)
     return Answer(
-        text=lambda: tables.overview(datasets),
+        text=lambda: overview(datasets),
         document=lambda: [results.summary(data) for data in datasets],
         wrote=[results.save(together, out / "count.nc"), draw(datasets, out / "count.png")],
     )

@@ -8,7 +8,7 @@ from cocos.commands._program import command
 
 if TYPE_CHECKING:
     from cocos.commands._installation import Section
-    from cocos.reports.tables import Table
+    from cocos.reports.layout import Table
 
 __all__ = ["doctor"]
 
@@ -24,7 +24,7 @@ def _shown(name: str, value) -> str:
 
 def _table(sections: "list[Section]", attention: list[str]) -> "Table":
     """All facts, and below them what needs attention."""
-    from cocos.reports.tables import Table
+    from cocos.reports.layout import Table
 
     rows = tuple(
         (f"{part.title}: {name.removesuffix('_bytes').replace('_', ' ')}", _shown(name, value))

@@ -95,7 +95,7 @@ def dtp(
     from cocos import checkpoints, measures, plots, results
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
-    from cocos.reports import drawing, tables
+    from cocos.reports import saving, table
 
     found = series.files(run)
     picture = picture_asked(out, data, *(each for files in found.values() for each in files))
@@ -120,9 +120,9 @@ def dtp(
     measured = measured.assign_attrs(
         checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
     )
-    draw = functools.partial(drawing.draw, plots.dtp, measured, size=(7.2, 4.6), width=width)
+    draw = functools.partial(saving.save_plot, plots.dtp, measured, size=(7.2, 4.6), width=width)
     return Answer(
-        text=lambda: tables.dtp(measured),
+        text=lambda: table("dtp", measured),
         document=lambda: results.distances(measured),
         notes=[*notes, *notes_of(measured)],
         wrote=saved(measured, out, draw if picture else None),

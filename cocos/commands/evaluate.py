@@ -39,7 +39,7 @@ def evaluate(
     """
     cutoffs = whole_numbers(k, "--k", "1,5,10")
     from cocos import checkpoints, measures, results
-    from cocos.reports import tables
+    from cocos.reports import table
 
     if out is not None:
         results.writable(out)
@@ -59,7 +59,7 @@ def evaluate(
             progress=start,
         )
     return Answer(
-        text=lambda: tables.evaluate(found),
+        text=lambda: table("evaluate", found),
         document=lambda: results.evaluated(found),
         notes=[*frozen.notes, *(more.notes if more else ()), *notes_of(found)],
         wrote=saved(found, out),

@@ -26,14 +26,13 @@ def figures(
 ):
     """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
     from cocos.reports import figures as scripts
-    from cocos.reports import tables
 
     begun = time.monotonic()
     with progress(quiet) as start:
         made = scripts.run(names or [], analysis=analysis, folder=out, fresh=fresh, progress=start)
     files, seconds = sum(len(each.files) for each in made), time.monotonic() - begun
     return Answer(
-        text=lambda: tables.figures([(each.name, each.computed, len(each.files)) for each in made]),
+        text=lambda: scripts.table(made),
         document=lambda: [{"name": e.name, "computed": e.computed, "files": list(map(str, e.files))} for e in made],
         wrote=[f"{files} files and {out / 'README.md'} in {seconds:.0f} s"],
     )

@@ -11,7 +11,7 @@ __all__ = ["inspect"]
 def inspect(file: File, data: Data = None, seed: Unused = 0, as_json: AsJson = False, quiet: Quiet = False):
     """Describe a checkpoint, what it recorded of its training, and the next command. No code in it is executed."""
     from cocos import checkpoints
-    from cocos.reports import tables
+    from cocos.reports import contents
 
     about = checkpoints.inspect(file, data)
-    return Answer(text=lambda: tables.contents(about), document=lambda: about, notes=about["notes"])
+    return Answer(text=lambda: contents.table(about), document=lambda: about, notes=about["notes"])

@@ -84,7 +84,7 @@ def landscape(
     asked = {} if rows is None else {"rows": whole_numbers(rows, "--rows", "0,1,2")}
     from cocos import checkpoints, measures, plots, results
     from cocos import losses as shelf
-    from cocos.reports import drawing, tables
+    from cocos.reports import saving, table
 
     picture = picture_asked(out, file, data)
     chosen = None if loss is None else shelf.load(loss, parameters)
@@ -98,10 +98,10 @@ def landscape(
 
     def draw(path: Path) -> None:
         flat = None if not surface else "3d"
-        drawing.draw(plots.landscape, found, path, size=(6.6, 5.2), width=width, projection=flat)
+        saving.save_plot(plots.landscape, found, path, size=(6.6, 5.2), width=width, projection=flat)
 
     return Answer(
-        text=lambda: tables.landscape(found),
+        text=lambda: table("landscape", found),
         document=lambda: results.minimum(found),
         about=about,
         notes=notes,

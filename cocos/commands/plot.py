@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from cocos.checkpoints import Checkpoint
-    from cocos.reports.kinds import Kind
+    from cocos.reports.plot_kinds import PlotKind
 
 __all__ = ["plot"]
 
@@ -67,7 +67,7 @@ class _Request:
         trust: read unknown classes as inert placeholders.
     """
 
-    kind: "Kind"
+    kind: "PlotKind"
     options: dict
     default: str | None
     runs: list[tuple[Path | None, str | None]]
@@ -92,24 +92,26 @@ class _Found:
     checkpoint: "Checkpoint | None" = None
 
 
-def _runs(chosen: "Kind", files: list[Path] | None, wanted: list[str | None]) -> list[tuple[Path | None, str | None]]:
+def _runs(
+    chosen: "PlotKind", files: list[Path] | None, wanted: list[str | None]
+) -> list[tuple[Path | None, str | None]]:
     """Every file with every loss.
 
     Raises:
         InputError: one is named twice, or the kind draws one at a time.
     """
-    from cocos.reports import kinds
+    from cocos.reports import plot_kinds
 
     runs = [(file, name) for file in files or [None] for name in wanted]
     if len(set(runs)) < len(runs):
         raise InputError(f"{chosen.name}: a file or a loss is named twice")
     if len(runs) > 1 and not chosen.combines:
-        several = ", ".join(each.name for each in kinds.kinds() if each.combines)
+        several = ", ".join(each.name for each in plot_kinds.plot_kinds() if each.combines)
         raise InputError(f"{chosen.name}: it draws one loss of one file; these draw several: {several}")
     return runs
 
 
-def _loss_asked(chosen: "Kind", files: list[Path] | None, wanted: list[str | None], parameters: dict) -> str | None:
+def _loss_asked(chosen: "PlotKind", files: list[Path] | None, wanted: list[str | None], parameters: dict) -> str | None:
     """The kind's own loss, after refusing files and parameters that the kind cannot use.
 
     Raises:
@@ -128,7 +130,7 @@ def _loss_asked(chosen: "Kind", files: list[Path] | None, wanted: list[str | Non
 def _measured(request: _Request, start) -> _Found:
     """Measure every run; a file that several losses share is opened and encoded once."""
     from cocos import losses as shelf
-    from cocos.reports import kinds
+    from cocos.reports import plot_kinds
 
     found, checkpoints = _Found(), {}
     for file, name in request.runs:
@@ -141,7 +143,7 @@ def _measured(request: _Request, start) -> _Found:
             loss, origin = frozen.loss(name, parameters)
         else:
             frozen, loss, origin = opened(file, name, parameters, None, request.data, request.model, request.trust)
-            frozen = checkpoints[file] = kinds.once(frozen)
+            frozen = checkpoints[file] = plot_kinds.once(frozen)
         if name is None and default is None:
             loss = None
         found.datasets += request.kind.measured(frozen, loss, request.options, start)
@@ -173,12 +175,12 @@ def _one(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> "x
 def _answer(request: _Request, found: _Found, target: Path | None, picture: bool, width: str | None) -> Answer:
     """Write the picture or the Dataset, and make the tables of all Datasets."""
     from cocos import summaries
-    from cocos.reports import kinds
+    from cocos.reports import plot_kinds
 
     kind, split = request.kind, request.options.get("split") or "train"
     items = found.checkpoint.items(split) if request.reads_files and kind.shows else None
-    words = [kind.words(each, items) for each in found.datasets]
-    names = kinds.called(request.runs) if len(request.runs) > 1 else None
+    words = [kind.row_texts(each, items) for each in found.datasets]
+    names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
 
     def draw(path: Path) -> None:
         kind.draw(found.datasets, request.options, path, words, names=names, width=width)
@@ -250,27 +252,26 @@ def plot(
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
-    from cocos.reports import drawing, kinds, tables
+    from cocos.reports import plot_kinds, saving
 
     bare = not (given or extra or parameters or out or as_json)
     if kind is None:
         if not bare:
             raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
-        return Answer(text=lambda: tables.kinds([(each.name, each.command, each.sentence) for each in kinds.kinds()]))
-    chosen = kinds.find(kind)
+        return Answer(text=plot_kinds.table)
+    chosen = plot_kinds.find(kind)
     if twice := given.keys() & extra.keys():
         raise InputError(f"{_spelled(min(twice))} and --set {min(twice)}: give one of them")
     options = chosen.chosen(given | extra, _spelled)
     if parameters and "loss" not in chosen.takes:
         raise InputError(f"{chosen.name} does not take -p: it reads no loss")
     if not files and bare:
-        card = chosen.card(_spelled)
-        return Answer(text=lambda: tables.kind(chosen.name, chosen.sentence, chosen.command, card))
+        return Answer(text=lambda: chosen.card(_spelled))
     wanted = loss or [extra.get("loss")]
     default = _loss_asked(chosen, files, wanted, parameters)
-    drawing.inches(width)
+    saving.inches(width)
     runs = _runs(chosen, files, wanted)
-    by_loss = dict(zip(wanted, kinds.parted(parameters, wanted), strict=True))
+    by_loss = dict(zip(wanted, plot_kinds.split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
     picture = target is not None and picture_asked(target, *(files or ()), data)
     for name in wanted if len(runs) > 1 else ():

@@ -67,8 +67,8 @@ def query(
     parameters = named_values(param)
     from cocos import measures, plots, results
     from cocos.plots.contributors import size
-    from cocos.reports import drawing, tables
-    from cocos.reports.kinds import find
+    from cocos.reports import saving, table
+    from cocos.reports.plot_kinds import find
 
     picture = out is not None and picture_asked(out, file, data)
     frozen, chosen, origin = opened(file, loss, parameters, None if picture else out, data, model, trust)
@@ -90,12 +90,12 @@ def query(
             device=device,
             progress=start,
         )
-    words = find("contributors").words(found, frozen.items(split))
+    words = find("contributors").row_texts(found, frozen.items(split))
     labels, said = words.get("labels"), words.get("query")
     plot = functools.partial(plots.contributors, **words)
-    draw = functools.partial(drawing.draw, plot, found, size=size(found), width=width)
+    draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=width)
     return Answer(
-        text=lambda: tables.contributors(found, labels, said),
+        text=lambda: table("contributors", found, labels=labels, query=said),
         document=lambda: results.contributed(found, labels, said),
         about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
         notes=[*frozen.notes, *notes_of(found)],

@@ -58,7 +58,7 @@ def verify(
     """Check the weights of one loss or all: closed form, torch.func, finite differences, four dtypes; 1 if wrong."""  # noqa: DOC501
     from cocos import checkpoints, measures, results
     from cocos import losses as shelf
-    from cocos.reports import tables
+    from cocos.reports import table
 
     parameters = named_values(param)
     target, loss = _parted(target, loss)
@@ -80,7 +80,7 @@ def verify(
     with progress(quiet) as start:
         found = [measures.verify(each, frozen, **options, device=device, progress=start) for each in chosen]
     return Answer(
-        text=lambda: tables.verify(found),
+        text=lambda: table("verify", found),
         document=lambda: [results.verdict(one) for one in found],
         wrote=saved(found[0], out),
         code=int(any(one.attrs["faults"] for one in found)),

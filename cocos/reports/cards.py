@@ -1,4 +1,4 @@
-"""A loss on one screen: formula, parameters, what counts, what it equals, and its weight against the score."""
+"""Losses on one screen: all of them as a table, and each on a card with its formula, source and weight curve."""
 
 import textwrap
 
@@ -8,44 +8,70 @@ import xarray as xr
 from cocos import losses, results
 from cocos.losses import _about
 from cocos.reports import formulas
+from cocos.reports.layout import Table
 
-__all__ = ["card", "chart", "entry", "equal_to"]
+__all__ = ["card", "chart", "entry", "equal_to", "table"]
 
-WIDTH, HEIGHT = 61, 11
-LABEL = 12  # characters before the text of an entry
-TEXT = 96  # characters of a line that is still easy to read
+# Columns and lines of the chart.
+CHART_WIDTH, CHART_HEIGHT = 61, 11
+# Characters before the text of an entry.
+ENTRY_INDENT = 12
+# Characters of the longest line that is easy to read.
+LINE_LENGTH = 96
 EXACT = "exact: the derivative of the loss, by a closed form"
 COUPLES = {
-    "query": "no: each query's weights hang on its own row of scores",
-    "batch": "yes: queries of a batch share a term, and a weight is that of the sum over the batch",
-    "candidate": "candidates are the anchors: a weight is that of the sum over the batch",
+    "query": "no: the weights of a query depend on its own row of scores only",
+    "batch": "yes: the queries of a batch share a term; weights are derivatives of the sum over the batch",
+    "candidate": "candidates are the anchors; weights are derivatives of the sum over the batch",
 }
 
 
+def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
+    """List losses by family, with their parameters and defaults.
+
+    Args:
+        entries: of `entry`.
+        unspecified: name of a loss that is not implemented -> the reason.
+    """
+    entries = sorted(entries, key=lambda e: (e["family"], e["name"]))
+    rows = tuple(
+        (e["name"], e["family"], ", ".join(f"{k}={v}" for k, v in e["parameters"].items()) or "none") for e in entries
+    )
+    notes = (
+        *(f"{name}: unspecified, {reason}" for name, reason in unspecified.items()),
+        "The card of one loss, with formula, source and other names: cocos losses NAME; any of its names will do, like "
+        "InfoNCE.",
+        "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; one of "
+        'pytorch-metric-learning: --loss pml:CircleLoss; a sum: --loss "triplet+0.5*contrastive_cosine".',
+    )
+    head = (f"{len(entries)} losses; the defaults of their parameters are those of their papers.",)
+    return Table(("loss", "family", "parameters"), rows, head, notes, left=True)
+
+
 def chart(data: xr.Dataset) -> list[str]:
-    """The curves of `cocos.measures.weight_curve` in characters: `*` a negative, `o` the positive, `@` both."""
+    """Draw the curves of `cocos.measures.weight_curve` in characters: `*` a negative, `o` the positive, `@` both."""
     score = data["score"].values
-    parts = np.array_split(np.arange(len(score)), WIDTH)
+    parts = np.array_split(np.arange(len(score)), CHART_WIDTH)
     curves = {"*": data["negative"].values, "o": data["positive"].values}
     low = min(0.0, *(float(values.min()) for values in curves.values()))
     high = max(0.0, *(float(values.max()) for values in curves.values()))
     span = (high - low) or 1.0
     extreme = {mark: [v[part][np.abs(v[part]).argmax()] for part in parts] for mark, v in curves.items()}
-    grid = [[" "] * WIDTH for _ in range(HEIGHT)]
-    zero = round((high - 0.0) / span * (HEIGHT - 1))
-    grid[zero] = ["-"] * WIDTH
+    grid = [[" "] * CHART_WIDTH for _ in range(CHART_HEIGHT)]
+    zero = round((high - 0.0) / span * (CHART_HEIGHT - 1))
+    grid[zero] = ["-"] * CHART_WIDTH
     for mark, values in extreme.items():
         for x, value in enumerate(values):
-            y = round((high - value) / span * (HEIGHT - 1))
+            y = round((high - value) / span * (CHART_HEIGHT - 1))
             grid[y][x] = "@" if grid[y][x] in "*o" and grid[y][x] != mark else mark
-    ticks = {0: f"{high:.3g}", zero: "0", HEIGHT - 1: f"{low:.3g}"}
+    ticks = {0: f"{high:.3g}", zero: "0", CHART_HEIGHT - 1: f"{low:.3g}"}
     lines = [f"{ticks.get(y, ''):>10} |{''.join(row).rstrip()}" for y, row in enumerate(grid)]
     left, right = f"{score[0]:g}", f"{score[-1]:g}"
-    return [*lines, " " * 12 + left + right.rjust(WIDTH - len(left))]
+    return [*lines, " " * 12 + left + right.rjust(CHART_WIDTH - len(left))]
 
 
 def entry(name: str) -> dict:
-    """A loss as plain data: name, parameters, what it reads and gives, and where it is from."""
+    """Describe a loss as plain data: name, parameters, properties, formula and source."""
     loss = losses.load(name)
     cls = type(loss)
     said = _about.sections(cls)
@@ -68,7 +94,7 @@ def entry(name: str) -> dict:
 
 
 def equal_to(equal: xr.Dataset) -> list[dict]:
-    """The Dataset of `cocos.measures.equivalences` as plain data."""
+    """Convert the Dataset of `cocos.measures.equivalences` to plain data."""
     return [
         {"loss": str(other), "where": str(where), "gap": float(gap)}
         for other, where, gap in zip(equal["other"].values, equal["where"].values, equal["gap"].values, strict=True)
@@ -76,20 +102,20 @@ def equal_to(equal: xr.Dataset) -> list[dict]:
 
 
 def _entry(name: str, text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(text, width - LABEL, break_on_hyphens=False) or [""]
-    return [f"{name if not place else '':<{LABEL}}{line}".rstrip() for place, line in enumerate(lines)]
+    lines = textwrap.wrap(text, width - ENTRY_INDENT, break_on_hyphens=False) or [""]
+    return [f"{name if not place else '':<{ENTRY_INDENT}}{line}".rstrip() for place, line in enumerate(lines)]
 
 
-def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = TEXT) -> str:
-    """The text of `cocos losses NAME`.
+def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENGTH) -> str:
+    """Write the card of a loss: the text of `cocos losses NAME`.
 
     Args:
         name: of a loss of the shelf.
         curve: of `cocos.measures.weight_curve`.
         equal: of `cocos.measures.equivalences`.
-        width: characters of a line; the chart takes 73.
+        width: characters per line; the chart takes 73.
     """
-    width = min(width, TEXT)
+    width = min(width, LINE_LENGTH)
     about = entry(name)
     cls = type(losses.load(name))
     documented = _about.parameters(cls)
@@ -112,10 +138,10 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = TEXT) -> 
     push, pull = curve["push"].values, curve["pull"].values
     lines += ["", *chart(curve), ""]
     lines += textwrap.wrap(
-        f"weight against score, closer to the right: * one negative beside eight others and a positive at score "
-        f"{curve.attrs['positive_score']:g}, o the positive. While that negative comes closer, the query's push goes "
-        f"from {push[0]:.3g} to {push[-1]:.3g} (at most {push.max():.3g}) and its pull from {pull[0]:.3g} to "
-        f"{pull[-1]:.3g} (at most {pull.max():.3g}).",
+        f"weight against score, closer candidates to the right: * one negative beside eight others and a positive at "
+        f"score {curve.attrs['positive_score']:g}, o the positive. As that negative comes closer, the push of the "
+        f"query goes from {push[0]:.3g} to {push[-1]:.3g} (at most {push.max():.3g}) and its pull from {pull[0]:.3g} "
+        f"to {pull[-1]:.3g} (at most {pull.max():.3g}).",
         width,
     )
     return "\n".join(lines)

@@ -19,10 +19,11 @@ import cocos
 from cocos import writing
 from cocos.errors import InputError, nearest
 from cocos.reports import captions
-from cocos.reports.drawing import fit, save, settle, share_legend, styled
+from cocos.reports.layout import Table
+from cocos.reports.saving import finish, save, styled
 from cocos.run import Progress
 
-__all__ = ["Drawn", "index", "names", "run"]
+__all__ = ["Drawn", "index", "names", "run", "table"]
 
 PACKAGE = Path(cocos.__file__).parent
 # Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
@@ -176,9 +177,7 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
     with styled():
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
-        fit(figure)
-        share_legend(figure)
-        settle(figure)
+        finish(figure)
         for suffix in SUFFIXES:
             files.append(folder / f"{name}.{suffix}")
             save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": said})
@@ -254,3 +253,9 @@ def run(
     text = index(analysis, folder)
     writing.write(folder / "README.md", text.encode(), "index of the figures")
     return made
+
+
+def table(made: Sequence[Drawn]) -> Table:
+    """List the figures, whether their data were computed anew, and the number of their files."""
+    rows = tuple((each.name, "computed" if each.computed else "kept", str(len(each.files))) for each in made)
+    return Table(("figure", "data", "files"), rows)

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 
 import cocos
 from cocos import losses, measures, plots
-from cocos.reports import cards, drawing
+from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
 MORE = ("scores", "engine")  # modules with a page that are reached by their path
@@ -69,7 +69,7 @@ def _loss(name: str, pictures: Path) -> str:
     loss, about = losses.load(name), cards.entry(name)
     cls = type(loss)
     curve, equal = measures.weight_curve(loss, points=POINTS), measures.equivalences(loss)
-    drawing.draw(plots.weight_curve, curve, pictures / f"{name}.svg")
+    saving.save_plot(plots.weight_curve, curve, pictures / f"{name}.svg")
     said = _entries(cards.card(name, curve, equal))
     rows = {
         "command line": f"``--loss {name}``",

@@ -1,4 +1,4 @@
-"""A figure on its own, drawn by a plot of the shelf and written whole or not at all."""
+"""Figures on disk: plots drawn in one style, laid out, and written whole or not at all."""
 
 import io
 import os
@@ -22,60 +22,69 @@ from cocos import writing
 from cocos.errors import InputError, unreachable
 from cocos.plots._labels import BELOW
 
-__all__ = ["STYLE", "draw", "drawable", "fit", "inches", "panels", "save", "settle", "share_legend", "stated", "styled"]
+__all__ = ["STYLE", "finish", "inches", "save", "save_panels", "save_plot", "styled", "writable"]
 
 SUFFIXES = (".png", ".pdf", ".svg")
-LONGEST = 255  # bytes of a name
-PER_INCH = 108  # characters of a title in an inch, times the size of its font
-WIDTHS = {"one": 3.3, "two": 6.9}  # inches of one and of two columns of a paper
-NARROW, WIDE = 2.0, 40.0  # inches that a picture may be wide
-TITLE = 12.0  # points of the title of a figure, at most
-DOLLAR = re.compile(r"(?<!\\)\$")  # where a formula may begin or end
-TURNS = 4  # of the layout of a figure
-COLUMN = 3.0  # inches that a panel needs beside another
-# Text of 8 points in a picture of a given width, and lines that go with it.
+# Bytes of the longest file name that common file systems accept.
+NAME_BYTES = 255
+# Width in characters of an inch of text, times the font size in points.
+CHARACTERS_PER_INCH = 108
+# Width of one and of two columns of a paper, in inches.
+COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
+# Narrowest and widest figure, in inches.
+NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0
+# Largest font of the title of a figure, in points.
+TITLE_POINTS = 12.0
+# A dollar sign that is not escaped: a formula may begin or end there.
+DOLLAR = re.compile(r"(?<!\\)\$")
+# Iterations of the layout until margins that depend on the axes have settled.
+LAYOUT_ROUNDS = 4
+# Narrowest panel beside another, in inches.
+PANEL_INCHES = 3.0
+# Resolution of a raster figure, in dots per inch.
+RESOLUTION = 160
+# Text of 8 points, and lines to match, in a figure whose width is given.
 PRINTED = {
     **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), 8.0),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7.0),
     **{"axes.linewidth": 0.7, "lines.linewidth": 1.2, "xtick.major.size": 3.0, "ytick.major.size": 3.0},
 }
-# Text stays text: fonts are embedded whole in a PDF (publishers refuse Type 3), and are named in an SVG.
+# Text stays text: a PDF embeds whole fonts (publishers refuse Type 3), an SVG names them.
 FONTS = {"font.family": "DejaVu Sans", "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "cocos"}
 STYLE = sns.axes_style("ticks") | FONTS
 
 
-def drawable(path: Path, *more: str) -> Path:
-    """Refuse a picture before anything is computed.
+def writable(path: Path, *more: str) -> Path:
+    """Check that a figure can be written, before anything is computed.
 
     Args:
-        path: of the picture.
-        more: suffixes that would be right too, though of no picture.
+        path: of the figure.
+        more: suffixes that the caller accepts as well, for the message.
 
     Raises:
-        InputError: a suffix that no picture has, a name that is too long, or a folder that is missing or cannot be
-            written.
+        InputError: not a suffix of a figure, a name that is too long, or a folder that is missing or cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"picture {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
-    if len(os.fsencode(path.name)) > LONGEST:
-        raise InputError(f"picture {path}: the name is too long for a file")
+        raise InputError(f"figure {path}: suffix {path.suffix!r}, expected one of {', '.join((*SUFFIXES, *more))}")
+    if len(os.fsencode(path.name)) > NAME_BYTES:
+        raise InputError(f"figure {path}: the name is too long for a file")
     try:
         there = path.parent.is_dir() and not path.is_dir()
     except OSError as error:
-        raise InputError(f"picture {path}: {unreachable(error)}") from None
+        raise InputError(f"figure {path}: {unreachable(error)}") from None
     if not there:
-        raise InputError(f"picture {path}: it must be a file in a folder that is there")
-    writing.writable(path.parent, f"picture {path}")
+        raise InputError(f"figure {path}: it must be a file in a folder that is there")
+    writing.writable(path.parent, f"figure {path}")
     return path
 
 
 @contextmanager
 def styled(*, printed: bool = False) -> Generator[None]:
-    """The same look wherever cocos draws: the defaults of matplotlib and `STYLE`, and no `matplotlibrc` of anyone's.
+    """Draw in one style everywhere: the defaults of matplotlib with `STYLE`, whatever the user's `matplotlibrc` says.
 
     Args:
-        printed: with text of 8 points.
+        printed: use text of 8 points.
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -84,12 +93,12 @@ def styled(*, printed: bool = False) -> Generator[None]:
 
 
 def save(figure: Figure, path: Path, about: dict) -> Path:
-    """Write a figure at 160 dots per inch, made in memory and then written whole or not at all.
+    """Write a figure, made in memory and then written whole or not at all.
 
     Args:
         figure: drawn within `styled`.
         path: .png, .pdf or .svg.
-        about: `Title` and `Description` of the file.
+        about: metadata of the file: `Title`, `Description`.
 
     Raises:
         InputError: the file cannot be written.
@@ -101,14 +110,14 @@ def save(figure: Figure, path: Path, about: dict) -> Path:
     about |= {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(suffix, {})
     _literal(figure)
     stream = io.BytesIO()
-    figure.savefig(stream, dpi=160, format=suffix[1:], metadata=about)
-    return writing.write(path, stream.getvalue(), "picture")
+    figure.savefig(stream, dpi=RESOLUTION, format=suffix[1:], metadata=about)
+    return writing.write(path, stream.getvalue(), "figure")
 
 
 def _literal(figure: Figure) -> None:
-    """Draw dollar signs as they are: a name or an option with a formula in it is a text, and may be no formula at all.
+    """Draw dollar signs literally: they come from names and options, and may not form a valid formula.
 
-    Only axes write formulae here, as powers of ten beside their ticks.
+    Only the ticks of axes are formulae here, as powers of ten.
     """
 
     def literal(text: str) -> str:
@@ -126,7 +135,7 @@ def _literal(figure: Figure) -> None:
 
 
 def inches(text: str | float | None) -> float | None:
-    """The width of a picture: `one` or `two` columns of a paper, or a number of inches; None: as wide as it likes.
+    """Width of a figure in inches, from `one` or `two` columns of a paper or a number; None: the width of the plot.
 
     Raises:
         InputError: anything else.
@@ -134,17 +143,19 @@ def inches(text: str | float | None) -> float | None:
     if text is None:
         return None
     try:
-        found = WIDTHS[text] if isinstance(text, str) and text in WIDTHS else float(text)
+        found = COLUMN_WIDTHS[text] if isinstance(text, str) and text in COLUMN_WIDTHS else float(text)
     except ValueError:
         found = 0.0
-    if not NARROW <= found <= WIDE:
+    if not NARROWEST_FIGURE <= found <= WIDEST_FIGURE:
+        one, two = COLUMN_WIDTHS.values()
         raise InputError(
-            f"width {text!r}: expected one (3.3 inches, one column), two (6.9), or inches from {NARROW:g} to {WIDE:g}"
+            f"width {text!r}: expected one (column, {one} inches), two (columns, {two} inches), or a number of inches "
+            f"from {NARROWEST_FIGURE:g} to {WIDEST_FIGURE:g}"
         )
     return found
 
 
-def draw(
+def save_plot(
     plot: Callable,
     data: xr.Dataset | Sequence[xr.Dataset],
     path: Path,
@@ -153,23 +164,23 @@ def draw(
     width: str | float | None = None,
     projection: str | None = None,
 ) -> Path:
-    """Write the picture of a Dataset.
+    """Draw a Dataset and write the figure.
 
     Args:
         plot: of `cocos.plots`, a function of (Dataset, ax=).
-        data: what it draws.
+        data: to draw.
         path: .png, .pdf or .svg.
         size: inches.
-        width: `one` or `two` columns of a paper, or inches, with text of 8 points; None: `size`.
+        width: of the figure, with text of 8 points, as for `inches`; None: that of `size`.
         projection: of the Axes, `3d` for a surface.
 
     Raises:
-        InputError: the file cannot be written, or no picture has the width.
+        InputError: the file cannot be written, or the width is out of range.
     """
-    return panels([partial(plot, data)], path, size=size, width=width, projection=projection)
+    return save_panels([partial(plot, data)], path, size=size, width=width, projection=projection)
 
 
-def panels(
+def save_panels(
     plots: Sequence[Callable],
     path: Path,
     *,
@@ -177,38 +188,44 @@ def panels(
     width: str | float | None = None,
     projection: str | None = None,
 ) -> Path:
-    """Write a picture of several panels, side by side, or below each other where the width asks for it.
+    """Draw several panels and write the figure: side by side, or in rows where a given width has no room for all.
 
-    What the panels state as their titles is kept in the file as its description.
+    The titles of the panels are the description in the metadata of the file.
 
     Args:
-        plots: functions of (ax=), one a panel.
+        plots: functions of (ax=), one per panel.
         path: .png, .pdf or .svg.
-        size: of the whole with all panels side by side, inches.
-        width: as for `draw`.
+        size: of the figure with all panels side by side, inches.
+        width: as for `save_plot`.
         projection: of the Axes, `3d` for a surface.
 
     Raises:
-        InputError: the file cannot be written, or no picture has the width.
+        InputError: the file cannot be written, or the width is out of range.
     """
-    path, wide = drawable(path), inches(width)
+    path, wide = writable(path), inches(width)
     columns = len(plots)
     if wide is not None:
-        columns = min(columns, max(1, int(wide // COLUMN)))
+        columns = min(columns, max(1, int(wide // PANEL_INCHES)))
         rows = -(-len(plots) // columns)
-        narrowed = wide / columns / (0.8 * size[0] / len(plots))  # of what a panel likes with text of 8 points
+        narrowed = wide / columns / (0.8 * size[0] / len(plots))  # against a panel with text of 8 points
         size = (wide, rows * 0.8 * size[1] * min(1.0, narrowed) ** 0.3)
     with styled(printed=wide is not None):
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
             plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
-        fit(figure)
-        share_legend(figure)
-        settle(figure)
-        return save(figure, path, {"Description": stated(figure)})
+        finish(figure)
+        return save(figure, path, {"Description": _titles(figure)})
 
 
-def fit(figure: Figure) -> None:
+def finish(figure: Figure) -> None:
+    """Lay out a figure whose plots are drawn: wrap its texts, share one legend, and let the margins settle."""
+    _fit(figure)
+    _share_legend(figure)
+    for _ in range(LAYOUT_ROUNDS):
+        figure.get_layout_engine().execute(figure)
+
+
+def _fit(figure: Figure) -> None:
     """Wrap the titles and labels of a figure so that each stays beside its own axes."""
     width, height = figure.get_size_inches()
     for ax in figure.axes:
@@ -220,26 +237,26 @@ def fit(figure: Figure) -> None:
         _wrap(ax.xaxis.label, 0.85 * width * len(spec.colspan) / columns)
         _wrap(ax.yaxis.label, 0.85 * height * len(spec.rowspan) / rows)
     if above := figure.get_suptitle():
-        most = int(PER_INCH * width / TITLE)
+        most = int(CHARACTERS_PER_INCH * width / TITLE_POINTS)
         figure.suptitle(textwrap.fill(above, most, break_on_hyphens=False))
 
 
 def _wrap(text: Text, inches: float) -> None:
-    """Break the lines of a text between words, where they are longer than so many inches."""
-    most = max(8, int(PER_INCH * inches / text.get_fontsize()))
+    """Break lines of a text that are longer than `inches` between words."""
+    most = max(8, int(CHARACTERS_PER_INCH * inches / text.get_fontsize()))
     lines = text.get_text().splitlines()
     text.set_text("\n".join(textwrap.fill(line, most, break_on_hyphens=False) for line in lines))
 
 
-def share_legend(figure: Figure) -> None:
-    """One legend below the figure in the place of those below its axes, where all of them say the same."""
+def _share_legend(figure: Figure) -> None:
+    """Replace the legends below the axes by one below the figure, where all of them are equal."""
     legends = [ax.get_legend() for ax in figure.axes if ax.get_legend() is not None]
     legends = [legend for legend in legends if legend.get_gid() == BELOW]
     said = {tuple(text.get_text() for text in legend.get_texts()) for legend in legends}
     if len(said) != 1:
         return
     handles, texts = legends[0].legend_handles, [text.get_text() for text in legends[0].get_texts()]
-    room = PER_INCH * figure.get_size_inches()[0] / FontProperties(size="small").get_size_in_points()
+    room = CHARACTERS_PER_INCH * figure.get_size_inches()[0] / FontProperties(size="small").get_size_in_points()
     columns = max(1, min(len(texts), int(room / (max(map(len, texts)) + 8))))
     for legend in legends:
         legend.remove()
@@ -247,14 +264,8 @@ def share_legend(figure: Figure) -> None:
                   handler_map=legends[0].get_legend_handler_map())  # fmt: skip
 
 
-def settle(figure: Figure) -> None:
-    """Give every part its room: margins that grow with their axes take a few turns of the layout."""
-    for _ in range(TURNS):
-        figure.get_layout_engine().execute(figure)
-
-
-def stated(figure: Figure) -> str:
-    """The titles of a figure on one line: what it states."""
+def _titles(figure: Figure) -> str:
+    """Join the titles of a figure to one line."""
     titles = [figure.get_suptitle(), *(ax.get_title() for ax in figure.axes)]
     said = [" ".join(title.split()) for title in titles if title.strip()]
     return ". ".join(each.rstrip(".") for each in said).replace(r"\$", "$")

@@ -1,0 +1,77 @@
+"""Numbers and phrases that several tables share."""
+
+from collections.abc import Iterable
+
+import xarray as xr
+
+__all__ = ["averaging", "drawn", "has_images", "loss_call", "mean", "number", "queries_per_batch"]
+
+
+def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
+    """Write a mean with its deviation, if it has one.
+
+    Args:
+        value: `mean` and `std`, each of which may be None.
+        sign: between both.
+        digits: decimals; None: 3 below one, 2 otherwise.
+    """
+    if value["mean"] is None:
+        return "none"
+    digits = digits or (3 if abs(value["mean"]) < 1 and value["mean"] != int(value["mean"]) else 2)
+    spread = "" if value["std"] is None else f" {sign} {value['std']:.{digits}f}"
+    return f"{value['mean']:.{digits}f}{spread}"
+
+
+def mean(value: dict) -> str:
+    """Write a mean as `number` does, without its deviation."""
+    return number(value | {"std": None})
+
+
+def queries_per_batch(directions: dict) -> str:
+    """Number of queries in a batch: one for all directions, or one for each where they differ."""
+    sizes = dict.fromkeys(f"{round(entry['batch_queries'], 1):g}" for entry in directions.values())
+    return " and ".join(sizes)
+
+
+def averaging(found: dict, batch_columns: str = "") -> str:
+    """State what means and deviations are taken over.
+
+    Args:
+        found: `batches`, `full_batches`, and `convention` where there are several.
+        batch_columns: names of the columns whose means are over full batches.
+    """
+    if found.get("convention", "standard") != "standard":
+        return "mean ± deviation over batches"
+    full = found["full_batches"]
+    batches = (
+        "batches" if full == found["batches"] else f"the {full} full batches" if full != 1 else "the one full batch"
+    )
+    parts = [batch_columns] if batch_columns and found["batches"] > 1 else []
+    parts += ["deviations (±)"] if full > 1 else []
+    return f"means over all queries; {' and '.join(parts)} over {batches}" if parts else "means over all queries"
+
+
+def drawn(data: xr.Dataset) -> str:
+    """State how many batches of which size were drawn, with the range of sizes where they differ."""
+    direction = str(data["direction"].values[0])
+    rows = {"s2s": "samples", "s2p": "samples, with all proxies"}.get(direction)
+    rows = rows or ("pairs" if data.attrs["sample"] == "pairs" else "queries, each with its candidates")
+    sizes = data["queries"].isel(direction=0).values.tolist()
+    if len(sizes) == 1:
+        text = f"1 batch of {sizes[0]} {rows}"
+    elif len(set(sizes[:-1])) == 1:
+        last = f" (the last of {sizes[-1]})" if len(set(sizes)) > 1 else ""
+        text = f"{len(sizes)} batches of {sizes[0]} {rows}{last}"
+    else:
+        text = f"{len(sizes)} batches of {min(sizes)} to {max(sizes)} {rows}"
+    return f"{text}, seed {data.attrs['seed']}"
+
+
+def loss_call(loss: dict) -> str:
+    """Write a loss with its parameters: `ntxent(temperature=0.1)`."""
+    return f"{loss['name']}({', '.join(f'{key}={value}' for key, value in loss['parameters'].items())})"
+
+
+def has_images(directions: Iterable[str]) -> bool:
+    """Whether one side is images, which only the names of the directions say."""
+    return bool({"i2t", "t2i"} & set(directions))

@@ -1,0 +1,94 @@
+"""Table of the candidates of one query."""
+
+from collections.abc import Callable
+
+import xarray as xr
+
+from cocos import health, results
+from cocos.reports import terminal
+from cocos.reports._phrases import has_images
+from cocos.reports.layout import Table
+
+__all__ = ["table"]
+
+# Characters of the text of a candidate, which leave room for the numbers beside it.
+LABEL_LENGTH = 44
+# Characters of the text of the query, which has a line of its own.
+QUERY_LENGTH = 80
+
+
+def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:
+    """Write the candidates of one query: a row for each, the largest share first; totals are over all candidates.
+
+    Args:
+        data: of `cocos.measures.contributors`.
+        labels: row of a candidate -> its text.
+        query: text of the query.
+    """
+    attrs, rows = data.attrs, []
+    for place in range(data.sizes["candidate"]):
+        one = {name: data[name].values[place].item() for name in data.data_vars}
+        name = str(one["candidate_index"])
+        side = "pull" if one["weight"] < 0 else "push" if one["weight"] > 0 else ""
+        rows.append((
+            f"{name}  {_label(labels(one['candidate_index']))}" if labels else name,
+            "positive" if one["positive"] else "negative",
+            str(one["group"]),
+            f"{one['score']:.4f}",
+            f"{one['weight']:.3g}",
+            f"{one['share']:.4f}",
+            f"{100 * one['part']:.1f} % {side}" if side else "0",
+            f"{100 * one['held']:.1f} %" if side else "",
+            "yes" if one["contributes"] else "" if one["positive"] else "no",
+        ))
+    share, symbol = {"probability": ("probability", "p"), "violations": ("violations", "n")}.get(
+        attrs.get("share"), ("share", "share")
+    )
+    limit = f"{attrs['eps']:g}" if symbol == "n" else _percent(attrs["eps"])
+    columns = ("candidate", "", "group", "score", "weight", share, "of", "cumulative", f"{symbol} > {limit}")
+    return Table(columns, tuple(rows), _head(attrs, query), _notes(data), least=("weight", "group"))
+
+
+def _percent(eps: float) -> str:
+    return f"{100 * float(eps):.6g} %"
+
+
+def _label(text: str, most: int = LABEL_LENGTH) -> str:
+    """Put a text on one line and cut it to `most` characters."""
+    text = terminal.clean(" ".join(text.split()))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
+    """Name the query, the loss and the batch."""
+    which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
+    return (
+        *health.warnings(attrs["notes"]),
+        which if query is None else f"{which}: {_label(query, QUERY_LENGTH)}",
+        f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
+        f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "
+        f"seed {attrs['seed']}; {attrs['dtype']} on {attrs['device']}",
+        *filter(None, (results.about_weights(attrs), results.about_unit(attrs))),
+    )
+
+
+def _notes(data: xr.Dataset) -> tuple[str, ...]:
+    """State the totals of the query, and the candidates that are not listed."""
+    attrs = data.attrs
+    relative = (
+        f"{attrs['relative']} have more than {_percent(attrs['eps'])} of the push; " if "relative" in attrs else ""
+    )
+    notes = [
+        f"of {attrs['negatives']} negatives {attrs['contributing']} contribute ({results.above(attrs)}), {relative}"
+        f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "
+        f"push {attrs['push']:.4g}, pull {attrs['pull']:.4g}"
+    ]
+    total, shown = attrs["positives"] + attrs["negatives"], data.sizes["candidate"]
+    if shown < total:
+        notes.append(f"the first {shown} of {total} candidates are listed")
+    if attrs["left_out"]:
+        notes.append(f"{attrs['left_out']} rows of the batch are neither positive nor negative and take no part")
+    if attrs["repeated"]:
+        each = "an image once per caption" if has_images((attrs["direction"],)) else "a row once per partner"
+        notes.append(f"{attrs['repeated']} rows repeat a candidate: a batch of pairs contains {each} drawn")
+    return tuple(notes)

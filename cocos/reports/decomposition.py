@@ -1,0 +1,103 @@
+"""Table of the parts of each query's gradient."""
+
+import numpy as np
+import xarray as xr
+
+from cocos import health, results
+from cocos.reports._phrases import averaging, drawn, loss_call
+from cocos.reports.layout import Table
+
+__all__ = ["table"]
+
+ROWS = (
+    ("pull_norm", "length of the pull"),
+    ("push_norm", "length of the push"),
+    ("net_norm", "length of pull and push together"),
+    ("tangential_norm", "  tangential part, left by the normalisation"),
+    ("gradient_norm", "  gradient of the raw embedding"),
+    ("candidate_role_norm", "  its gradient as a candidate"),
+    ("both_roles_norm", "  its gradient in both roles"),
+    ("cancellation", "part of pull and push that cancels"),
+    ("pull_push_cosine", "cosine between pull and push"),
+    ("mass_ratio", "weight of the negatives / of the positives"),
+    ("radial_fraction", "radial part, removed by the normalisation"),
+    ("radial_fraction_pull", "  of the pull"),
+    ("radial_fraction_push", "  of the push"),
+    ("radial", "slope along the norm of the query"),
+    ("contributing", "contributing negatives, by weight"),
+    ("contributing_force", "  by force"),
+    ("hardest_share", "part of the push on the heaviest negative"),
+    ("hardest_share_force", "  of the force on the strongest one"),
+    ("hardest_projection", "  projection of the heaviest on the push"),
+    ("hardest_rank", "rank by score of the heaviest negative"),
+    ("hardest_rank_force", "  of the one with the largest force"),
+    ("pushed_positives", "positives that are pushed"),
+    ("pushed_positives_part", "  part of all weight"),
+    ("pulled_negatives", "negatives that are pulled"),
+    ("pulled_negatives_part", "  part of all weight"),
+)
+WRONG_SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "negatives are pulled"}
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction.
+
+    Args:
+        data: of `cocos.measures.decomposition`.
+    """
+    found = results.decomposed(data)
+    directions = found["directions"]
+    given = next(iter(directions.values()))
+    rows = tuple(
+        (label, *(_significant(entry[key]) for entry in directions.values())) for key, label in ROWS if key in given
+    )
+    head = [
+        *health.warnings(data.attrs["notes"]),
+        *(_reading(str(name), data.sel(direction=name)) for name in data["direction"].values),
+        f"{loss_call(found['loss'])}, {found['metric']} scores, {results.above(data.attrs)}",
+        f"{drawn(data)}; {found['dtype']} on {found['device']}",
+        averaging(found),
+    ]
+    if about := results.about_weights(found):
+        head.append(about)
+    note = "lengths and counts are means over all queries; parts, angles and ranks over the queries that have them"
+    return Table(("", *directions), rows, tuple(head), (note,))
+
+
+def _significant(value: dict) -> str:
+    """Write a mean to three significant digits and its deviation to two: gradients have any order of magnitude."""
+    if value["mean"] is None:
+        return "none"
+    return f"{value['mean']:.3g}" + ("" if value["std"] is None else f" ± {value['std']:.2g}")
+
+
+def _percent(values: xr.DataArray) -> str:
+    return f"{100 * float(values.mean()):.0f} %"
+
+
+def _reading(name: str, one: xr.Dataset) -> str:
+    """State the main numbers of one direction in two or three sentences; means over the queries with a gradient."""
+    moved = one["pull_norm"] + one["push_norm"] > 0
+    still = 100 * (1 - float(moved.sum() / one["queries"].sum()))
+    if not moved.any():
+        return f"{name}: no query has a gradient."
+    text = f"{name}: {_percent(one['cancellation'])} of pull and push cancels"
+    if "radial_fraction" in one:
+        left = np.sqrt(1 - one["radial_fraction"] ** 2)
+        text += f"; the normalisation takes {_percent(1 - left)} off the length of the rest"
+    text += "." if still == 0 else f" ({still:.1f} % of the queries have no gradient)."
+    if bool(one["hardest_share"].notnull().any()):
+        first = (one["hardest_rank"] == 1).where(one["hardest_rank"].notnull())
+        forced = bool(one["hardest_share_force"].notnull().any())
+        force = f"the strongest {_percent(one['hardest_share_force'])} of the force" if forced else "none has any force"
+        text += (
+            f" Of the negatives, the heaviest has {_percent(one['hardest_share'])} of the weight and {force}; the "
+            f"heaviest is the most similar one for {_percent(first)} of the queries."
+        )
+    wrong = [
+        f"{what} for {_percent((one[key] > 0).where(moved))} of the queries"
+        for key, what in WRONG_SIGNS.items()
+        if bool((one[key] > 0).any())
+    ]
+    joined = " and ".join(wrong)
+    return f"{text} {joined[0].upper()}{joined[1:]}." if wrong else text

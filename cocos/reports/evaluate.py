@@ -1,0 +1,57 @@
+"""Table of retrieval metrics."""
+
+import xarray as xr
+
+from cocos import health, results
+from cocos.reports._phrases import number
+from cocos.reports.layout import Table
+
+__all__ = ["table"]
+
+# Metrics that stand in sentences and not in rows.
+IN_SENTENCES = ("queries", "candidates", "tied")
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write retrieval metrics: a row for each, a column for each direction, and one more where it has distractors.
+
+    Args:
+        data: of `cocos.measures.evaluate`.
+    """
+    found = results.evaluated(data)
+    blocks = {"": found, " + distractors": found.get("with_distractors", {"directions": {}})}
+    columns, singles = {}, {}
+    for mark, block in blocks.items():
+        shown = [name for name in block["directions"] if not mark or found["directions"][name]["unmatched"]]
+        columns |= {f"{name}{mark}": block["directions"][name] for name in shown}
+        singles |= {f"{name}{mark}": block for name in shown[:1]}  # metrics of no direction stand in the first column
+
+    def cell(entry: dict, key: str) -> str:
+        if key not in entry:
+            return ""
+        digits = 1 if key.endswith("_rank") else 2
+        return number(entry[key], digits=digits) if found["folds"] > 1 else f"{entry[key]['mean']:.{digits}f}"
+
+    names = [key for key in data.data_vars if data[key].dims[-1] == "fold" and key not in IN_SENTENCES]
+    rows = tuple(
+        (key.replace("_", " "), *(cell(entry | singles.get(name, {}), key) for name, entry in columns.items()))
+        for key in names
+    )
+    sizes = (
+        f"{name}: {entry['queries']['mean']:g} queries, {entry['candidates']['mean']:g} candidates"
+        for name, entry in columns.items()
+    )
+    folds = f"; mean ± deviation over {found['folds']} folds, sizes of one fold" if found["folds"] > 1 else ""
+    split = f"split {found['split']}, " if found["split"] else ""
+    head = (
+        *health.warnings(data.attrs["notes"]),
+        f"{split}{found['metric']} scores on {found['device']}; in percent, except ranks{folds}",
+        *sizes,
+    )
+    tied = [
+        f"{name}: the best positive of {entry['tied']['mean']:.2f} % of the queries ties with a negative"
+        for name, entry in columns.items()
+        if entry["tied"]["mean"]
+    ]
+    rule = found["ties"]
+    return Table(("", *columns), rows, head, (f"{rule[0].upper()}{rule[1:]}.", *tied))

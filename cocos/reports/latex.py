@@ -1,0 +1,58 @@
+"""The columns of the published Tables 3 to 5 in LaTeX."""
+
+import xarray as xr
+
+from cocos import health, results
+from cocos.reports import terminal
+from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
+
+__all__ = ["latex"]
+
+TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+# Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
+COLUMNS = {
+    "triplet": TRIPLET_COLUMNS,
+    "triplet_sh": TRIPLET_COLUMNS,
+    "ntxent": (("contributing_all", "C^{qv-}"), ("weight_above", "W^{qv-}"), ("weight_positive", "W^{qv+}")),
+    "smoothap": (("eq7_mean", "C^{q}"), ("eq7_idle", "C^{0}")),
+}
+
+
+def latex(data: xr.Dataset, label: str) -> str:
+    r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss.
+
+    Args:
+        data: of `cocos.measures.count`.
+        label: first cell of the row.
+    """
+    summary = results.summary(data)
+    columns = COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
+    directions = summary["directions"]
+    wide = len(columns)
+    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{_escaped(name)}}}" for name in directions)
+    names = " & ".join(f"${symbol}$" for _ in directions for _, symbol in columns)
+    entries = [number(entry[key], sign=r"\pm", digits=2) for entry in directions.values() for key, _ in columns]
+    cells = " & ".join(f"${each}$" for each in entries)
+    return "\n".join([
+        f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, "
+        f"{summary['convention']} convention, {drawn(data)}",
+        *(f"% {line}" for line in health.warnings(data.attrs["notes"])),
+        f"% {averaging(summary, 'C^B, C^0')}; C^0 of {queries_per_batch(directions)} queries in a batch",
+        f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
+        *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
+        *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
+        rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
+        r"\toprule",
+        rf" & {top} \\",
+        rf" & {names} \\",
+        r"\midrule",
+        rf"{_escaped(label)} & {cells} \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ])
+
+
+def _escaped(text: str) -> str:
+    """Escape a text so that LaTeX prints it literally."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in terminal.clean(text))

@@ -1,0 +1,319 @@
+"""The kinds of plots: every measure that has a plot of its name, with the options that both of them take.
+
+Nothing is listed by hand. The options of a kind are the parameters of its measure and of its plot, their meaning comes
+from the docstrings. Beside its plot, a file of `cocos.plots` may define `size(dataset) -> (width, height)`, the inches
+of one panel, and `together(datasets) -> options`, the options that panels side by side share.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import xarray as xr
+
+import cocos.reports
+from cocos import measures, plots
+from cocos.checkpoints import Checkpoint
+from cocos.data import Items
+from cocos.errors import InputError, nearest
+from cocos.losses import _about
+from cocos.reports import saving
+from cocos.reports._option_values import read, written
+from cocos.reports.layout import Table
+from cocos.run import Progress
+
+__all__ = ["PlotKind", "find", "names_of", "once", "plot_kinds", "split_parameters", "table"]
+
+# Inches of a panel of a plot without a `size`: the default of matplotlib.
+DEFAULT_SIZE = (6.4, 4.8)
+# Parameters that no option sets: the data, and the texts and pictures of rows.
+NOT_OPTIONS = {
+    *("embeddings", "loss", "progress", "dataset", "names", "labels", "pictures", "query", "image", "last", "ax"),
+}
+
+
+@dataclass(frozen=True)
+class PlotKind:
+    """A measure and the plot of its name.
+
+    Args:
+        name: of both.
+        measure: function that makes the Dataset.
+        plot: function that draws it.
+    """
+
+    name: str
+    measure: Callable[..., xr.Dataset]
+    plot: Callable
+
+    @cached_property
+    def takes(self) -> dict[str, inspect.Parameter]:
+        """Parameters of the measure, by their names."""
+        return dict(inspect.signature(self.measure).parameters)
+
+    @cached_property
+    def looks(self) -> dict[str, inspect.Parameter]:
+        """Parameters of the plot, by their names."""
+        return dict(inspect.signature(self.plot).parameters)
+
+    @property
+    def reads(self) -> str:
+        """First parameter of the measure: `embeddings`, `loss`, or one that only its own command can set."""
+        return next(iter(self.takes))
+
+    @property
+    def command(self) -> str:
+        """Command line that draws it."""
+        return {
+            "embeddings": f"cocos plot {self.name} FILE",
+            "loss": f"cocos plot {self.name} --loss NAME",
+        }.get(self.reads, f"cocos {self.name}")
+
+    @property
+    def sentence(self) -> str:
+        """First line of the docstring of the measure."""
+        return _about.summary(self.measure)
+
+    @cached_property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """Parameters that can be chosen, those of the measure first."""
+        loss = {name: each for name, each in self.takes.items() if name == "loss"}
+        return loss | {name: each for name, each in (self.takes | self.looks).items() if name not in NOT_OPTIONS}
+
+    def card(self, spelled: Callable[[str], str]) -> Table:
+        """Write what the kind shows, and the options that it takes with their defaults.
+
+        Args:
+            spelled: name of an option -> how it is typed.
+        """
+        meant = _about.parameters(self.plot) | _about.parameters(self.measure)
+        rows = [(spelled(name), written(each.default), meant.get(name, "")) for name, each in self.options.items()]
+        return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
+
+    def table(self, data: xr.Dataset, texts: Mapping[str, object]) -> Table:
+        """Write a Dataset of `measured` as a table.
+
+        Args:
+            data: of `measured`.
+            texts: of `row_texts`, for it.
+        """
+        return cocos.reports.table(self.name, data, labels=texts.get("labels"), query=texts.get("query"))
+
+    def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:
+        """Convert options to the values that the functions take; texts are read.
+
+        Args:
+            given: name of an option -> its value.
+            spelled: name of an option -> how it is typed, for messages.
+
+        Raises:
+            InputError: an option that the kind does not take, or a text that is no value of it.
+        """
+        for name in given:
+            if name not in self.options:
+                known = ", ".join(map(spelled, self.options))
+                raise InputError(f"{self.name} does not take {spelled(name)}: it takes {known}")
+        return {
+            name: read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
+            for name, value in given.items()
+            if name != "loss"
+        }
+
+    def measured(
+        self, checkpoint: Checkpoint | None, loss, options: Mapping[str, object], progress: Progress | None
+    ) -> list[xr.Dataset]:
+        """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen.
+
+        Args:
+            checkpoint: for a measure of embeddings; it is encoded once.
+            loss: a loss; None: the default of the measure.
+            options: of `chosen`.
+            progress: as for measures.
+
+        Raises:
+            InputError: as the measure, or a direction that the embeddings do not have.
+        """
+        given = {name: value for name, value in options.items() if name in self.takes}
+        given |= {"loss": loss} if loss is not None else {}
+        if checkpoint is None:
+            return [self.measure(**given)]
+        held = []
+        given |= {"progress": progress} if "progress" in self.takes else {}
+        measure = partial(self.measure, _once(checkpoint, options.get("direction"), held), **given)
+        found = [measure()]
+        if "direction" in self.takes and "direction" not in given:
+            found += [measure(direction=name) for name in held[0].directions[1:]]
+        return found
+
+    @property
+    def combines(self) -> bool:
+        """Whether several losses and files can be drawn on the same axes."""
+        return "names" in self.looks
+
+    def draw(
+        self,
+        found: Sequence[xr.Dataset],
+        options: Mapping[str, object],
+        path: Path,
+        texts: Sequence[Mapping[str, object]],
+        *,
+        names: Sequence[str] | None = None,
+        width: str | float | None = None,
+    ) -> Path:
+        """Draw and write the figure: a panel for each Dataset, and for each direction if the plot takes a direction.
+
+        A kind that combines draws all Datasets in each panel.
+
+        Args:
+            found: of `measured`.
+            options: of `chosen`.
+            path: of the figure.
+            texts: of `row_texts`, one for each Dataset.
+            names: of the Datasets that share a panel; None: their losses.
+            width: as for `cocos.reports.saving.inches`.
+
+        Raises:
+            InputError: the file cannot be written, or the plot refuses an option.
+        """
+        module = sys.modules[self.plot.__module__]
+        size = getattr(module, "size", lambda data: DEFAULT_SIZE)
+        given = getattr(module, "together", lambda datasets: {})(found)
+        given |= {name: value for name, value in options.items() if name in self.looks}
+        if self.combines:
+            drawn, sizes = [(list(found), {"names": names})], [size(list(found))]
+        else:
+            drawn, sizes = zip(found, texts, strict=True), map(size, found)
+        panels = []
+        for data, own in drawn:
+            first = data if isinstance(data, xr.Dataset) else data[0]
+            sides = first["direction"].values if "direction" in self.looks and "direction" not in given else [None]
+            for name in sides:
+                one = {} if name is None else {"direction": str(name)}
+                panels.append(partial(self.plot, data, **given | own | one))
+        if "last" in self.looks:
+            panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
+        wide, high = map(max, zip(*sizes, strict=True))
+        return saving.save_panels(panels, path, size=(wide * len(panels), high), width=width)
+
+    @property
+    def shows(self) -> bool:
+        """Whether the plot shows single rows, with their texts or pictures where these are known."""
+        return bool({"labels", "pictures"} & self.looks.keys())
+
+    def row_texts(self, data: xr.Dataset, items: Items | None) -> dict:
+        """Collect texts and pictures of rows, for a plot that shows single rows.
+
+        Args:
+            data: of `measured`.
+            items: of `Checkpoint.items`; None: nothing is known of the rows.
+
+        Returns:
+            `labels`, `query`, `image` and `pictures`, as far as the plot takes them and they are known.
+        """
+        if items is None or not self.shows:
+            return {}
+        direction = data.attrs["direction"]
+        texts = dict(zip(("query", "candidate"), items.texts(direction), strict=True))
+        seen = dict(zip(("query", "candidate"), items.pictures(direction), strict=True))
+        if "labels" in self.looks:
+            row = data.attrs["row"]
+            beside = {"pictures": seen["candidate"], "image": seen["query"] and seen["query"](row)}
+            known = {name: value for name, value in beside.items() if value is not None}
+            return {"labels": texts["candidate"], "query": texts["query"](row)} | known
+
+        def look(side: str, row: int):
+            picture = seen[side](row) if seen[side] else None
+            return texts[side](row) if picture is None else picture
+
+        return {"pictures": look}
+
+
+def once(checkpoint: Checkpoint) -> Checkpoint:
+    """Let a checkpoint encode only once, however often it is asked to."""
+    return _once(checkpoint, None, [])
+
+
+def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
+    """Name runs that share a plot by their loss, their file, or both, whichever differs.
+
+    Args:
+        runs: file and loss of each.
+    """
+    files, losses = ({run[k] for run in runs} for k in (0, 1))
+    stems = {file.stem for file in files}
+    parts = [
+        ([loss] if len(losses) > 1 else [])
+        + ([file.stem if len(stems) == len(files) else str(file)] if len(files) > 1 else [])
+        for file, loss in runs
+    ]
+    return [", ".join(part) for part in parts]
+
+
+def split_parameters(parameters: Mapping[str, str], losses: Sequence[str]) -> list[dict[str, str]]:
+    """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`.
+
+    Args:
+        parameters: name -> value.
+        losses: names.
+
+    Raises:
+        InputError: a parameter without the name of one of several losses.
+    """
+    if len(losses) < 2:
+        return [dict(parameters)]
+    found = [{} for _ in losses]
+    for name, value in parameters.items():
+        of = [k for k, loss in enumerate(losses) if name.startswith(f"{loss}.")]
+        if not of:
+            raise InputError(
+                f"parameter {name}={value}: with several losses, name the loss as well, like {losses[0]}.{name}={value}"
+            )
+        for k in of:
+            found[k][name.removeprefix(f"{losses[k]}.")] = value
+    return found
+
+
+def _once(checkpoint: Checkpoint, direction: str | None, held: list) -> Checkpoint:
+    """Let a checkpoint encode only once, into `held`, and refuse a direction that its embeddings do not have."""
+
+    def embedder(split, device, progress):
+        if not held:
+            held.append(checkpoint.embedder(split, device, progress))
+            if direction is not None and direction not in held[0].directions:
+                raise InputError(nearest("direction", direction, held[0].directions))
+        return held[0]
+
+    return replace(checkpoint, embedder=embedder)
+
+
+def plot_kinds() -> list[PlotKind]:
+    """List the kinds: every measure that has a plot of its name."""
+    names = sorted(set(measures.__all__) & set(plots.__all__))
+    return [PlotKind(name, getattr(measures, name), getattr(plots, name)) for name in names]
+
+
+def find(name: str) -> PlotKind:
+    """Find a kind by its name; a hyphen may stand for an underscore.
+
+    Raises:
+        InputError: no such kind, or one that only its own command can draw.
+    """
+    every = {kind.name: kind for kind in plot_kinds()}
+    kind = every.get(name.replace("-", "_"))
+    if kind is None:
+        raise InputError(nearest("kind of plot", name, every))
+    if kind.reads not in {"embeddings", "loss"}:
+        raise InputError(f"{kind.name} has a command of its own: cocos {kind.name} --help")
+    return kind
+
+
+def table() -> Table:
+    """List the kinds with the question that each answers, and the commands of those that are not drawn from a file."""
+    usual = "cocos plot {} FILE"
+    rows = tuple((kind.name, kind.sentence) for kind in plot_kinds())
+    others = [kind.command for kind in plot_kinds() if kind.command != usual.format(kind.name)]
+    notes = (f"Draw one: {usual.format('KIND')}. Its options: cocos plot KIND.", f"Exceptions: {'; '.join(others)}.")
+    return Table(("kind", "question"), rows, (), notes if others else notes[:1], left=True)

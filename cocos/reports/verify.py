@@ -1,0 +1,44 @@
+"""Table of verdicts on the weights of losses."""
+
+from collections.abc import Sequence
+
+import xarray as xr
+
+from cocos import results
+from cocos.reports.layout import Table
+
+__all__ = ["table"]
+
+COLUMNS = (
+    *("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad"),
+)
+# Columns to drop where a line has no room for them, the least important first.
+LEAST = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+HEAD = (
+    "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
+    "rounded input; slope: against finite differences in float64; pml: value and gradient against "
+    "pytorch-metric-learning, where it has the loss. Each number is the largest difference over all inputs, relative "
+    "to the largest weight of the input."
+)
+
+
+def table(found: Sequence[xr.Dataset]) -> Table:
+    """Write the verdicts: a row for each loss with its largest differences, and below them faults and notes.
+
+    Args:
+        found: of `cocos.measures.verify`, one a loss.
+    """
+    rows, notes = [], []
+    for one in map(results.verdict, found):
+        name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
+        before = (name, one["verdict"], _difference(gap["float64"]), one["gap_on"] or "")
+        after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])
+        rows.append((*before, *map(_difference, (*after, peer["value"], peer["gradient"]))))
+        for kind, mark in (("faults", "FAULT"), ("notes", "note")):
+            notes += [f"{mark}: {name}: {line}" for line in one[kind]]
+    return Table(COLUMNS, tuple(rows), (HEAD,), tuple(notes), least=LEAST)
+
+
+def _difference(value: float | None) -> str:
+    """Write a relative difference; an empty cell where it was not measured."""
+    return "" if value is None else "0" if value == 0 else f"{value:.1e}"
