@@ -116,7 +116,7 @@ def test_a_partial_batch_alone_is_no_deviation():
     assert entry["idle"] == {"mean": 128.0, "std": 0.0}
     assert (summary["batches"], summary["full_batches"], entry["active_queries"]) == (22, 21, 32)
     text = str(table("count", data))
-    assert "queries without any, of 128 in a batch (C^0)" in text
+    assert "idle queries, of 128 in a batch (C^0)" in text
     assert "28.00 for the 32 of 2720 queries with any" in text
     assert " 28.00 ±" not in text
 

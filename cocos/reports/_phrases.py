@@ -43,9 +43,8 @@ def averaging(found: dict, batch_columns: str = "") -> str:
     if found.get("convention", "standard") != "standard":
         return "mean ± deviation over batches"
     full = found["full_batches"]
-    batches = (
-        "batches" if full == found["batches"] else f"the {full} full batches" if full != 1 else "the one full batch"
-    )
+    some = "the one full batch" if full == 1 else f"the {full} full batches"
+    batches = "batches" if full == found["batches"] else some
     parts = [batch_columns] if batch_columns and found["batches"] > 1 else []
     parts += ["deviations (±)"] if full > 1 else []
     return f"means over all queries; {' and '.join(parts)} over {batches}" if parts else "means over all queries"

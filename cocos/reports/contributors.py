@@ -75,9 +75,8 @@ def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
 def _notes(data: xr.Dataset) -> tuple[str, ...]:
     """State the totals of the query, and the candidates that are not listed."""
     attrs = data.attrs
-    relative = (
-        f"{attrs['relative']} have more than {_percent(attrs['eps'])} of the push; " if "relative" in attrs else ""
-    )
+    percent = _percent(attrs["eps"])
+    relative = f"{attrs['relative']} have more than {percent} of the push; " if "relative" in attrs else ""
     notes = [
         f"of {attrs['negatives']} negatives {attrs['contributing']} contribute ({results.above(attrs)}), {relative}"
         f"the push is spread as if over {attrs['effective']:.1f}; positives: {attrs['positives']}; "

@@ -44,22 +44,17 @@ class Table:
             width: characters per line. Lines above and below are wrapped, the least important columns dropped, and
                 text in cells is folded; columns of numbers that still do not fit go below one another. None: no limit.
         """
-        table = replace(self, columns=tuple(map(_cell, self.columns)), rows=tuple(map(_cells, self.rows)))
+        table = replace(self, columns=_cells(self.columns), rows=tuple(map(_cells, self.rows)))
         if width is not None:
             table = _fitted(table, width)
         body = []
         for places, widths in _blocks(table, width):
             body += [""] * bool(body)
             body += [line for one in _lines(table) for line in _row([one[i] for i in places], widths, table.left)]
-        head, notes = (
-            [
-                line
-                for text in map(_cell, block)
-                for line in ([text] if width is None else terminal.wrapped(text, width))
-            ]
-            for block in (table.head, table.notes)
-        )
-        blocks = [block for block in (head, body, notes, [*map(_cell, table.typed)]) if block]
+        head, notes = _cells(table.head), _cells(table.notes)
+        if width is not None:
+            head, notes = ([line for text in each for line in terminal.wrapped(text, width)] for each in (head, notes))
+        blocks = [block for block in (head, body, notes, _cells(table.typed)) if block]
         return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
 
 
