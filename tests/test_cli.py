@@ -121,7 +121,7 @@ def test_piped_output_is_plain_text(file, monkeypatch):
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert ": of 61 negatives of a query, " in lines[0]
+    assert ": of 61 negatives per query, " in lines[0]
     assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention" in lines
     assert any(line.startswith("4 batches of 64 pairs (the last of 58), seed 0; float32 on cpu") for line in lines)
     assert any(line.startswith("contributing negatives") and line.count("±") == 2 for line in lines)
