@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cocos import annotations
+from cocos import annotations, html
 from cocos.annotations import Groups, Pictures, numbered
 from cocos.errors import InputError
 from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refuse_open_rows, variances
@@ -278,13 +278,36 @@ class Embeddings:
         return cls(embeddings, proxies, labels, proxy_labels, **beside)
 
     def __repr__(self) -> str:
-        dtype = str(self.query.dtype).removeprefix("torch.")
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
-        groups = len(torch.cat([self.query_group, self.candidate_group]).unique())
-        beside = [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
-        more = f", with {', '.join(beside)}" if beside else ""
-        where = f"{dtype} on {self.query.device}, {groups} groups, {' and '.join(self.directions)}"
+        more = f", with {', '.join(self._annotated)}" if self._annotated else ""
+        where = (
+            f"{self._dtype} on {self.query.device}, {self._number_of_groups} groups, {' and '.join(self.directions)}"
+        )
         return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{more})"
+
+    def _repr_html_(self) -> str:
+        sides = ("query", self.query, self.norms[0]), ("candidate", self.candidate, self.norms[1])
+        rows: dict[str, object] = {
+            f"{name}, norms": f"{tuple(side.shape)}, {float(norms.min()):.4g} to {float(norms.max()):.4g}"
+            for name, side, norms in sides
+        }
+        rows |= {
+            "dtype, device": f"{self._dtype}, {self.query.device}",
+            "groups": len(self.groups.queries),
+            "directions": " and ".join(self.directions) + (", a labelled set" if self.shared else ""),
+            "annotations": ", ".join(self._annotated),
+            "notes": "; ".join(self.notes),
+        }
+        return html.table("Embeddings", rows)
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.query.dtype).removeprefix("torch.")
+
+    @property
+    def _annotated(self) -> list[str]:
+        """Names of the annotations that rows have."""
+        return [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
 
     @property
     def proxies(self) -> bool:

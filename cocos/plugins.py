@@ -54,15 +54,18 @@ def _owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     return (point.dist.name, point.dist.version) if point.dist else ("unknown distribution", "0")
 
 
-def _loaded(group: str, point: importlib.metadata.EntryPoint) -> Plugin:
+def _loaded(group: str, point: importlib.metadata.EntryPoint, needs: tuple[str, ...]) -> Plugin:
     """The plugin that an entry point names.
 
     Raises:
-        InputError: importing it raises, or its module has no such attribute.
+        InputError: importing it raises, its module has no such attribute, or it lacks a function that it needs.
     """
     owner, version = _owner(point)
     try:
-        return Plugin(point.name, point.load(), owner, version)
+        target = point.load()
+        for function in needs:
+            getattr(target, function)
+        return Plugin(point.name, target, owner, version)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())[:300]
         raise InputError(
@@ -76,8 +79,13 @@ def names(group: str) -> list[str]:
     return sorted({point.name for point in _declared(group)})
 
 
-def find(group: str, name: str) -> Plugin | None:
+def find(group: str, name: str, needs: tuple[str, ...] = ()) -> Plugin | None:
     """Import the plugin of a name; None where no distribution has one.
+
+    Args:
+        group: of entry points.
+        name: of the entry point.
+        needs: functions that the plugin must have.
 
     Raises:
         InputError: two distributions have one, or it cannot be imported.
@@ -86,13 +94,18 @@ def find(group: str, name: str) -> Plugin | None:
     if len(found) > 1:
         owners = " and ".join(" ".join(_owner(point)) for point in found)
         raise InputError(f"entry point {name!r} ({group}): {owners} both define it; uninstall one of them")
-    return _loaded(group, found[0]) if found else None
+    return _loaded(group, found[0], needs) if found else None
 
 
-def installed(group: str) -> list[Plugin]:
+def installed(group: str, needs: tuple[str, ...] = ()) -> list[Plugin]:
     """Import every plugin of a group, in order of name.
+
+    Args:
+        group: of entry points.
+        needs: functions that each plugin must have.
 
     Raises:
         InputError: one of them cannot be imported.
     """
-    return [_loaded(group, point) for point in sorted(_declared(group), key=lambda point: (point.name, point.value))]
+    declared = sorted(_declared(group), key=lambda point: (point.name, point.value))
+    return [_loaded(group, point, needs) for point in declared]

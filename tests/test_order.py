@@ -15,6 +15,7 @@ ORDER = (
     "writing",
     "processes",
     "plugins",
+    "html",
     "annotations",
     "matrices",
     "embeddings",

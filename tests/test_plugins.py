@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import cocos
-from cocos import InputError, losses, plugins
+from cocos import InputError, UnsafeFile, checkpoints, encoders, losses, plugins
+from cocos.checkpoints.formats import native
 
 
 @pytest.fixture
@@ -156,3 +157,98 @@ def test_a_file_cannot_name_a_loss_of_another_distribution(installed):
     installed("my-losses", "1.2", LOSS, POINTS)
     with pytest.raises(InputError, match="doubled"):
         losses.module_name("doubled")
+
+
+ENCODER = """
+import torch
+
+class Towers(torch.nn.Module):
+    name = "mine"
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, width, bias=False)
+
+    def encode_images(self, images):
+        return self.layer(images.float().mean(dim=(2, 3)))
+
+    def encode_captions(self, captions):
+        return self.layer(torch.tensor([[len(each), 1.0, each.count("e")] for each in captions]))
+
+def build(width):
+    return Towers(width)
+"""
+FORMAT = """
+import torch
+from cocos import Checkpoint, Embeddings
+
+def recognises(file):
+    return "sides" in file.record
+
+def read(file, data=None):
+    query, candidate = file.record["sides"]
+    found = Embeddings(query, candidate)
+    return Checkpoint(file.path, file.sha256, "mine", {}, lambda split, device, progress: found)
+"""
+
+
+def test_a_checkpoint_can_name_an_encoder_of_another_distribution(installed, tmp_path):
+    with pytest.raises(InputError, match="unknown encoder 'my_towers'"):
+        encoders.build("my_towers", {"width": 4})
+    installed("my-encoders", "0.3", ENCODER, {"my_towers": ""}, group=plugins.ENCODERS)
+    assert "my_encoders" not in sys.modules
+    native.write(
+        tmp_path / "a.pt",
+        encoders.build("my_towers", {"width": 4}),
+        encoder=("my_towers", {"width": 4}),
+        loss=("ntxent", {"temperature": 0.1}),
+        data=("emoji_captions", {}),
+        training={},
+    )
+    opened = cocos.open(tmp_path / "a.pt")
+    assert opened.distribution == "my-encoders 0.3" == opened.identity()["checkpoint_distribution"]
+    assert opened.embed("val", "cpu").query.shape == (376, 4)
+
+
+def test_a_format_of_another_distribution_reads_what_ours_do_not_recognise(installed, tmp_path):
+    sides = torch.rand(4, 3), torch.rand(4, 3)
+    torch.save({"sides": sides}, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="architecture that cocos does not know"):
+        cocos.open(tmp_path / "a.pt")
+    installed("my-formats", "1.2", FORMAT, {"mine": ""}, group=plugins.CHECKPOINTS)
+    torch.save({"query": sides[0], "candidate": sides[1]}, tmp_path / "b.pt")
+    assert cocos.open(tmp_path / "b.pt").format == "embeddings" and "my_formats" not in sys.modules
+    opened = cocos.open(tmp_path / "a.pt")
+    assert (opened.format, opened.distribution) == ("mine", "my-formats 1.2")
+    data = cocos.measures.count(opened, "ntxent", batch_size=4)
+    assert data.attrs["checkpoint_distribution"] == "my-formats 1.2"
+    assert checkpoints.inspect(tmp_path / "a.pt")["format"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("raise RuntimeError('weather')", "RuntimeError: weather"),
+        ("def recognises(file): return True", "AttributeError"),
+        (FORMAT.replace("return Checkpoint", "return"), "read returned a tuple, expected cocos.Checkpoint"),
+        (FORMAT.replace('"sides" in file.record', "1 / 0"), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_format_that_cannot_be_used_is_one_sentence_with_its_distribution(installed, tmp_path, source, said):
+    torch.save({"sides": (torch.rand(4, 3), torch.rand(4, 3))}, tmp_path / "a.pt")
+    installed("my-formats", "1.2", source, {"mine": ""}, group=plugins.CHECKPOINTS)
+    with pytest.raises(InputError) as caught:
+        cocos.open(tmp_path / "a.pt")
+    assert "\n" not in str(caught.value) and all(part in str(caught.value) for part in (said, "my-formats 1.2", "a.pt"))
+
+
+def test_a_file_that_asks_for_code_is_refused_before_any_format_of_others_reads_it(installed, tmp_path):
+    class Shell:
+        def __reduce__(self):
+            return __import__("os").system, ("true",)
+
+    installed("my-formats", "1.2", FORMAT, {"mine": ""}, group=plugins.CHECKPOINTS)
+    torch.save({"sides": Shell()}, tmp_path / "a.pt")
+    with pytest.raises(UnsafeFile, match="would run"):
+        cocos.open(tmp_path / "a.pt")
+    assert "my_formats" not in sys.modules

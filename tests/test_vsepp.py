@@ -19,8 +19,8 @@ import torch
 import cocos
 from cocos.checkpoints.files import File
 from cocos.data import precomp
-from cocos.encoders import _tokens, _vocabulary, vsepp, vsrn
-from cocos.encoders._tokens import tokens
+from cocos.encoders import vsepp, vsrn
+from cocos.encoders.words import _tokens, _vocabulary, read_vocabulary, tokens
 from cocos.errors import InputError, UnsafeFile
 
 TRIPLETS = ("triplet", "triplet_sh")
@@ -515,9 +515,9 @@ def test_without_data_the_sentence_says_which_option(tmp_path):
 def test_a_json_vocabulary_is_checked_too(tmp_path, content, sentence):
     (tmp_path / "x_vocab.json").write_text(content)
     with pytest.raises(InputError, match=sentence):
-        _vocabulary.read(tmp_path / "x_vocab.json", 26)
+        read_vocabulary(tmp_path / "x_vocab.json", 26)
     (tmp_path / "y_vocab.json").write_text(json.dumps(VOCABULARY))
-    assert _vocabulary.read(tmp_path / "y_vocab.json", len(WORDS)) == VOCABULARY
+    assert read_vocabulary(tmp_path / "y_vocab.json", len(WORDS)) == VOCABULARY
 
 
 # Pickles that ask for more than words.
@@ -556,7 +556,7 @@ def test_a_vocabulary_imports_nothing(tmp_path, monkeypatch):
     (tmp_path / "spiteful.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\nclass Vocabulary: ...\n")
     (tmp_path / "x_vocab.pkl").write_bytes(pickled(VOCABULARY, module="spiteful"))
     monkeypatch.syspath_prepend(tmp_path)
-    assert _vocabulary.read(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
+    assert read_vocabulary(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
     assert "spiteful" not in sys.modules and not (tmp_path / "marker").exists()
 
 
@@ -564,7 +564,7 @@ def test_a_vocabulary_imports_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_a_vocabulary_may_come_from_any_module_and_protocol(tmp_path, module, protocol):
     (tmp_path / "x_vocab.pkl").write_bytes(pickled(VOCABULARY, module, protocol))
-    assert _vocabulary.read(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
+    assert read_vocabulary(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
 
 
 def test_a_vocabulary_of_python_2(tmp_path):
@@ -573,7 +573,7 @@ def test_a_vocabulary_of_python_2(tmp_path):
         b"\x80\x02c__main__\nVocabulary\n)\x81}U\x08word2idx}(" + words + b"usb."
     )  # SHORT_BINSTRING: str of Python 2
     (tmp_path / "x_vocab.pkl").write_bytes(content)
-    assert _vocabulary.read(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
+    assert read_vocabulary(tmp_path / "x_vocab.pkl", len(WORDS)) == VOCABULARY
 
 
 # Checkpoints that open and cannot be run.
@@ -712,8 +712,8 @@ def test_words_are_searched_for_a_full_stop_once(tmp_path):
     ],
 )
 def test_a_vocabulary_that_asks_for_too_much_is_refused(tmp_path, payload, sentence, monkeypatch):
-    monkeypatch.setattr(_vocabulary, "MOST_BYTES", 600)
-    monkeypatch.setattr(_vocabulary, "MOST", 120 if b"N0" in payload else 10**6)
+    monkeypatch.setattr(_vocabulary, "MAX_VOCABULARY", 600)
+    monkeypatch.setattr(_vocabulary, "MAX_WORD_OPERATIONS", 120 if b"N0" in payload else 10**6)
     (tmp_path / "a_vocab.pkl").write_bytes(payload)
     with pytest.raises(InputError, match=sentence):
-        _vocabulary.read(tmp_path / "a_vocab.pkl", 5)
+        read_vocabulary(tmp_path / "a_vocab.pkl", 5)

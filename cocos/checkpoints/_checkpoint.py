@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cocos import losses
+from cocos import html, losses
 from cocos.data import Items
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
@@ -59,6 +59,7 @@ class Checkpoint:
         notes: what the user should know of how the file was read.
         mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
         rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known.
+        distribution: name and version of the installed distribution whose format or encoder was used; empty if none.
 
     Examples:
         >>> import cocos
@@ -79,11 +80,28 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
     rows: Callable[[str], Items | None] = _unknown
+    distribution: str = ""
 
     def __repr__(self):
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
         trained = f", trained_with={self.trained_with}" if self.trained_with else ""
         return f"Checkpoint({str(self.path)!r}, format={self.format}, sha256={self.sha256[:12]}{splits}{trained})"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "path": self.path,
+            "sha256": self.sha256[:12],
+            "format": self.format,
+            "distribution": self.distribution,
+            "trained with": self.trained_with,
+            "recorded": "; ".join(
+                f"{loss}: {', '.join(f'{name} {value}' for name, value in parameters.items())}"
+                for loss, parameters in self.recorded.items()
+            ),
+            "splits": ", ".join(self.splits),
+            "notes": "; ".join(self.notes),
+        }
+        return html.table("Checkpoint", rows)
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
         """Encode a split with the frozen model; each call encodes anew.
@@ -115,7 +133,7 @@ class Checkpoint:
         return self.rows(split)
 
     def loss(self, name: str | None = None, parameters: dict | None = None):
-        """A loss with the parameters that the checkpoint recorded for it, and a sentence on where they come from.
+        """Load a loss with the parameters that the checkpoint recorded for it, and say where they come from.
 
         Args:
             name: whatever `cocos.losses.load` takes; None is the loss of the shelf that the checkpoint was trained
@@ -150,9 +168,11 @@ class Checkpoint:
         return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:
-        """Provenance: path, sha256 and format; size and time of a mapped file, of which there is no sha256 yet."""
-        state = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
-        return state | {
+        """Return the provenance: path, sha256, format and distribution; size and time of a mapped file."""
+        more = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
+        if self.distribution:
+            more["checkpoint_distribution"] = self.distribution
+        return more | {
             "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,
             "checkpoint_format": self.format,

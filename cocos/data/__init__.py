@@ -25,7 +25,7 @@ class Kind(Protocol):
 
 def names() -> list[str]:
     """Return the names of all kinds of data on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
 
 
 def _module(name: str) -> Kind:

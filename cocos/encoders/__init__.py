@@ -1,28 +1,72 @@
-"""The shelf of encoders: one file per architecture that a checkpoint can name, each with `build(**arguments)`.
+"""The shelf of encoders: one file per architecture that a checkpoint can name, each an `Architecture`.
 
-A built model has `encode_images(images) -> (N, D)` and `encode_captions(captions: list[str]) -> (M, D)`; both return
-embeddings normalised exactly as in training.
+An installed distribution can add architectures, as entry points of the group `cocos.encoders` (`cocos.plugins`). They
+are looked up only where no file of the shelf has the name, and a file can name nothing but what is installed.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from cocos import plugins
 from cocos.data import ImageCaptions
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 
-__all__ = ["build", "device_of", "embed", "freeze", "names"]
+__all__ = ["Architecture", "Encoder", "build", "device_of", "distribution_of", "embed", "freeze", "names"]
 
-CHUNK = 512  # items encoded at once
+ITEMS_AT_ONCE = 512  # images or captions that are encoded at once
+
+
+class Encoder(Protocol):
+    """A built model, an `nn.Module`. Both methods return embeddings normalised exactly as in training."""
+
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Encode images, (N, ...), to (N, D)."""
+
+    def encode_captions(self, captions: Sequence[str]) -> Tensor:
+        """Encode M captions, to (M, D)."""
+
+
+class Architecture(Protocol):
+    """A file of this shelf."""
+
+    def build(self, **arguments: Any) -> nn.Module:
+        """Build an `Encoder` with random weights from the arguments that a checkpoint records.
+
+        Raises:
+            InputError: arguments that fit no model.
+        """
 
 
 def names() -> list[str]:
-    """Names of all architectures on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    """Return the names of all architectures on the shelf."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+
+
+def _plugin(name: str) -> plugins.Plugin:
+    """Import an architecture of another distribution.
+
+    Raises:
+        InputError: none has one of this name, or it cannot be used.
+    """
+    found = plugins.find(plugins.ENCODERS, name, needs=("build",))
+    if found is None:
+        raise InputError(nearest("encoder", name, [*names(), *plugins.names(plugins.ENCODERS)]))
+    return found
+
+
+def distribution_of(name: str) -> str:
+    """Name the distribution, with its version, that provides an architecture; empty for those of cocos.
+
+    Raises:
+        InputError: no such architecture.
+    """
+    return "" if name in names() else str(_plugin(name))
 
 
 def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) -> nn.Module:
@@ -37,12 +81,12 @@ def build(name: str, arguments: dict, state: dict[str, Tensor] | None = None) ->
     Raises:
         InputError: no such architecture, or arguments that it does not have.
     """
-    if name not in names():
-        raise InputError(nearest("encoder", name, names()))
+    own = name in names()
+    architecture: Architecture = importlib.import_module(f"{__name__}.{name}") if own else _plugin(name).target
     if state is not None:
         _bound(name, arguments, len(state), sum(map(torch.numel, state.values())))
     try:
-        return importlib.import_module(f"{__name__}.{name}").build(**arguments)
+        return architecture.build(**arguments)
     except InputError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
@@ -85,7 +129,7 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
 
 
 def device_of(name: str | None) -> torch.device:
-    """`auto`, `cpu` or `cuda` (also `cuda:1`) as a device; `auto` takes the GPU where there is one.
+    """Find a device by name: `cpu`, `cuda` (also `cuda:1`), or `auto` for the GPU where there is one.
 
     Raises:
         InputError: another name, or a GPU that is not there.
@@ -125,8 +169,8 @@ def embed(
     sides = []
     for encode, things in ((model.encode_images, items.images), (model.encode_captions, items.captions)):
         parts = []
-        for start in range(0, len(things), CHUNK):
-            chunk = things[start : start + CHUNK]
+        for start in range(0, len(things), ITEMS_AT_ONCE):
+            chunk = things[start : start + ITEMS_AT_ONCE]
             chunk = list(chunk) if isinstance(chunk, tuple) else torch.as_tensor(chunk).to(place)
             parts.append(encode(chunk).float())
             done += len(chunk)

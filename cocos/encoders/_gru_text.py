@@ -7,28 +7,21 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_sequence
 
-from cocos.encoders._tokens import tokens
-from cocos.encoders._vocabulary import SPECIAL
+from cocos.encoders.words import SPECIAL, tokens
 from cocos.errors import InputError
 
-__all__ = ["GRUText", "unknown"]
-
-
-def unknown(captions: Sequence[str], vocabulary: Mapping[str, int]) -> tuple[int, int]:
-    """How many tokens of the captions are not in the vocabulary, and how many there are."""
-    known = [token in vocabulary for caption in captions for token in tokens(caption)]
-    return known.count(False), len(known)
+__all__ = ["GRUText"]
 
 
 class GRUText(nn.Module):
-    """Captions to the joint space.
+    """Encode captions in the joint space.
 
     Args:
         vocabulary: word -> id, 0..V-1, with `<pad>`, `<start>`, `<end>` and `<unk>`.
         word_dim: width of a word.
         embed_size: width of the joint space.
-        num_layers: of the GRU.
-        use_abs: absolute values of the result.
+        num_layers: number of layers of the GRU.
+        use_abs: take absolute values of the result.
 
     Raises:
         InputError: a vocabulary without one of the special words.

@@ -1,23 +1,30 @@
-"""The shelf of checkpoint formats: one file per format, found by its name, each a `Format`."""
+"""The shelf of checkpoint formats: one file per format, found by its name, each a `Format`.
+
+An installed distribution can add formats, as entry points of the group `cocos.checkpoints` (`cocos.plugins`). They are
+asked after those of the shelf, and only about files that none of these recognises. Their code is code that the user
+installed; nothing is ever executed because a file names it.
+"""
 
 import importlib
 import pkgutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from cocos import plugins
 from cocos.checkpoints._checkpoint import Checkpoint
 from cocos.checkpoints.files import File
+from cocos.errors import InputError
 
 __all__ = ["Format", "format_of", "names"]
 
 
 class Format(Protocol):
-    """A file of this shelf.
-
-    No two formats may recognise the same file: they are asked in the order of their names.
-    """
+    """A file of this shelf. No two formats may recognise the same file: the first one, by name, would read it."""
 
     def recognises(self, file: File) -> bool:
-        """Whether the file has this format, by its content; cheap, and quiet about damaged files."""
+        """Whether the file has this format, by its content."""
 
     def read(self, file: File, data=None) -> Checkpoint:
         """Read a file that the format recognises.
@@ -33,10 +40,56 @@ class Format(Protocol):
 
 def names() -> list[str]:
     """Return the names of all formats on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
+
+
+@dataclass(frozen=True)
+class _Provided:
+    """A format of another distribution: its errors become sentences, and its name and version go into the provenance.
+
+    Args:
+        plugin: with `recognises` and `read`.
+    """
+
+    plugin: plugins.Plugin
+
+    @contextmanager
+    def _named(self, file: File) -> Generator[None]:
+        """Turn what the plugin raises into a sentence that names it.
+
+        Raises:
+            InputError: from what was raised.
+        """
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise InputError(f"{file.path}: format {self.plugin.name} of {self.plugin}: {reason}") from error
+
+    def recognises(self, file: File) -> bool:
+        with self._named(file):
+            return bool(self.plugin.target.recognises(file))
+
+    def read(self, file: File, data=None) -> Checkpoint:
+        with self._named(file):
+            found = self.plugin.target.read(file, data)
+            if not isinstance(found, Checkpoint):
+                raise TypeError(f"read returned a {type(found).__name__}, expected cocos.Checkpoint")
+        return replace(found, format=self.plugin.name, distribution=str(self.plugin))
+
+
+def _every() -> Iterator[Format]:
+    """Formats of the shelf, then those of other distributions."""
+    yield from (importlib.import_module(f"{__name__}.{name}") for name in names())
+    yield from map(_Provided, plugins.installed(plugins.CHECKPOINTS, needs=("recognises", "read")))
 
 
 def format_of(file: File) -> Format | None:
-    """Find the format of a file; None where no format recognises it."""
-    every = (importlib.import_module(f"{__name__}.{name}") for name in names())
-    return next((each for each in every if each.recognises(file)), None)
+    """Find the format of a file; None where no format recognises it.
+
+    Raises:
+        InputError: a format of another distribution cannot be used.
+    """
+    return next((each for each in _every() if each.recognises(file)), None)

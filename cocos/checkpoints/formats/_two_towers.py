@@ -12,12 +12,13 @@ from cocos.checkpoints.files import NAMESPACES, File
 from cocos.checkpoints.formats import _training
 from cocos.checkpoints.formats._training import Training
 from cocos.data import ImageCaptions, precomp
-from cocos.encoders import _gru_text, _vocabulary
+from cocos.encoders import words
 from cocos.errors import InputError
 
 __all__ = ["arguments", "checkpoint", "towers"]
 
-LOOKED_AT = 1000  # captions, of the first MiB, whose unknown words are counted when a checkpoint is opened
+# Captions, from the first MiB, whose unknown words are counted when a checkpoint is opened.
+CAPTIONS_SAMPLED = 1000
 
 
 def towers(file: File) -> tuple[dict, dict] | None:
@@ -79,7 +80,7 @@ def _words(training: Training, folder: Path) -> dict[str, int]:
     for place in places:
         for suffix in (".pkl", ".json"):
             if (path := place / f"{name}_vocab{suffix}").is_file():
-                return _vocabulary.read(path, training.rows)
+                return words.read_vocabulary(path, training.rows)
     raise InputError(
         f"{training.path} does not hold its vocabulary, and there is no {name}_vocab.pkl or "
         f"{name}_vocab.json in {', '.join(map(str, places))}; copy the vocabulary of its training "
@@ -93,14 +94,14 @@ def _beside(training: Training, data) -> dict | str:
         folder = _folder(training, data)
         split = precomp.present(folder)[0]
         with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
-            lines = stream.read(2**20).splitlines()[:LOOKED_AT]
-        strange, words = _gru_text.unknown(lines, _words(training, folder))
+            lines = stream.read(2**20).splitlines()[:CAPTIONS_SAMPLED]
+        strange, every = words.unknown(lines, _words(training, folder))
     except (InputError, OSError, UnicodeDecodeError) as error:
         return str(error)
     return {
         "folder": str(folder),
         "splits": ", ".join(precomp.present(folder)),
-        "unknown words": f"{strange} of the first {words} in the captions of {split}",
+        "unknown words": f"{strange} of the first {every} in the captions of {split}",
     }
 
 
@@ -111,10 +112,10 @@ def _embedder(training: Training, data, build: Callable, state: dict) -> Callabl
         folder = _folder(training, data)
         items = precomp.load(split, folder)
         vocabulary = _words(training, folder)
-        strange, words = _gru_text.unknown(items.captions, vocabulary)
-        if 2 * strange > words:
+        strange, every = words.unknown(items.captions, vocabulary)
+        if 2 * strange > every:
             raise InputError(
-                f"{strange} of {words} words of the captions in {folder}, {split}, are not in the "
+                f"{strange} of {every} words of the captions in {folder}, {split}, are not in the "
                 f"vocabulary for {training.path}: it belongs to other data, or the captions are in another "
                 "language"
             )

@@ -47,7 +47,7 @@ def _record(file: File) -> dict:
 class _Unfilled(TorchFunctionMode):
     """Initialise no layer with normal numbers: on the meta device PyTorch imports its compiler to do so (2 s)."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: PLW3201 - PyTorch's own
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **(kwargs or {}))
 
 
@@ -63,8 +63,10 @@ def read(file: File, data=None) -> Checkpoint:
     """
     record, state, path = _record(file), file.record["state"], file.path
     recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
+    name = record["encoder"]["name"]
+    distribution = encoders.distribution_of(name)  # imports it, which must not happen on the meta device
     with torch.device("meta"), _Unfilled():  # the file's sizes: nothing is allocated before they fit its weights
-        model = encoders.build(record["encoder"]["name"], record["encoder"]["arguments"], state)
+        model = encoders.build(name, record["encoder"]["arguments"], state)
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
@@ -86,6 +88,7 @@ def read(file: File, data=None) -> Checkpoint:
         | {"parameters": sum(p.numel() for p in model.parameters())},
         embedder=embedder,
         rows=rows,
+        distribution=distribution,
         splits=tuple(shelf.splits(record["data"]["name"])),
         recorded={name: parameters},
         trained_with=name,

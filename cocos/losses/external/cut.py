@@ -55,7 +55,7 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.shapes, self.see = {tuple(shape), tuple(shape)[::-1]}, see
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: PLW3201
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run a function of PyTorch and look at its result."""
         result = func(*args, **(kwargs or {}))
         if not isinstance(result, Tensor) or not result.is_floating_point() or tuple(result.shape) not in self.shapes:

@@ -8,29 +8,30 @@ from pathlib import Path
 
 from cocos.errors import InputError, UnsafeFile
 
-__all__ = ["SPECIAL", "read"]
+__all__ = ["SPECIAL", "read_vocabulary"]
 
 SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
-MOST_BYTES = 2**24  # of a vocabulary, about a million words
-MOST, MOST_TUPLES = 500_000, 100  # operations of its pickle: four for a word, and hardly a tuple
+MAX_VOCABULARY = 2**24  # bytes of a vocabulary, about a million words
+# Operations of the pickle of a vocabulary, four for a word; and those among them that make tuples, hardly any.
+MAX_WORD_OPERATIONS, MAX_WORD_TUPLES = 500_000, 100
 AS_JSON = 'write it as JSON: json.dump({"word2idx": vocabulary.word2idx}, open("NAME_vocab.json", "w"))'
 
 
 def _bytes(path: Path) -> bytes:
-    """The bytes of a vocabulary.
+    """Read the bytes of a vocabulary.
 
     Raises:
         InputError: there are too many.
     """
     with open(path, "rb") as stream:
-        content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path} has more than {MOST_BYTES} bytes: no vocabulary of VSE++ or VSRN")
+        content = stream.read(MAX_VOCABULARY + 1)
+    if len(content) > MAX_VOCABULARY:
+        raise InputError(f"{path} has more than {MAX_VOCABULARY} bytes: no vocabulary of VSE++ or VSRN")
     return content
 
 
 def _check(path: Path, content: bytes) -> None:
-    """Refuse what the unpickler would take memory or stack for.
+    """Refuse a pickle for which the unpickler would need much memory or stack.
 
     Raises:
         InputError: naming it.
@@ -42,12 +43,13 @@ def _check(path: Path, content: bytes) -> None:
         if isinstance(argument, int) and abs(argument) >= 2**60:  # as keys, such numbers can share one hash
             raise InputError(f"{path} is no vocabulary: it holds a number of {argument.bit_length()} bits; {AS_JSON}")
         tuples += "TUPLE" in operation.name
-        if tuples > MOST_TUPLES or number > MOST:  # nested in a key, tuples overflow the stack of Python's hash
+        # Nested in a key, tuples overflow the stack of Python's hash.
+        if tuples > MAX_WORD_TUPLES or number > MAX_WORD_OPERATIONS:
             raise InputError(f"{path} is no vocabulary: {number} operations, {tuples} of them tuples; {AS_JSON}")
 
 
 def _unpickle(path: Path):
-    """The one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called.
+    """Load the one inert object of a vocabulary pickle; nothing is imported, and nothing else can be called.
 
     Raises:
         UnsafeFile: the pickle asks for anything but a class named Vocabulary.
@@ -83,7 +85,7 @@ def _json(path: Path):
         raise InputError(f"{path} is not readable as JSON ({str(error)[:120]})") from None
 
 
-def read(path: Path, size: int) -> dict[str, int]:
+def read_vocabulary(path: Path, size: int) -> dict[str, int]:
     """Read a vocabulary.
 
     Args:

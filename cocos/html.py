@@ -1,0 +1,29 @@
+"""A small HTML table, as notebooks show an object; all text in it is escaped."""
+
+import html
+from collections.abc import Mapping
+
+__all__ = ["table"]
+
+MAX_CELL = 500  # characters of a cell
+
+
+def table(title: str, rows: Mapping[str, object]) -> str:
+    """Lay out an object as a caption and a table of two columns.
+
+    Args:
+        title: of the table.
+        rows: name -> value, shown as text; None and empty text leave the row out.
+
+    Examples:
+        >>> from cocos import html
+        >>> html.table("Embeddings", {"rows": 3, "notes": ""})
+        '<table><caption>Embeddings</caption><tr><th>rows</th><td>3</td></tr></table>'
+    """
+    shown = ((name, str(value)) for name, value in rows.items() if value is not None and str(value))
+    lines = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(_short(text))}</td></tr>" for name, text in shown)
+    return f"<table><caption>{html.escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}..."
