@@ -61,7 +61,6 @@ class Embeddings:
     Examples:
         Two queries, and three candidates of which two belong to the first query:
 
-        >>> import cocos, torch
         >>> embeddings = cocos.Embeddings(torch.randn(2, 8), torch.randn(3, 8), [7, 9], [7, 7, 9])
         >>> embeddings.directions
         ('q2c', 'c2q')

@@ -11,7 +11,6 @@ class InputError(ValueError):
     """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2).
 
     Examples:
-        >>> import cocos
         >>> try:
         ...     cocos.losses.load("triplett")
         ... except cocos.InputError as error:
@@ -28,7 +27,6 @@ class UnsafeFile(InputError):
     """A file that asks for code to be run. It was not run (exit 3).
 
     Examples:
-        >>> import cocos
         >>> issubclass(cocos.UnsafeFile, cocos.InputError)
         True
     """

@@ -568,7 +568,7 @@ def save(data: xr.Dataset, path: Path) -> Path:
         InputError: the file cannot be written.
 
     Examples:
-        >>> import pathlib, tempfile, cocos
+        >>> import pathlib, tempfile
         >>> data = cocos.measures.weight_curve("triplet", points=5)
         >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
         >>> cocos.results.open_dataset(path).equals(data)
@@ -586,7 +586,7 @@ def open_dataset(path: Path) -> xr.Dataset:
         InputError: there is no such file, or it is damaged.
 
     Examples:
-        >>> import pathlib, tempfile, cocos
+        >>> import pathlib, tempfile
         >>> data = cocos.measures.weight_curve("triplet", points=5)
         >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
         >>> cocos.results.open_dataset(path).attrs["loss"]

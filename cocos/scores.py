@@ -58,7 +58,6 @@ class Pairs:
     Examples:
         The pairs that are not positive are negative, unless a mask says otherwise:
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> pairs.negative
         tensor([[False,  True,  True]])
@@ -330,8 +329,7 @@ def pairs(
         InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.scores.pairs(embeddings).scores
         tensor([[1., 0., 0.],
                 [0., 1., 0.],

@@ -44,7 +44,6 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     Examples:
         The positive is not counted, and 0.008 is not above 0.01:
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> share = torch.tensor([[0.9, 0.5, 0.008]])
         >>> cocos.statistics.contributing(share, pairs)
@@ -63,7 +62,6 @@ def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
         equal: difference of a share and eps, in parts of eps, that rounding can make.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> share = torch.tensor([[0.9, 0.5, 0.01]], dtype=torch.float64)
         >>> cocos.statistics.uncertain(share, pairs, eps=0.01, equal=1e-11)
@@ -76,7 +74,6 @@ def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     """Summed share of the negatives above eps: W^{qv-} of the published tables.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> share = torch.tensor([[0.9, 0.5, 0.008]])
         >>> cocos.statistics.weight_above(share, pairs)
@@ -89,7 +86,6 @@ def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     """Summed share of the negatives that are not above eps, which the count leaves out.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> share = torch.tensor([[0.9, 0.5, 0.008]])
         >>> cocos.statistics.weight_below(share, pairs)
@@ -102,7 +98,6 @@ def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
     """Summed share of the positives: W^{qv+}, 1 - p(match) for NT-Xent.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> share = torch.tensor([[0.9, 0.5, 0.008]])
         >>> cocos.statistics.weight_positive(share, pairs)
@@ -115,7 +110,6 @@ def push(weights: Tensor) -> Tensor:
     """Total weight above zero: how hard candidates are pushed away.
 
     Examples:
-        >>> import cocos, torch
         >>> cocos.statistics.push(torch.tensor([[-3.0, 1.0, 2.0]]))
         tensor([3.])
     """
@@ -126,7 +120,6 @@ def pull(weights: Tensor) -> Tensor:
     """Total weight below zero, as a positive number: how hard candidates are pulled closer.
 
     Examples:
-        >>> import cocos, torch
         >>> cocos.statistics.pull(torch.tensor([[-3.0, 1.0, 2.0]]))
         tensor([3.])
     """
@@ -137,7 +130,6 @@ def spread(weights: Tensor, pairs: Pairs) -> Tensor:
     """Each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.statistics.spread(torch.tensor([[-4.0, 3.0, 1.0]]), pairs)
         tensor([[0.0000, 0.7500, 0.2500]])
@@ -153,7 +145,6 @@ def relative(part: Tensor, eps: float = 0.01) -> Tensor:
     """Number of negatives whose part of the query's own push is above eps, strictly, int64.
 
     Examples:
-        >>> import cocos, torch
         >>> cocos.statistics.relative(torch.tensor([[0.0, 0.995, 0.005]]))
         tensor([1])
     """
@@ -166,7 +157,6 @@ def effective(part: Tensor) -> Tensor:
     Examples:
         Two equal parts are two effective negatives:
 
-        >>> import cocos, torch
         >>> part = torch.tensor([[0.0, 0.5, 0.5]])
         >>> cocos.statistics.effective(part)
         tensor([2.])
@@ -178,7 +168,6 @@ def participation(part: Tensor) -> Tensor:
     """Participation ratio of the negatives, 1 / Σ part² (Hill order 2).
 
     Examples:
-        >>> import cocos, torch
         >>> part = torch.tensor([[0.0, 0.5, 0.5]])
         >>> cocos.statistics.participation(part)
         tensor([2.])
@@ -191,7 +180,6 @@ def n90(part: Tensor) -> Tensor:
     """Smallest number of negatives that hold 90 % of the push, int64.
 
     Examples:
-        >>> import cocos, torch
         >>> cocos.statistics.n90(torch.tensor([[0.0, 0.8, 0.15, 0.05]]))
         tensor([2])
     """
@@ -203,7 +191,6 @@ def hardest_share(part: Tensor) -> Tensor:
     """Part of the push that the heaviest negative holds, 0 to 1.
 
     Examples:
-        >>> import cocos, torch
         >>> cocos.statistics.hardest_share(torch.tensor([[0.0, 0.8, 0.2]]))
         tensor([0.8000])
     """
@@ -223,7 +210,6 @@ def per_query(
         equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> triplet = cocos.losses.load("triplet")
         >>> found = cocos.statistics.per_query(triplet.weight(pairs), triplet.unit(pairs), pairs)
@@ -260,7 +246,6 @@ class Difference:
         level: of the interval, 0 to 1.
 
     Examples:
-        >>> import cocos
         >>> cocos.statistics.Difference(1.0, 0.5, 1.5, 0.01, 5, 0.95).resolved
         True
     """
@@ -308,7 +293,6 @@ def paired(first: Sequence[float], second: Sequence[float], level: float = 0.95)
         ValueError: different lengths, fewer than two pairs, or a number that is not finite.
 
     Examples:
-        >>> import cocos
         >>> found = cocos.statistics.paired([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
         >>> round(found.mean, 2), found.resolved
         (1.83, True)
@@ -333,7 +317,6 @@ def holm(p: Sequence[float]) -> list[float]:
     Source: Holm 1979, A simple sequentially rejective multiple test procedure.
 
     Examples:
-        >>> import cocos
         >>> cocos.statistics.holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """

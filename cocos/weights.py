@@ -19,7 +19,6 @@ def analytic(loss: Loss, pairs: Pairs) -> Tensor:
         TypeError: the loss has no closed form.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.analytic(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
@@ -35,7 +34,6 @@ def of(loss: Loss, pairs: Pairs) -> Tensor:
     A foreign loss computes its own, since torch.func may refuse its code; they may be influences.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.of(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
@@ -50,7 +48,6 @@ def autograd(loss: Loss, pairs: Pairs) -> Tensor:
     may refuse.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.autograd(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
@@ -71,7 +68,6 @@ def unit(loss: Loss, weights: Tensor, pairs: Pairs) -> Tensor:
     """Natural size of one weight, broadcastable to (Q, C), of weights that are known already.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> ntxent = cocos.losses.load("ntxent")
         >>> cocos.weights.unit(ntxent, ntxent.weight(pairs), pairs)
@@ -84,7 +80,6 @@ def bound(loss: Loss, pairs: Pairs) -> Loss:
     """The loss with what a first batch settles of it; most losses have nothing to settle.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.bound(cocos.losses.load("ntxent"), pairs)
         NTXent(temperature=0.1)
@@ -101,7 +96,6 @@ def autograd_radial(loss: Loss, pairs: Pairs) -> Tensor:
     Examples:
         NT-Xent reads no norm; the margin of MagFace grows with it, and so does its loss:
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.8, 0.7]]), torch.tensor([[True, False]])
         >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.tensor([20.0]))
         >>> cocos.weights.autograd_radial(cocos.losses.load("ntxent"), pairs)
@@ -124,7 +118,6 @@ def finite_difference(loss: Loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
     Stop-gradient and pseudo-gradient losses differ from it by design.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.finite_difference(cocos.losses.load("triplet"), pairs).round(decimals=3)
         tensor([[-1.,  1.,  0.]], dtype=torch.float64)
@@ -153,7 +146,6 @@ def gap(loss: Loss, pairs: Pairs) -> float:
     """Largest |analytic - autograd|, in units of weight.
 
     Examples:
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> cocos.weights.gap(cocos.losses.load("ntxent"), pairs) < 1e-5
         True

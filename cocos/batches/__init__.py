@@ -38,7 +38,6 @@ class Plan:
         undrawn: sentences on the rows that are in no batch of a pass, with their number.
 
     Examples:
-        >>> import cocos, torch
         >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
         >>> plan.batch_size, len(plan.batches)
         (2, 2)
@@ -58,7 +57,6 @@ def check(sample: str | None, batch_size: int | str, batches: int | None, per_gr
         InputError: an option out of range.
 
     Examples:
-        >>> import cocos
         >>> cocos.batches.check("pairs", 128, None, None, 0)
     """
     if sample is not None and sample not in SAMPLINGS:
@@ -115,7 +113,6 @@ def plan(
     Examples:
         Every row is drawn once; a seed means the same batches on every device.
 
-        >>> import cocos, torch
         >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2, seed=0)
         >>> [batch.sizes for batch in plan.batches]
         [(2, 2), (2, 2)]

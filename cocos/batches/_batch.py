@@ -25,7 +25,6 @@ class Batch:
         beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
 
     Examples:
-        >>> import cocos, torch
         >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
         >>> batch.sizes
         (2, 2)
@@ -74,8 +73,7 @@ def matches(embeddings: Embeddings, batch: Batch) -> None:
         InputError: sides of different length, or a query whose own candidate is of another group.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> index = torch.arange(3)
         >>> cocos.batches.matches(embeddings, cocos.batches.Batch(index, index, paired=True))
     """

@@ -33,7 +33,6 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         UnsafeFile: it asks for code to be run.
 
     Examples:
-        >>> import cocos
         >>> from importlib import resources
         >>> cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt").format
         'native'

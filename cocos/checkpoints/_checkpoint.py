@@ -62,7 +62,6 @@ class Checkpoint:
         distribution: name and version of the installed distribution whose format or encoder was used; empty if none.
 
     Examples:
-        >>> import cocos
         >>> from importlib import resources
         >>> checkpoint = cocos.open(resources.files("cocos") / "example" / "emoji_ntxent.pt")
         >>> checkpoint.loss()[0].temperature

@@ -90,7 +90,6 @@ def names() -> list[str]:
     """Names of all losses on the shelf.
 
     Examples:
-        >>> import cocos
         >>> "ntxent" in cocos.losses.names()
         True
     """
@@ -131,7 +130,6 @@ def module_name(name: str) -> str:
         InputError: no such loss (the nearest one is named).
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.module_name("InfoNCE")
         'ntxent'
     """
@@ -154,7 +152,6 @@ def brought(name: str) -> dict[str, str]:
     They are defaults: what is given or recorded takes their place.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.brought("ClipLoss")
         {'temperature': '0.07'}
     """
@@ -179,7 +176,6 @@ def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
         InputError: both are given, or the scale is not above 0.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
         {'temperature': 0.1}
     """
@@ -225,7 +221,6 @@ def canonical(name: str) -> str:
         InputError: no such loss on the shelf or in pytorch-metric-learning, or a sum that is not one.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.canonical("Multi-Similarity")
         'multi_similarity'
     """
@@ -240,7 +235,6 @@ def known(name: str) -> set[str] | None:
         InputError: there is no such loss.
 
     Examples:
-        >>> import cocos
         >>> sorted(cocos.losses.known("ntxent"))
         ['scale', 'temperature']
     """
@@ -257,7 +251,6 @@ def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         InputError: no term has it, or more than one.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.qualified("triplet+ntxent", {"margin": 0.1})
         {'triplet.margin': 0.1}
     """
@@ -271,7 +264,6 @@ def name_of(loss: object) -> str:
     """The name of a loss, as `load` takes it; the class of one that was never loaded.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.name_of(cocos.losses.load("InfoNCE"))
         'ntxent'
     """
@@ -287,7 +279,6 @@ def distribution_of(loss: object) -> str | None:
     """The distributions, with their versions, that a loss or the terms of a sum come from; None for those of cocos.
 
     Examples:
-        >>> import cocos
         >>> print(cocos.losses.distribution_of(cocos.losses.load("ntxent")))
         None
     """
@@ -300,7 +291,6 @@ def accepted(cls: type) -> set[str]:
     """Names of the parameters of a class of losses, and `scale` beside a temperature.
 
     Examples:
-        >>> import cocos
         >>> sorted(cocos.losses.accepted(cocos.losses.ntxent.NTXent))
         ['scale', 'temperature']
     """
@@ -319,7 +309,6 @@ def parameters(loss: object) -> dict[str, Any]:
     Those of a sum have the name of their term before them; of a loss of yours, only those that were given are known.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.parameters(cocos.losses.load("ntxent"))
         {'temperature': 0.1}
     """
@@ -360,7 +349,6 @@ def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
         InputError: an unknown parameter, or a value out of range.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})
         NTXent(temperature=0.07)
     """
@@ -391,7 +379,6 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
             that cannot be read.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.load("ntxent", {"temperature": 0.07})
         NTXent(temperature=0.07)
         >>> cocos.losses.load("InfoNCE", {"scale": 10})
@@ -414,7 +401,6 @@ def of(loss: Any) -> Loss:
     Examples:
         A function of the scores and masks becomes a loss with autograd's weights:
 
-        >>> import cocos, torch
         >>> def softest(scores, positive, negative):
         ...     return (scores * negative).sum(dim=1)
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))

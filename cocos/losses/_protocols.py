@@ -155,7 +155,6 @@ class Traits:
         given: the parameters that were given, of a loss that has no fields of its own.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.traits(cocos.losses.load("ntxent")).share
         'probability'
     """
@@ -183,7 +182,6 @@ def traits(loss: object) -> Traits:
     """Collect the optional attributes of a loss; the only place that looks whether it has them.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.traits(cocos.losses.load("ntxent")).per_positive
         True
     """
@@ -194,7 +192,6 @@ def softmax_scale(loss: object) -> float | None:
     """λ of a loss whose negatives enter through Σ exp(λ score); None for others.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.softmax_scale(cocos.losses.load("ntxent"))
         10.0
     """
@@ -205,7 +202,6 @@ def has_weight(loss: object) -> TypeGuard[ClosedForm]:
     """Whether a loss computes its weights itself, by a closed form or as a foreign loss by autograd.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.has_weight(cocos.losses.load("ntxent"))
         True
     """
@@ -216,7 +212,6 @@ def has_closed_form(loss: object) -> TypeGuard[ClosedForm]:
     """Whether a loss has a closed form of its weights.
 
     Examples:
-        >>> import cocos
         >>> cocos.losses.has_closed_form(cocos.losses.load("ntxent"))
         True
         >>> cocos.losses.has_closed_form(cocos.losses.load("contextual"))

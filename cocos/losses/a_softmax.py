@@ -49,7 +49,6 @@ class ASoftmax:
         A margin of 2 doubles the angle of the positive, 60 degrees, to 120 degrees, where two negatives are: the loss
         is ln 3.
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.5, -0.5, -0.5]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.ones(1))
         >>> loss = cocos.losses.load("a_softmax", {"margin": 2})

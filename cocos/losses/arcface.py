@@ -43,7 +43,6 @@ class ArcFace:
     Examples:
         A positive at 0.5 rad is moved by the margin to 1 rad, where two negatives are: the loss is ln 3.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 1.0, 1.0]]).cos(), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("arcface")
         >>> loss(pairs)

@@ -71,7 +71,6 @@ class BlackBoxAP:
     Examples:
         One of three candidates is above the positive: AP is 1/2.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("blackbox_ap")
         >>> loss(pairs)

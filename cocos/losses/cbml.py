@@ -48,7 +48,6 @@ class CBML:
     Examples:
         Without the spread: a positive at a_P and a negative at a_N have half of their soft hinges, ln 2 each.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 1.0]]), torch.tensor([[True, False]]))
         >>> loss = cocos.losses.load("cbml", {"weight": 0})
         >>> loss(pairs)

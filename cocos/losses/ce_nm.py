@@ -45,7 +45,6 @@ class CrossExampleNegativeMining:
     Examples:
         The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("ce_nm")
         >>> loss(pairs)

@@ -40,7 +40,6 @@ class CrossExampleSoftmax:
     Examples:
         Each of two positives competes with the negatives of both queries, all at one score: the loss is ln 3.
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([[True, False], [False, True]])
         >>> pairs = cocos.Pairs(scores, positive)
         >>> loss = cocos.losses.load("ce_softmax")

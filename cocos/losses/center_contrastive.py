@@ -42,7 +42,6 @@ class CenterContrastive:
     Examples:
         A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which hold a third each.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.7, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("center_contrastive")
         >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]

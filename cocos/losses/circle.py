@@ -41,7 +41,6 @@ class Circle:
     Examples:
         A positive and a negative at 0.5 are both 0.9 from their optima, 1.4 and -0.4.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
         >>> loss = cocos.losses.load("circle")
         >>> loss.weight(pairs) / loss.unit(pairs)

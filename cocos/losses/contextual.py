@@ -52,7 +52,6 @@ class Contextual:
     Examples:
         Two classes whose samples are each other's nearest neighbours: no similarity is wrong.
 
-        >>> import cocos, torch
         >>> same = torch.block_diag(torch.ones(2, 2), torch.ones(2, 2)).bool()
         >>> pairs = cocos.Pairs(2.0 * same - 1, same & ~torch.eye(4, dtype=torch.bool), ~same)
         >>> cocos.losses.load("contextual", {"k": 2})(pairs)

@@ -37,7 +37,6 @@ class Contrastive:
     Examples:
         Half the squared distance of the positive, 0.02, and half the squared shortfall of the nearer negative, 0.18.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-0.2, -0.4, -2.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("contrastive")
         >>> loss(pairs)

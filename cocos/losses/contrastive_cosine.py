@@ -38,7 +38,6 @@ class ContrastiveCosine:
     Examples:
         The positive is 0.4 short of 0.9, and one negative 0.1 above 0.6.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.7, 0.2]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("contrastive_cosine")
         >>> loss(pairs)

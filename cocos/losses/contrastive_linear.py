@@ -37,7 +37,6 @@ class ContrastiveLinear:
     Examples:
         The distance of the positive, 0.2, and the shortfall of the nearer negative from the margin of 1, 0.6.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-0.2, -0.4, -2.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("contrastive_linear")
         >>> loss(pairs)

@@ -39,7 +39,6 @@ class CosFace:
     Examples:
         A positive at 0.85 less the margin of 0.35 is level with two negatives at 0.5: the loss is ln 3.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.85, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("cosface")
         >>> loss(pairs)

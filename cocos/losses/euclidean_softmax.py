@@ -78,7 +78,6 @@ class EuclideanSoftmax:
         Three candidates at one distance have a third of the probability each; the positive is short of the other two
         thirds.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("euclidean_softmax")
         >>> loss.weight(pairs) / loss.unit(pairs)

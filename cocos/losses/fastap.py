@@ -41,7 +41,6 @@ class FastAP:
     Examples:
         A positive and a negative in one bin: the precision is a half.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -2.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("fastap")
         >>> loss(pairs)

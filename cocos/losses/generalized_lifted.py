@@ -36,7 +36,6 @@ class GeneralizedLifted:
     Examples:
         Two negatives at one distance share the push; the positive pulls with all of it.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("generalized_lifted")
         >>> loss.weight(pairs)

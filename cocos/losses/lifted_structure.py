@@ -41,7 +41,6 @@ class LiftedStructure:
     Examples:
         Two negatives at the margin of 1 add ln 2 to the distance of the positive; the loss is half the square of that.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("lifted_structure")
         >>> loss(pairs)

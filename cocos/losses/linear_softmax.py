@@ -42,7 +42,6 @@ class LinearSoftmax:
         Three candidates with one score have a third of the probability each; the positive is short of the other two
         thirds.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("linear_softmax", {"smoothing": 0})
         >>> loss.weight(pairs) / loss.unit(pairs)

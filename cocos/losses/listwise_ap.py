@@ -42,7 +42,6 @@ class ListwiseAP:
     Examples:
         A positive and a negative in one bin: the precision is a half.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("listwise_ap")
         >>> loss(pairs)

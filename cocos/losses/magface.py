@@ -47,7 +47,6 @@ class MagFace:
     Examples:
         At the smallest norm, 10, the margin is 0.45: a positive at 0.55 rad is moved to 1 rad, where two negatives are.
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.55, 1.0, 1.0]]).cos(), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.full((1,), 10.0))
         >>> loss = cocos.losses.load("magface")

@@ -44,7 +44,6 @@ class MultiSimilarity:
     Examples:
         At the base, 0.5, either side has half of its soft hinge.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
         >>> loss = cocos.losses.load("multi_similarity")
         >>> loss.weight(pairs)

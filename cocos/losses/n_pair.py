@@ -30,7 +30,6 @@ class NPair:
         Three candidates with one score have a third of the probability each; the positive is short of the other two
         thirds.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("n_pair")
         >>> loss.weight(pairs) / loss.unit(pairs)

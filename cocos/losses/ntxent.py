@@ -37,7 +37,6 @@ class NTXent:
         Three candidates with one score have a third of the probability each; the positive is short of the other two
         thirds.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("ntxent")
         >>> loss.weight(pairs) / loss.unit(pairs)

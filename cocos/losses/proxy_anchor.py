@@ -41,7 +41,6 @@ class ProxyAnchor:
     Examples:
         A positive at the margin, 0.1, and a negative at its opposite, -0.1, each have an exponential of 1.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.1, -0.1]]), torch.tensor([[True, False]]))
         >>> loss = cocos.losses.load("proxy_anchor")
         >>> loss(pairs)

@@ -43,7 +43,6 @@ class ProxyGML:
         Three candidates with one score have a third of the probability each; the positive is short of the other two
         thirds.
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))
         >>> loss = cocos.losses.load("proxy_gml", {"ratio": 1.0})

@@ -38,7 +38,6 @@ class ProxyNCA:
     Examples:
         The positive is not in its own denominator: it always pulls with its whole unit.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("proxynca")
         >>> loss.weight(pairs) / loss.unit(pairs)

@@ -42,7 +42,6 @@ class RecallAtK:
     Examples:
         A negative far above the positive makes its rank 2; the sigmoid of k - 2 at k = 2 is a half.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.3, 0.9, 0.1]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("recall_at_k", {"ks": 2})
         >>> loss(pairs)

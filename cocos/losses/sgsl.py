@@ -38,7 +38,6 @@ class SGSL:
     Examples:
         A positive and a negative at one score: ln 2, and half of the unit each.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
         >>> loss = cocos.losses.load("sgsl")
         >>> loss(pairs)

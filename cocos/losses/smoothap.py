@@ -38,7 +38,6 @@ class SmoothAP:
     Examples:
         A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("smoothap")
         >>> loss(pairs)
@@ -118,7 +117,6 @@ class SmoothAP:
         Examples:
             One positive, and a negative at the same score: σ(1 - σ) / R² is 0.25 / 1.5², above 0.01.
 
-            >>> import cocos, torch
             >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5]]), torch.tensor([[True, False]]))
             >>> SmoothAP(temperature=0.01).eq7(pairs)
             tensor([1.])

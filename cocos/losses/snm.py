@@ -40,7 +40,6 @@ class StochasticNegativeMining:
     Examples:
         The harder half of the negatives is kept: one that is level with the positive, and the loss is ln 2.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("snm")
         >>> loss(pairs)

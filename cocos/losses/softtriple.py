@@ -42,7 +42,6 @@ class SoftTriple:
     Examples:
         A positive at 0.51 less the margin of 0.01 is level with two negatives at 0.5: the loss is ln 3.
 
-        >>> import cocos, torch
         >>> scores, positive = torch.tensor([[0.51, 0.5, 0.5]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))
         >>> loss = cocos.losses.load("softtriple")

@@ -43,7 +43,6 @@ class SupAP:
     Examples:
         A negative that is level with the positive counts as half of one above it: AP is 1 / (1 + 0.5).
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("sup_ap")
         >>> loss(pairs)

@@ -35,7 +35,6 @@ class Triplet:
     Examples:
         The margin is 0.2: a negative 0.1 below the positive violates it by 0.1, one that is 0.5 below does not.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("triplet")
         >>> loss(pairs)

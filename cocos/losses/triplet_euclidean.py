@@ -37,7 +37,6 @@ class TripletEuclidean:
     Examples:
         The margin is 0.05: a negative 0.02 farther away than the positive violates it by 0.03.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-0.5, -0.52, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("triplet_euclidean")
         >>> loss(pairs)

@@ -37,7 +37,6 @@ class TripletSH:
     Examples:
         Two negatives violate the margin of 0.2; the hardest one alone counts, by 0.1.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.65]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("triplet_sh")
         >>> loss(pairs)

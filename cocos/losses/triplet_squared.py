@@ -36,7 +36,6 @@ class TripletSquared:
     Examples:
         The margin is 0.2: a negative whose squared distance is 0.1 larger than the positive's violates it by 0.1.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-0.5, -0.6, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("triplet_squared")
         >>> loss(pairs)

@@ -46,7 +46,6 @@ class WarpedSoftmax:
         Three candidates at one distance have a third of the probability each. Inside the boundary a positive pulls by
         0.65, its slope k1, of the other two thirds, and its unit is smaller by the same factor.
 
-        >>> import cocos, torch
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("warped_softmax")
         >>> loss.weight(pairs)

@@ -123,8 +123,7 @@ def contributors(
         InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
         >>> data = cocos.measures.contributors(embeddings, ntxent, row=0, batch_size="all")
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice

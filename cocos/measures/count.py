@@ -191,8 +191,7 @@ def count(
     Examples:
         Each query has two negatives with a probability of 1 / (e + 2):
 
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
         >>> data = cocos.measures.count(embeddings, ntxent, batch_size="all")
         >>> data["contributing"].mean(["batch", "query"]).values

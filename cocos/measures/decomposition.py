@@ -102,8 +102,7 @@ def decomposition(
         InputError: an option or an embedding that cannot be used, or a loss that does not weigh scores of a metric.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
         >>> data = cocos.measures.decomposition(embeddings, ntxent, batch_size="all")
         >>> data["contributing"].values.ravel().tolist()

@@ -67,7 +67,6 @@ def dtp(
     Examples:
         One sample is at its proxy, the other at a distance of 2:
 
-        >>> import cocos, torch
         >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
         >>> cocos.measures.dtp({"run": [embeddings]})["average"].item()

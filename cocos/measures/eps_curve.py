@@ -64,8 +64,7 @@ def eps_curve(
         InputError: an option or an embedding that cannot be used.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
         >>> data = cocos.measures.eps_curve(embeddings, ntxent, eps=[0.01, 0.5], batch_size="all")
         >>> data["contributing_all"].values.tolist()

@@ -52,8 +52,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         InputError: it names a loss or a condition that is not known.
 
     Examples:
-        >>> import cocos
-        >>> bool((cocos.measures.equivalences("ntxent")["gap"] < 1e-10).all())
+        >>> bool((cocos.measures.equivalences("supcon")["gap"] < 1e-10).all())
         True
     """
     loss = losses.load(loss) if isinstance(loss, str) else loss

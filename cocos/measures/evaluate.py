@@ -244,8 +244,7 @@ def evaluate(
         InputError: an option or an embedding that cannot be used.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.measures.evaluate(embeddings, ks=[1])["R@1"].values.ravel().tolist()
         [100.0, 100.0]
     """

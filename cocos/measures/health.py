@@ -54,8 +54,7 @@ def health(
         InputError: an option or an embedding that cannot be used.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.health(embeddings, batch_size="all")
         >>> sorted(data.sizes)
         ['direction', 'side']

@@ -95,7 +95,6 @@ def landscape(
     Examples:
         A warp with α = 3 puts the minimum 3 behind the own proxy:
 
-        >>> import cocos
         >>> data = cocos.measures.landscape("warp", alpha=3, k1=0.65, k2=1.5, points=5)
         >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
         3.0

@@ -121,8 +121,7 @@ def lorenz(
     Examples:
         All negatives push alike, so the Gini coefficient is 0:
 
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> ntxent = cocos.losses.load("ntxent", {"temperature": 1})
         >>> data = cocos.measures.lorenz(embeddings, ntxent, batch_size="all")
         >>> data["gini"].values.round(6).tolist()

@@ -63,8 +63,7 @@ def precision_recall(
     Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.measures.precision_recall(embeddings).attrs["pr_auc"]
         100.0
     """

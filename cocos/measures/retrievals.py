@@ -57,8 +57,7 @@ def retrievals(
     Source: example retrievals, Veit & Wilber 2020, arXiv:2011.08824.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.measures.retrievals(embeddings, queries=[0, 2], k=1)["candidate"].values.ravel().tolist()
         [0, 2]
     """

@@ -75,8 +75,7 @@ def score_distribution(
     Source: Veit & Wilber 2020, arXiv:2011.08824, fig. 4, for the distributions; the spread is ours.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.score_distribution(embeddings, bins=2, ks=[1])
         >>> data["positives"].values.tolist()
         [[0, 3], [0, 3]]

@@ -27,7 +27,6 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
         InputError: a number that cannot be used, or a loss that does not read scores or couples the queries of a batch.
 
     Examples:
-        >>> import cocos
         >>> data = cocos.measures.score_landscape("triplet", points=3)
         >>> data["push"].values.tolist()
         [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]

@@ -114,8 +114,7 @@ def temperature_curve(
     Examples:
         At a small temperature every query of a solved set is idle:
 
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.temperature_curve(embeddings, "ntxent", [0.01, 1], batch_size="all")
         >>> data["idle_fraction"].values.tolist()
         [[1.0, 0.0], [1.0, 0.0]]

@@ -102,8 +102,7 @@ def thresholds(
     Source: threshold relevancy, Veit & Wilber 2020, arXiv:2011.08824, abstract.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.thresholds(embeddings, recalls=[1])
         >>> data["global_precision"].values.tolist()  # all positives and nothing else
         [1.0]

@@ -319,7 +319,6 @@ def verify(
         InputError: an option or an embedding that cannot be used, or two losses that read different scores.
 
     Examples:
-        >>> import cocos
         >>> cocos.measures.verify("triplet").attrs["faults"]
         ''
     """

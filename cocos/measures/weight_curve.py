@@ -41,7 +41,6 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     Examples:
         A triplet pushes a negative with 0 or 1:
 
-        >>> import cocos
         >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
         [0.0, 1.0]
     """

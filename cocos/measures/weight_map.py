@@ -76,8 +76,7 @@ def weight_map(
             large for a picture.
 
     Examples:
-        >>> import cocos, torch
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.weight_map(embeddings, "ntxent")
         >>> int(data["weighed"].sum())  # every negative has a weight
         6

@@ -28,12 +28,10 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         ax: where to draw; None is the current Axes.
 
     Examples:
-        >>> import cocos, torch
-        >>> from matplotlib.figure import Figure
         >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
         >>> data = cocos.measures.dtp({"run": [embeddings, embeddings]})
-        >>> cocos.plots.dtp(data, ax=Figure().subplots()).has_data()
+        >>> cocos.plots.dtp(data).has_data()
         True
     """
     ax = ax or plt.gca()

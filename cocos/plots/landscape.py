@@ -39,10 +39,8 @@ def landscape(
         ax: where to draw; None is the current Axes.
 
     Examples:
-        >>> import cocos
-        >>> from matplotlib.figure import Figure
         >>> data = cocos.measures.landscape("t^2", points=9)
-        >>> cocos.plots.landscape(data, ax=Figure().subplots()).has_data()
+        >>> cocos.plots.landscape(data).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -41,11 +41,9 @@ def temperature_curve(
         InputError: something else is to be shown, or a temperature beside a scale.
 
     Examples:
-        >>> import cocos, torch
-        >>> from matplotlib.figure import Figure
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))  # row i matches row i
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.temperature_curve(embeddings, values=[0.1, 1])
-        >>> cocos.plots.temperature_curve(data, ax=Figure().subplots()).has_data()
+        >>> cocos.plots.temperature_curve(data).has_data()
         True
     """
     if show not in SHOWN:

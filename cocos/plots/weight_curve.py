@@ -25,10 +25,8 @@ def weight_curve(
         ax: where to draw; None is the current Axes.
 
     Examples:
-        >>> import cocos
-        >>> from matplotlib.figure import Figure
         >>> data = cocos.measures.weight_curve("triplet", points=9)
-        >>> cocos.plots.weight_curve(data, ax=Figure().subplots()).has_data()
+        >>> cocos.plots.weight_curve(data).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -106,7 +106,7 @@ def _losses(folder: Path, pictures: Path) -> None:
     _only(folder, losses.names())
     text = _title("Losses") + (
         f"All {len(losses.names())} losses of the shelf. Each is one file with its formula, its source and a closed "
-        "form of its gradient, which the tests compare with autograd.\n\n"
+        "form of its gradient, which the tests compare with autograd. The examples assume ``import cocos, torch``.\n\n"
     )
     for family in sorted(families):
         text += _title(family[:1].upper() + family[1:], "-") + ".. list-table::\n   :widths: 25 75\n\n"
@@ -150,7 +150,10 @@ def _api(folder: Path) -> None:
     public = [name for name in cocos.__all__ if name != "__version__"]
     modules = [name for name in public if inspect.ismodule(getattr(cocos, name))]
     modules += [name for name in MORE if name not in modules]
-    text = _title("API") + "The names of ``cocos`` itself. Each of its modules has a page of its own.\n\n"
+    text = _title("API") + (
+        "The names of ``cocos`` itself. Each of its modules has a page of its own. The examples assume "
+        "``import cocos, torch``.\n\n"
+    )
     text += ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {name}\n" for name in modules) + "\n"
     text += "".join(_documented("cocos", name) for name in public if name not in modules)
     _write(folder / "index.rst", text)
