@@ -279,9 +279,8 @@ class Embeddings:
     def __repr__(self) -> str:
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
         more = f", with {', '.join(self._annotated)}" if self._annotated else ""
-        where = (
-            f"{self._dtype} on {self.query.device}, {self._number_of_groups} groups, {' and '.join(self.directions)}"
-        )
+        groups = len(self.groups.queries)
+        where = f"{self._dtype} on {self.query.device}, {groups} groups, {' and '.join(self.directions)}"
         return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{more})"
 
     def _repr_html_(self) -> str:
