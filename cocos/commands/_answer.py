@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cocos import writing
+from cocos.commands._options import Source
 from cocos.reports import terminal
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from cocos.reports.layout import Table
 
-__all__ = ["Answer", "finish", "lines", "notes_of", "opened", "picture_asked", "saved"]
+__all__ = ["Answer", "checked", "finish", "lines", "notes_of", "opened", "saved"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,43 +66,35 @@ def notes_of(data: "xr.Dataset") -> list[str]:
     return [line for line in data.attrs.get("notes", "").splitlines() if line]
 
 
-def picture_asked(out: Path, *inputs: Path | str | None) -> bool:
-    """Whether `out` names a picture rather than a Dataset, after refusing what cannot be written.
+def checked(out: Path | None, *inputs: Path | str | None, pictures: bool = False) -> bool:
+    """Refuse an output that cannot be written, before anything is computed; whether it is a picture.
 
     Args:
-        out: the output.
+        out: the output; None: nothing is written.
         inputs: files that are read; None is no input.
+        pictures: whether the output may be a picture; otherwise it is a Dataset.
 
     Raises:
         InputError: it cannot be written, or it is one of the inputs.
     """
+    if out is None:
+        return False
     from cocos import results
     from cocos.reports import saving
 
-    picture = out.suffix != ".nc"
+    picture = pictures and out.suffix != ".nc"
     saving.writable(out, ".nc") if picture else results.writable(out)
     writing.apart(out, *inputs)
     return picture
 
 
-def opened(
-    file: Path,
-    loss: str | None,
-    parameters: dict,
-    out: Path | None,
-    data: Path | None,
-    model: list[str] | None,
-    trust: bool,
-) -> tuple:
-    """The checkpoint, the loss, and the origin of its parameters; checks that cost little come first."""
-    from cocos import checkpoints, losses, results
+def opened(file: Path, loss: str | None, parameters: dict, source: Source) -> tuple:
+    """The checkpoint, the loss, and the origin of its parameters; a loss that cannot be is refused before."""
+    from cocos import losses
 
     if loss is not None:
         losses.load(loss, parameters)
-    if out is not None:
-        results.writable(out)
-    writing.apart(out, file, data)
-    frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
+    frozen = source.open(file)
     return frozen, *frozen.loss(loss, parameters)
 
 

@@ -1,52 +1,27 @@
-"""Options that several commands share, and the reading of their text."""
+"""Options that several commands share, alone or in bundles, and the reading of their text.
 
+A bundle is a frozen dataclass whose fields are options. A command that takes a bundle has its options on the command
+line; see `cocos.commands._program.command`.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from cocos.errors import InputError
 
-__all__ = [
-    "AsJson",
-    "BatchSize",
-    "Batches",
-    "Convention",
-    "Data",
-    "Device",
-    "Drawn",
-    "Dtype",
-    "Eps",
-    "File",
-    "Format",
-    "LossName",
-    "Model",
-    "Out",
-    "Param",
-    "PerGroup",
-    "Picture",
-    "Quiet",
-    "SameGroup",
-    "SameGroupRows",
-    "Seed",
-    "Split",
-    "Trust",
-    "Unused",
-    "Width",
-    "named_values",
-    "row_count",
-    "whole_numbers",
-]
+if TYPE_CHECKING:
+    from cocos.checkpoints import Checkpoint
 
 # Digits of a whole number on the command line; a longer one exceeds the number of rows of any file.
 MOST_DIGITS = 15
 
-Convention = StrEnum("Convention", ["standard", "ecir2022"])
 Sample = StrEnum("Sample", ["pairs", "groups"])
 SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
 Dtype = StrEnum("Dtype", ["float32", "float64"])
-Format = StrEnum("Format", ["table", "latex", "json"])
 
 File = Annotated[Path, Argument(help="Frozen checkpoint, or a file of embeddings.", show_default=False)]
 Data = Annotated[Path | None, Option(help="Folder of the training data, where the checkpoint does not carry it.")]
@@ -59,7 +34,6 @@ Model = Annotated[
 ]
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 LossName = Annotated[
     str | None, Option(help="Loss whose gradient is studied: see `cocos losses`. [the checkpoint's own, or ntxent]")
 ]
@@ -72,16 +46,73 @@ PerGroup = Annotated[int | None, Option(help="Candidates per query, or samples p
 SameGroupRows = Annotated[
     SameGroup, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
 ]
+Precision = Annotated[Dtype, Option(help="Dtype of the computation.")]
 Seed = Annotated[int, Option(help="Seed for drawing batches and everything else that is random.")]
 Unused = Annotated[int, Option("--seed", help="Accepted by every command; this one draws nothing at random.")]
 Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
 AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 Out = Annotated[Path | None, Option(help="Write the Dataset to this file (.nc).")]
 Picture = Annotated[Path, Option(help="Write the picture (.png, .pdf, .svg) or the Dataset (.nc) to this file.")]
 Width = Annotated[
     str | None,
     Option(help="Width of the picture: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
 ]
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to open a checkpoint."""
+
+    data: Data = None
+    model: Model = None
+    trust: Trust = False
+
+    def open(self, file: Path) -> "Checkpoint":
+        """The checkpoint, or the embeddings, of a file."""
+        from cocos import checkpoints
+
+        return checkpoints.open(file, data=self.data, model=self.model or None, trust=self.trust)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Whose gradient is studied, and from which share on a negative contributes.
+
+    Raises:
+        InputError: a parameter that is not NAME=VALUE, or is given twice.
+    """
+
+    loss: LossName = None
+    param: Param = None
+    eps: Eps = 0.01
+
+    def __post_init__(self):
+        _ = self.parameters
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of the loss, as text."""
+        return named_values(self.param)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How batches are drawn and encoded.
+
+    Raises:
+        InputError: a batch size that exceeds the rows of any file.
+    """
+
+    batch_size: BatchSize = "128"
+    sample: Drawn = None
+    per_group: PerGroup = None
+    seed: Seed = 0
+    device: Device = "auto"
+    split: Split = "train"
+
+    def __post_init__(self):
+        object.__setattr__(self, "batch_size", _row_count(self.batch_size))
 
 
 def named_values(given: list[str] | None, kind: str = "parameter", example: str = "temperature=0.07") -> dict[str, str]:
@@ -106,7 +137,7 @@ def named_values(given: list[str] | None, kind: str = "parameter", example: str 
     return chosen
 
 
-def row_count(batch_size: str) -> int | str:
+def _row_count(batch_size: str) -> int | str:
     """Read a batch size as a number; other text, such as `all`, is left to the sampler.
 
     Raises:

@@ -1,16 +1,16 @@
 """The program `cocos`: finds commands by the names of their files, runs one, and ends with its exit code."""
 
 import atexit
-import functools
 import gc
 import importlib
+import inspect
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,8 @@ from cocos import processes
 from cocos.commands import _ending
 from cocos.commands._answer import Answer, finish
 from cocos.commands._help import GroupedCommand, write_sections
+from cocos.commands._options import AsJson, Quiet, Unused
+from cocos.commands._progress import quiet
 from cocos.reports import terminal
 
 __all__ = ["Command", "app", "command", "main"]
@@ -51,9 +53,9 @@ class Command:
 
 
 @contextmanager
-def _listening(quiet: bool) -> Generator[None]:
-    """Show warnings of the library, logged to `cocos`, as notes on stderr."""
-    handler, logger = logging.Handler(logging.ERROR if quiet else logging.WARNING), logging.getLogger("cocos")
+def _listening() -> Generator[None]:
+    """Show warnings of the library, logged to `cocos`, as notes on stderr; with `--quiet` only errors."""
+    handler, logger = logging.Handler(logging.ERROR if quiet.get() else logging.WARNING), logging.getLogger("cocos")
     handler.emit = lambda record: terminal.say(record.getMessage())
     logger.addHandler(handler)
     try:
@@ -62,10 +64,28 @@ def _listening(quiet: bool) -> Generator[None]:
         logger.removeHandler(handler)
 
 
+def _options(function: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, dict]]:
+    """Options on the command line of a function, and those of its bundles by the name of the parameter."""
+    options, bundles = {}, {}
+    for name, each in inspect.signature(function).parameters.items():
+        if is_dataclass(each.annotation):
+            bundles[name] = {one.name: (one.type, one.default) for one in fields(each.annotation)}
+            options |= bundles[name]
+        else:
+            options[name] = (each.annotation, each.default)
+    options = {"seed": (Unused, 0), "as_json": (AsJson, False), "quiet": (Quiet, False)} | options
+    made = {
+        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in options.items()
+    }
+    return made, bundles
+
+
 def command(section: str, place: int, *, epilog: str | None = None, shared: bool = False) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks.
 
-    Members of enumerations reach the function as their values.
+    The options are its parameters and the fields of its bundles; every command has `--seed`, `--json` and `--quiet`
+    too. Members of enumerations reach the function as their values.
 
     Args:
         section: title of its group in `cocos --help`.
@@ -75,17 +95,28 @@ def command(section: str, place: int, *, epilog: str | None = None, shared: bool
     """
 
     def made(function: Callable[..., Answer | None]) -> Command:
-        @functools.wraps(function)
-        def run(**options) -> None:
-            quiet = options.get("quiet", False)
-            given = {name: value.value if isinstance(value, Enum) else value for name, value in options.items()}
-            with _ending.sentences(shared=shared), _listening(quiet or processes.launched().rank > 0):
-                answer = function(**given)
-                if answer is not None:
-                    finish(answer, as_json=options.get("as_json", False), quiet=quiet)
-                    if answer.code:
-                        raise typer.Exit(answer.code)
+        options, bundles = _options(function)
+        own = inspect.signature(function).parameters
 
+        def run(**given) -> None:
+            given = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+            token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
+            try:
+                with _ending.sentences(shared=shared), _listening():
+                    parts = {
+                        name: own[name].annotation(**{one: given[one] for one in names if one in given})
+                        for name, names in bundles.items()
+                    }
+                    answer = function(**{name: value for name, value in given.items() if name in own}, **parts)
+                    if answer is not None:
+                        finish(answer, as_json=given.get("as_json", False), quiet=quiet.get())
+                        if answer.code:
+                            raise typer.Exit(answer.code)
+            finally:
+                quiet.reset(token)
+
+        run.__doc__, run.__signature__ = function.__doc__, inspect.Signature(list(options.values()))
+        run.__annotations__ = {name: each.annotation for name, each in options.items()}
         return Command(run, section, place, epilog)
 
     return made

@@ -5,10 +5,11 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from cocos.reports import terminal
 
-__all__ = ["progress"]
+__all__ = ["progress", "quiet"]
 
 # Seconds of work before its progress is shown.
 SHOWN_AFTER_SECONDS = 2.0
@@ -16,16 +17,15 @@ SHOWN_AFTER_SECONDS = 2.0
 LINE_SECONDS = 5.0
 # Characters of the name of the work.
 NAME_CHARACTERS = 60
+# Whether the command runs with `--quiet`, or another process speaks: nothing is shown.
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 @contextmanager
-def progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None]]]:
+def progress() -> Generator[Callable[[str], Callable[[int, int], None]]]:
     """Begin the work: give a maker of progress callbacks, `start(name) -> report(done, total)`.
 
     The garbage collector, which `main` turned off for the imports, is turned on again here.
-
-    Args:
-        quiet: show nothing.
     """
     gc.enable()
     bar, tasks, shown = None, {}, time.monotonic()
@@ -37,7 +37,7 @@ def progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None
         def report(done: int, total: int) -> None:
             nonlocal bar, shown
             now = time.monotonic()
-            if quiet or now - begun < SHOWN_AFTER_SECONDS:
+            if quiet.get() or now - begun < SHOWN_AFTER_SECONDS:
                 return
             if not sys.stderr.isatty():
                 if now - shown > LINE_SECONDS:

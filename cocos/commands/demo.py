@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from cocos.commands._answer import Answer
-from cocos.commands._options import AsJson, Device, Quiet, Seed
+from cocos.commands._options import Device, Seed
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError, unreachable
@@ -73,8 +73,6 @@ def demo(
     out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
     device: Device = "auto",
     seed: Seed = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
 ):
     """Count on the embedded example: a real frozen model, its real training data, four losses."""  # noqa: DOC501
     from cocos import measures, results
@@ -83,7 +81,7 @@ def demo(
     if out.exists() and not out.is_dir():
         raise InputError(f"output folder {out} is a file; name another folder")
     results.writable((out if out.is_dir() else out.parent) / "count.nc")
-    with progress(quiet) as start:
+    with progress() as start:
         frozen = checkpoint()
         about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
         embeddings = frozen.embed(device=device, progress=start("encoding"))

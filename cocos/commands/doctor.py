@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from cocos.commands._answer import Answer
-from cocos.commands._options import AsJson, Quiet, Unused
 from cocos.commands._program import command
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def _table(sections: "list[Section]", attention: list[str]) -> "Table":
 
 
 @command("The installation", 1)
-def doctor(seed: Unused = 0, as_json: AsJson = False, quiet: Quiet = False):
+def doctor():
     """Examine the installation: versions, the compiled kernel, threads, devices, speed; 1 if it needs attention."""
     from cocos.commands._installation import sections
 

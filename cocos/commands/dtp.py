@@ -6,20 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, notes_of, picture_asked, saved
-from cocos.commands._options import (
-    AsJson,
-    Data,
-    Device,
-    Model,
-    Picture,
-    Quiet,
-    Split,
-    Trust,
-    Unused,
-    Width,
-    whole_numbers,
-)
+from cocos.commands._answer import Answer, checked, notes_of, saved
+from cocos.commands._options import Device, Picture, Source, Split, Width, whole_numbers
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError, nearest
@@ -70,6 +58,7 @@ def _about_steps(at: list | None, given: bool, unnumbered: str) -> list[str]:
 @command("Pictures", 3)
 def dtp(
     run: Annotated[list[Path], Argument(help="The checkpoints of one run, or a folder for each run.")],
+    source: Source,
     alpha: Annotated[
         list[str] | None,
         Option(help="Boundary of the warp, for all runs or as RUN=NUMBER; repeatable. [as recorded]"),
@@ -81,37 +70,30 @@ def dtp(
     ] = None,
     device: Device = "auto",
     split: Split = "train",
-    data: Data = None,
-    model: Model = None,
-    trust: Trust = False,
-    seed: Unused = 0,
-    as_json: AsJson = False,
     out: Picture = Path("dtp.png"),
     width: Width = None,
-    quiet: Quiet = False,
 ):
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""
     given = None if steps is None else whole_numbers(steps, "--steps", "1,5,10")
-    from cocos import checkpoints, measures, plots, results
+    from cocos import measures, plots, results
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
     from cocos.reports import saving, table
 
     found = series.files(run)
-    picture = picture_asked(out, data, *(each for files in found.values() for each in files))
+    picture = checked(out, source.data, *(each for files in found.values() for each in files), pictures=True)
     bounds = _boundaries(alpha or [], list(found))
     at = series.steps(found) if given is None else given
-    opener = functools.partial(checkpoints.open, data=data, model=model or None, trust=trust)
     notes = _about_steps(at, given is not None, series.unnumbered(found))
     for name, files in found.items():
-        last = opener(files[-1])
+        last = source.open(files[-1])
         if name not in bounds and (recorded := series.recorded_alpha(last)) is not None:
             bounds[name] = recorded
             notes.append(f"alpha of {name}: {recorded:g}, recorded in {files[-1]}")
         notes += last.notes
-    with progress(quiet) as start:
+    with progress() as start:
         opened = {
-            name: series.Series(files, opener, split, device, start(f"measuring {name}"))
+            name: series.Series(files, source.open, split, device, start(f"measuring {name}"))
             for name, files in found.items()
         }
         measured = measures.dtp(opened, steps=at, alpha=bounds, metric=metric)

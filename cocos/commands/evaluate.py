@@ -5,9 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
-from cocos import writing
-from cocos.commands._answer import Answer, notes_of, saved
-from cocos.commands._options import AsJson, Data, Device, File, Model, Out, Quiet, Seed, Trust, whole_numbers
+from cocos.commands._answer import Answer, checked, notes_of, saved
+from cocos.commands._options import Device, File, Out, Seed, Source, whole_numbers
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 
@@ -17,6 +16,7 @@ __all__ = ["evaluate"]
 @command("Look at a file", 4)
 def evaluate(
     file: File,
+    source: Source,
     k: Annotated[str, Option(help="Cut-offs of R@k and mAP@k.")] = "1,5,10",
     folds: Annotated[int, Option(help="Number of parts to cut the set into: 5 is the 1k protocol of COCO.")] = 1,
     distractors: Annotated[
@@ -26,12 +26,7 @@ def evaluate(
     seed: Seed = 0,
     split: Annotated[str | None, Option(help="Split of the checkpoint's data. [test, val, dev or train]")] = None,
     device: Device = "auto",
-    data: Data = None,
-    model: Model = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
     out: Out = None,
-    quiet: Quiet = False,
 ):
     """Measure retrieval in every direction: R@k, median and mean rank, MRR, mAP, mAP@R, R-precision, PR-AUC, NMI.
 
@@ -41,12 +36,10 @@ def evaluate(
     from cocos import checkpoints, measures, results
     from cocos.reports import table
 
-    if out is not None:
-        results.writable(out)
-    writing.apart(out, file, data, distractors)
-    frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
+    checked(out, file, source.data, distractors)
+    frozen = source.open(file)
     more = None if distractors is None else checkpoints.open(distractors)
-    with progress(quiet) as start:
+    with progress() as start:
         found = measures.evaluate(
             frozen,
             metric=metric,

@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer
-from cocos.commands._options import AsJson, Quiet, Unused
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 
@@ -20,15 +19,12 @@ def figures(
     analysis: Annotated[Path, Option(help="Folder of the scripts.")] = Path("analysis"),
     out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
     fresh: Annotated[bool, Option("--fresh", help="Compute all data again.")] = False,
-    seed: Unused = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
 ):
     """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
     from cocos.reports import figures as scripts
 
     begun = time.monotonic()
-    with progress(quiet) as start:
+    with progress() as start:
         made = scripts.run(names or [], analysis=analysis, folder=out, fresh=fresh, progress=start)
     files, seconds = sum(len(each.files) for each in made), time.monotonic() - begun
     return Answer(

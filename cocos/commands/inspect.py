@@ -1,14 +1,14 @@
 """`cocos inspect`."""
 
 from cocos.commands._answer import Answer
-from cocos.commands._options import AsJson, Data, File, Quiet, Unused
+from cocos.commands._options import Data, File
 from cocos.commands._program import command
 
 __all__ = ["inspect"]
 
 
 @command("Look at a file", 1)
-def inspect(file: File, data: Data = None, seed: Unused = 0, as_json: AsJson = False, quiet: Quiet = False):
+def inspect(file: File, data: Data = None):
     """Describe a checkpoint, what it recorded of its training, and the next command. No code in it is executed."""
     from cocos import checkpoints
     from cocos.reports import contents

@@ -5,20 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, picture_asked, saved
-from cocos.commands._options import (
-    AsJson,
-    Data,
-    Model,
-    Param,
-    Picture,
-    Quiet,
-    Trust,
-    Unused,
-    Width,
-    named_values,
-    whole_numbers,
-)
+from cocos.commands._answer import Answer, checked, saved
+from cocos.commands._options import Param, Picture, Source, Width, named_values, whole_numbers
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError
@@ -28,6 +16,7 @@ __all__ = ["landscape"]
 
 @command("Pictures", 2)
 def landscape(
+    source: Source,
     file: Annotated[
         Path | None,
         Argument(help="A checkpoint or a file of embeddings, whose candidates are the proxies.", show_default=False),
@@ -52,14 +41,8 @@ def landscape(
     ] = None,
     surface: Annotated[bool, Option("--surface", help="Draw the landscape in three dimensions.")] = False,
     split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
-    data: Data = None,
-    model: Model = None,
-    trust: Trust = False,
     out: Picture = Path("landscape.png"),
     width: Width = None,
-    seed: Unused = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
 ):
     """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""  # noqa: DOC501
     parameters = named_values(param)
@@ -68,7 +51,7 @@ def landscape(
     warp = {"alpha": alpha, "k1": k1, "k2": k2}
     curves = {"f1": f1, "f2": f2, "scale": scale} | warp
     polygon = {"proxies": proxies, "distance": distance}
-    of_file = {"rows": rows, "split": split, "data": data, "model": model or None, "trust": trust or None}
+    of_file = {"rows": rows, "split": split} | {name: value or None for name, value in vars(source).items()}
     warp, curves, polygon, of_file = (
         {name: value for name, value in group.items() if value is not None}
         for group in (warp, curves, polygon, of_file)
@@ -82,16 +65,16 @@ def landscape(
     if file is not None and polygon:
         raise InputError(f"--{next(iter(polygon))} and {file}: the proxies are its own; choose them with --rows")
     asked = {} if rows is None else {"rows": whole_numbers(rows, "--rows", "0,1,2")}
-    from cocos import checkpoints, measures, plots, results
     from cocos import losses as shelf
+    from cocos import measures, plots, results
     from cocos.reports import saving, table
 
-    picture = picture_asked(out, file, data)
+    picture = checked(out, file, source.data, pictures=True)
     chosen = None if loss is None else shelf.load(loss, parameters)
     embeddings, about, notes = None, [], []
     if file is not None:
-        with progress(quiet) as start:
-            frozen = checkpoints.open(file, data=data, model=model or None, trust=trust)
+        with progress() as start:
+            frozen = source.open(file)
             embeddings = frozen.embed(split=split or "train", progress=start("encoding"))
         about, notes = [f"{file} ({frozen.format}): its candidates are the proxies"], frozen.notes
     found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)

@@ -6,7 +6,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer, saved
-from cocos.commands._options import AsJson, Quiet, Unused
 from cocos.commands._program import command
 from cocos.errors import InputError
 from cocos.reports import terminal
@@ -20,9 +19,6 @@ def losses(
     out: Annotated[
         Path | None, Option(help="With NAME: draw its weight against the score to this file (.png, .pdf).")
     ] = None,
-    seed: Unused = 0,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
 ):
     """List the losses, or show the card of one: formula, parameters, natural unit, equal losses, weight."""  # noqa: DOC501
     from cocos import losses as shelf

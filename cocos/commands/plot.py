@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, lines, notes_of, opened, picture_asked, saved
+from cocos.commands._answer import Answer, checked, lines, notes_of, opened, saved
 from cocos.commands._options import (
     AsJson,
     Batches,
-    Data,
     Drawn,
     Dtype,
-    Model,
     Param,
     PerGroup,
-    Quiet,
     SameGroup,
-    Trust,
+    Source,
     Width,
     named_values,
 )
@@ -62,9 +59,7 @@ class _Request:
         default: the kind's own loss; None: without a loss it reads scores.
         runs: file and name of the loss; None stands for the file, or the loss, that the kind does without.
         parameters: of each loss, by its name.
-        data: folder of the training data.
-        model: the user's own.
-        trust: read unknown classes as inert placeholders.
+        source: how to open a file.
     """
 
     kind: "PlotKind"
@@ -72,9 +67,7 @@ class _Request:
     default: str | None
     runs: list[tuple[Path | None, str | None]]
     parameters: dict
-    data: Path | None
-    model: list[str] | None
-    trust: bool
+    source: Source
 
     @property
     def reads_files(self) -> bool:
@@ -142,7 +135,7 @@ def _measured(request: _Request, start) -> _Found:
             frozen = checkpoints[file]
             loss, origin = frozen.loss(name, parameters)
         else:
-            frozen, loss, origin = opened(file, name, parameters, None, request.data, request.model, request.trust)
+            frozen, loss, origin = opened(file, name, parameters, request.source)
             frozen = checkpoints[file] = plot_kinds.once(frozen)
         if name is None and default is None:
             loss = None
@@ -201,6 +194,7 @@ def _answer(request: _Request, found: _Found, target: Path | None, picture: bool
 
 @command("Pictures", 1)
 def plot(
+    source: Source,
     kind: Annotated[str | None, Argument(help=f"Kind of picture: {_names()}. [list them]", show_default=False)] = None,
     files: Annotated[
         list[Path] | None,
@@ -234,16 +228,12 @@ def plot(
     ] = None,
     device: Annotated[str | None, Option(help="Device for the computation: auto, cpu or cuda. [auto]")] = None,
     split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
-    data: Data = None,
-    model: Model = None,
-    trust: Trust = False,
     as_json: AsJson = False,
     out: Annotated[
         Path | None,
         Option(help="Write the picture (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]"),
     ] = None,
     width: Width = None,
-    quiet: Quiet = False,
 ):
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds of pictures."""  # noqa: DOC501
     asked = (loss or None, eps, batch_size, batches, sample, per_group, same_group, queries, direction, seed, dtype)
@@ -273,10 +263,10 @@ def plot(
     runs = _runs(chosen, files, wanted)
     by_loss = dict(zip(wanted, plot_kinds.split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
-    picture = target is not None and picture_asked(target, *(files or ()), data)
+    picture = checked(target, *(files or ()), source.data, pictures=True)
     for name in wanted if len(runs) > 1 else ():
         shelf.load(name or default, by_loss[name])
-    request = _Request(chosen, options, default, runs, by_loss, data, model, trust)
-    with progress(quiet) as start:
+    request = _Request(chosen, options, default, runs, by_loss, source)
+    with progress() as start:
         found = _measured(request, start)
     return _answer(request, found, target, picture, width)

@@ -5,9 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos import writing
-from cocos.commands._answer import Answer, saved
-from cocos.commands._options import AsJson, Data, Device, Model, Param, Quiet, Seed, Split, Trust, named_values
+from cocos.commands._answer import Answer, checked, saved
+from cocos.commands._options import Device, Param, Seed, Source, Split, named_values
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError
@@ -32,6 +31,7 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
 
 @command("Losses", 2)
 def verify(
+    source: Source,
     target: Annotated[
         str | None,
         Argument(help="A checkpoint, a file of embeddings, or a loss. [synthetic input]", show_default=False),
@@ -48,28 +48,19 @@ def verify(
     seed: Seed = 0,
     device: Device = "auto",
     split: Split = "train",
-    data: Data = None,
-    model: Model = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
     out: Annotated[Path | None, Option(help="Write the Dataset of one loss to this file (.nc).")] = None,
-    quiet: Quiet = False,
 ):
     """Check the weights of one loss or all: closed form, torch.func, finite differences, four dtypes; 1 if wrong."""  # noqa: DOC501
-    from cocos import checkpoints, measures, results
     from cocos import losses as shelf
+    from cocos import measures, results
     from cocos.reports import table
 
     parameters = named_values(param)
     target, loss = _parted(target, loss)
     if loss is None and target is None and (parameters or against):
         raise InputError("parameters or --against, but no loss: name it with --loss")
-    if out is not None:
-        results.writable(out)
-    writing.apart(out, target, data)
-    frozen = None
-    if target is not None:
-        frozen = checkpoints.open(Path(target), data=data, model=model or None, trust=trust)
+    checked(out, target, source.data)
+    frozen = None if target is None else source.open(Path(target))
     if loss is not None or frozen is not None:
         chosen = [frozen.loss(loss, parameters)[0] if frozen else shelf.load(loss, parameters)]
     else:
@@ -77,7 +68,7 @@ def verify(
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: it holds one loss; name it with --loss")
     options = {"against": against, "batches": batches, "batch_size": batch_size, "seed": seed, "split": split}
-    with progress(quiet) as start:
+    with progress() as start:
         found = [measures.verify(each, frozen, **options, device=device, progress=start) for each in chosen]
     return Answer(
         text=lambda: table("verify", found),
