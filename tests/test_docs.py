@@ -1,6 +1,7 @@
 """The README and the pages in docs/ say what is true: their code runs, their commands and links exist."""
 
 import doctest
+import importlib
 import inspect
 import pkgutil
 import re
@@ -155,3 +156,19 @@ def test_every_public_function_class_and_loss_has_an_example():
     inner = {name for name in called if name.startswith("results.")} - {"results.save", "results.open_dataset"}
     assert len(called) > 100
     assert not [name for name in called.keys() - inner if ">>> " not in (called[name].__doc__ or "")]
+
+
+def test_every_environment_variable_that_is_read_is_documented():
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "cocos").rglob("*.py"))
+    read = set(re.findall(r'(?:environ(?:\.get\(|\[)|_number\()"([A-Z_]+)"', code.replace("'", '"')))
+    told = set(re.findall(r"^\| (.*?) \|", (ROOT / "docs" / "environment.md").read_text("utf-8"), flags=re.MULTILINE))
+    told = set(re.findall(r"`([A-Z_]+)`", " ".join(told)))
+    assert len(read) > 5 and read == told - {"OMP_NUM_THREADS"}  # which PyTorch reads
+
+
+def test_the_drawing_shows_rooms_that_are_there(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    rooms = importlib.import_module("rooms")
+    assert rooms.TARGET.read_text("utf-8") == rooms.draw()  # python docs/_ext/rooms.py
+    for name in rooms.ROOMS:
+        assert (ROOT / "cocos" / (name if name.endswith("/") else f"{name}.py")).exists(), name
