@@ -1,1 +1,1 @@
-"""How fast the pass is, how much memory it takes, and how it grows: `python -m benchmarks`."""
+"""Benchmarks of a pass: time, memory, scaling and exactness. Run `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick | --full] [--case NAME ...] [--json FILE]`: exit 1 if a bar is missed."""
+"""Run benchmarks: `python -m benchmarks [--quick | --full] [--case NAME ...] [--json FILE]`; exit 1 on a missed bar."""
 
 import argparse
 import json
@@ -19,15 +19,16 @@ from benchmarks.table import case_lines, growth_lines, header_lines
 __all__ = ["child", "main", "run"]
 
 WALL_ROUNDS = 3
-RETURNED = {"MALLOC_MMAP_THRESHOLD_": "262144"}  # freed buffers leave the process at once: for memory, never for time
+# Makes the C library return freed buffers to the system at once; set when memory is measured, never when time is.
+RETURNED = {"MALLOC_MMAP_THRESHOLD_": "262144"}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def child(*arguments: str, threads: int = 1, patience: float | None = None) -> dict | int:
-    """What a fresh process prints.
+    """Run `benchmarks.child` in a fresh process and return the JSON document that it prints.
 
     Raises:
-        RuntimeError: it failed, was killed for want of memory, or took longer than the patience.
+        RuntimeError: it failed, was killed for lack of memory, or exceeded `patience` seconds.
     """
     try:
         done = subprocess.run(
@@ -47,7 +48,7 @@ def child(*arguments: str, threads: int = 1, patience: float | None = None) -> d
 
 
 def _weighed(case: Case, tier: str) -> list[str]:
-    """Rows whose memory is measured: with `quick` those that a bar compares, and one pass; of goals the former."""
+    """Rows whose memory is measured: all; in the tiers `quick` and `goals` only those that a bar compares."""
     if tier != "quick" and case.tier != "goals":
         return [row.name for row in case.rows]
     read = {name for row in case.rows for bar in row.bars if bar.what == "bytes" for name in (row.name, bar.against)}
@@ -57,7 +58,7 @@ def _weighed(case: Case, tier: str) -> list[str]:
 
 
 def run(case: Case, tier: str) -> dict[str, dict]:
-    """Time and memory of every row of a case, by its name, each in fresh processes."""
+    """Measure time and memory of every row of a case, each in fresh processes."""
     on_cpu, begun = case.device == "cpu", time.monotonic()
     try:
         found = child("times", case.name, "cpu" if on_cpu else "events", "0") if case.rounds else {}
@@ -69,7 +70,7 @@ def run(case: Case, tier: str) -> dict[str, dict]:
         except RuntimeError as error:
             print(f"{case.name}: {error}", file=sys.stderr)
     if found and on_cpu and tier != "quick" and case.tier != "goals":
-        try:  # small tensors on two threads can take any time where other processes want them too
+        try:  # on a busy machine, small tensors on two threads can take arbitrarily long
             patience = 30 + 2 * (time.monotonic() - begun)
             for name, row in child("times", case.name, "wall", str(WALL_ROUNDS), threads=2, patience=patience).items():
                 found[name]["wall"] = row
@@ -87,7 +88,7 @@ def run(case: Case, tier: str) -> dict[str, dict]:
 
 
 def _cpu() -> str:
-    """Name of the processor."""
+    """Return the model name of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -96,14 +97,22 @@ def _cpu() -> str:
 
 
 def main() -> None:
-    """Run the cases, print each as soon as it is done, and say which bars were missed."""
+    """Run the cases, print each as soon as it is done, and list the bars that were missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed and memory of the pass.")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", dest="tier", action="store_const", const="quick", help="about a minute")
-    size.add_argument("--goals", dest="tier", action="store_const", const="goals", help="the goals of all commands")
-    size.add_argument("--full", dest="tier", action="store_const", const="full", help="up to 65,536 queries")
-    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case (repeatable)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured here")
+    size.add_argument(
+        "--quick",
+        dest="tier",
+        action="store_const",
+        const="quick",
+        help="run the cases that take about a minute in total",
+    )
+    size.add_argument("--goals", dest="tier", action="store_const", const="goals", help="run the goals of all commands")
+    size.add_argument(
+        "--full", dest="tier", action="store_const", const="full", help="run all cases, with up to 65,536 queries"
+    )
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="run only this case (repeatable)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     chosen = parser.parse_args()
     tier = chosen.tier or "default"
     try:

@@ -1,4 +1,4 @@
-"""The names of the engine that benchmarks use."""
+"""The parts of the engine's interface that benchmarks use, so that one file adapts to a changed engine."""
 
 from collections.abc import Sequence
 
@@ -13,25 +13,25 @@ PLAIN = {"ranks": readers.Ranks, "precision_recall": readers.PrecisionRecall, "h
 
 
 def reader(loss, eps: float, *, spread: bool = True, relative: bool = True):
-    """The reader of a loss; None where it has none."""
+    """Return the reader of a loss; None if it has none."""
     return readers.of(loss, eps, spread=spread, relative=relative)
 
 
 def plain(name: str):
-    """A reader that belongs to no loss: `ranks`, `precision_recall` or `histogram`."""
+    """Return a reader that belongs to no loss: `ranks`, `precision_recall` or `histogram`."""
     return PLAIN[name]()
 
 
 def view(embeddings: Embeddings, batches: Batch | Sequence[Batch] | None = None, **options) -> engine.View:
-    """The scores of a batch, or of a stack of batches."""
+    """Build the view of a batch, or of a stack of batches."""
     return engine.view(embeddings, batches, **options)
 
 
 def passed(seen: engine.View, wanted: Sequence) -> list:
-    """What each reader finds."""
+    """Run the readers on a view and return their results."""
     return engine.run(seen, list(wanted))
 
 
 def kernel() -> str:
-    """What reads the tiles on a CPU."""
+    """Name the code that computes the tiles on a CPU."""
     return fused.kernel_name()

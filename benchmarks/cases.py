@@ -1,4 +1,4 @@
-"""What is measured, and the bar of each: cases as data."""
+"""Benchmark cases as data: inputs, rows to be timed, and their bars."""
 
 from dataclasses import dataclass, field
 
@@ -6,10 +6,13 @@ from benchmarks.inputs import Inputs
 
 __all__ = ["CASES", "FLOOR", "TIERS", "Bar", "Case", "Reading", "Row", "all_cases", "selected"]
 
-TIERS = ("quick", "default", "full")  # each holds those before it; `smoke`, `goals` and `cuda` stand beside them
+# Selections of cases, each including those before it; `smoke`, `goals` and `cuda` are separate.
+TIERS = ("quick", "default", "full")
 FLOOR = "bare product"
-MEMORY = (32 * 2**20, 200)  # bytes that a pass may take above its inputs: so many, and so many a query and loss
-GATED = 8192  # queries from which the bar on memory holds
+# Bytes that a pass may take above its inputs: a constant, and an amount per query and loss.
+MEMORY = (32 * 2**20, 200)
+# Number of queries from which the memory bar applies.
+GATED = 8192
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,10 @@ class Reading:
     """One reader: a loss of the shelf, or `ranks`, `precision_recall`, `histogram`.
 
     Args:
-        name: of the loss.
-        parameters: those of the loss that are not the paper's.
+        name: name of the loss.
+        parameters: parameters that differ from the defaults.
         eps: smallest share that contributes.
-        spread: entropy and participation as well as counts and sums.
+        spread: also compute entropy and participation.
     """
 
     name: str
@@ -31,13 +34,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Bar:
-    """A goal: time or memory of a row over that of another row of the case.
+    """A goal: limit on the time or memory of a row, relative to another row of the case.
 
     Args:
-        limit: of the ratio.
-        against: name of the other row; empty: the limit is in seconds or bytes itself.
-        what: `seconds` or `bytes`; `speed`: wall time of one thread over that of two, where `against` is not read.
-        least: the ratio must be at least the limit, not at most.
+        limit: limit of the ratio.
+        against: name of the other row; empty: the limit is in seconds or bytes.
+        what: `seconds`, `bytes`, or `speed` (wall time of one thread over that of two; `against` is ignored).
+        least: the ratio must be at least the limit instead of at most.
     """
 
     limit: float
@@ -48,13 +51,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is timed.
+    """One implementation to be timed.
 
     Args:
-        name: in the table.
-        way: `bare`, `pass`, `count` (the public one), `autograd`, `published`, `pml`, or one of `benchmarks.peers`.
-        readings: all that one pass reads; the loss of the other ways.
-        bars: its goals.
+        name: label in the table.
+        way: `bare`, `pass`, `count` (the public function), `autograd`, `published`, `pml`, or one of
+            `benchmarks.peers`.
+        readings: readers that share a pass; for other ways, the loss.
+        bars: goals of the row.
     """
 
     name: str
@@ -65,15 +69,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """Rows that are timed interleaved, on the same inputs.
+    """Rows that are timed in turns, on the same inputs.
 
     Args:
-        name: of the command line.
-        inputs: what they read.
+        name: name on the command line.
+        inputs: what to draw.
         rows: the first one is the floor.
-        tier: the smallest selection that holds it.
-        series: cases of one series are put together into exponents of growth.
-        rounds: of interleaved runs; 0: memory alone is measured.
+        tier: the smallest selection that includes it.
+        series: cases of one series give exponents of growth.
+        rounds: number of interleaved rounds; 0: only memory is measured.
         device: where it runs.
     """
 
@@ -99,7 +103,7 @@ def _most(limit: float | None) -> tuple[Bar, ...]:
 
 
 def _losses(*limits: float | None) -> tuple[Row, ...]:
-    """The passes that every width has: triplet, NT-Xent twice, Cross-Example twice, three losses at once."""
+    """Return the passes that every width has: triplet, NT-Xent twice, Cross-Example twice, three losses at once."""
     return (
         Row("triplet, certified", "pass", (TRIPLET,), _most(limits[0])),
         Row("ntxent, counts and sums", "pass", (SUMS,), _most(limits[1])),
@@ -111,7 +115,7 @@ def _losses(*limits: float | None) -> tuple[Row, ...]:
 
 
 def _hard(name: str, kind: str = "pairs", temperature: float = 0.05, eps: float = 0.01) -> Case:
-    """A worst case: many survivors, or lists that must be spilled."""
+    """Build a worst case: many noted negatives, or lists that overflow."""
     readings = Reading("triplet", eps=eps), Reading("ntxent", {"temperature": temperature}, eps, spread=False)
     rows = (Row("triplet, certified", "pass", readings[:1], _most(2.4)),)
     rows += (Row("ntxent, counts and sums", "pass", readings[1:], _most(2.4)),)
@@ -127,7 +131,8 @@ def _growth(size: int) -> Case:
     return Case(f"growth-{size}", Inputs(size, 256), tuple(rows), tier, "growth")
 
 
-LIMITS = {  # of triplet, NT-Xent sums, NT-Xent all, Cross-Example, three at once
+# By width, for triplet, NT-Xent sums, NT-Xent all, Cross-Example, three at once.
+LIMITS = {
     256: (1.15, 1.20, 1.30, 1.10, 1.50),
     512: (1.10, 1.10, 1.15, 1.08, 1.30),
     1024: (1.08, 1.08, 1.10, 1.06, 1.18),
@@ -215,17 +220,17 @@ CASES = (
 
 
 def all_cases() -> tuple[Case, ...]:
-    """These cases, and the goals of small batches, threads, evaluation, start-up and memory maps."""
+    """Return all cases, including the goals of small batches, threads, evaluation, start-up and memory maps."""
     from benchmarks.goals import GOALS
 
     return CASES + GOALS
 
 
 def selected(tier: str, names: list[str], *, cuda: bool) -> list[Case]:
-    """The cases of a tier, or those that are named.
+    """Return the cases of a tier, or the named ones.
 
     Raises:
-        ValueError: a name that no case has.
+        ValueError: an unknown name.
     """
     cases = all_cases()
     if unknown := sorted(set(names) - {case.name for case in cases}):

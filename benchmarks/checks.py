@@ -1,4 +1,4 @@
-"""All cases of one draw of the exactness script."""
+"""The checks that `benchmarks.exactness` makes on one draw."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,24 +14,28 @@ from tests import reference
 
 __all__ = ["Check", "checks"]
 
-PUBLIC = 0.4  # part of the draws whose first loss is counted by measures.count as well
-BESIDE = 0.4  # part of the draws whose pass has ranks, precision-recall and a histogram beside the losses
-AGAIN = 0.1  # part of the draws that are visited a second time, with other threads
-EVALUATED = 0.15  # part of the draws that are evaluated
+# Fraction of draws whose first loss is also counted by measures.count.
+PUBLIC = 0.4
+# Fraction of draws whose pass also computes ranks, precision-recall and a histogram.
+BESIDE = 0.4
+# Fraction of draws that are repeated with other numbers of threads.
+AGAIN = 0.1
+# Fraction of draws that are evaluated.
+EVALUATED = 0.15
 BINS = 64
 THREADS = (2, 3)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One case: its name, and the comparison."""
+    """One check: its name, and the comparison."""
 
     name: str
     run: Callable[[], Result]
 
 
 def _ranks(every: list[list[Side]], seen: Pass, at: int) -> Result:
-    """Negatives above every positive pair, and those as high."""
+    """Count the negatives above every positive pair, and those tied with it."""
     result = Result()
     for direction, own in enumerate(every):
         found = [one[at][direction] for one in seen.found()]
@@ -66,7 +70,7 @@ def _ranks(every: list[list[Side]], seen: Pass, at: int) -> Result:
 
 
 def _reached(every: list[list[Side]], seen: Pass, at: int) -> Result:
-    """Negatives at or above each positive pair of the matrix."""
+    """Count the negatives of the matrix at or above each positive pair."""
     result, found = Result(), [one[at] for one in seen.found()]
     batches = [[side] for side in every[0]] if len(found) > 1 else [every[0]]
     for curve, own in zip(found, batches, strict=True):
@@ -85,7 +89,7 @@ def _reached(every: list[list[Side]], seen: Pass, at: int) -> Result:
 
 
 def _binned(every: list[list[Side]], seen: Pass, at: int) -> Result:
-    """Negatives of every query in bins of score."""
+    """Count the negatives of every query in bins of score."""
     result, edges = Result(), np.linspace(-1, 1, BINS + 1)[1:-1]
     for direction, own in enumerate(every):
         got = torch.cat([one[at][direction] for one in seen.found()]).numpy().cumsum(axis=1)
@@ -106,7 +110,7 @@ def _binned(every: list[list[Side]], seen: Pass, at: int) -> Result:
 
 
 def _again(one: Draw, every: list[Loss], seen: Pass, threads: int) -> Result:
-    """The same bits with other threads."""
+    """Check that other numbers of threads give the same bits."""
     result, before = Result(), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -122,11 +126,11 @@ def _again(one: Draw, every: list[Loss], seen: Pass, threads: int) -> Result:
 
 
 def _evaluated(one: Draw, every: list[list[Side]]) -> Result:
-    """The public metrics of the first direction, and PR-AUC, where no score is too near another."""
+    """Check the public metrics of the first direction, and PR-AUC, where no two scores are too close."""
     result = Result(queries=len(every[0][0].score))
     groups = one.embeddings.query_group
     if len(torch.unique(groups[torch.isin(groups, one.embeddings.candidate_group)])) < 2:
-        return result  # no query that has a positive has a negative: it is refused
+        return result  # rejected, since no query with a positive has a negative
     data = measures.evaluate(one.embeddings, metric=one.metric)
     data = data.sel(direction=one.embeddings.directions[0]).isel(distractors=0).squeeze()
     side = every[0][0]
@@ -149,11 +153,11 @@ def _evaluated(one: Draw, every: list[list[Side]]) -> Result:
 
 
 def checks(one: Draw, random: np.random.Generator) -> Iterator[Check]:
-    """Every case of a draw.
+    """Return all checks of a draw.
 
     Args:
         one: the draw.
-        random: what else is chosen: eps, and what is looked at besides.
+        random: generator of the remaining choices: eps, and which checks to make.
     """
     every = sides(one)
     public, beside, again, evaluated = random.random(4) < (PUBLIC, BESIDE, AGAIN, EVALUATED)

@@ -1,4 +1,4 @@
-"""One case in a fresh process: `python -m benchmarks.child times|memory|speeds|machine ...` prints one document."""
+"""Run one case in a fresh process: `python -m benchmarks.child times|memory|speeds|machine ...` prints JSON."""
 
 import ctypes
 import gc
@@ -20,13 +20,16 @@ from benchmarks.peers import TILE
 
 __all__ = ["machine", "peak", "speeds", "times"]
 
-SHORT = 0.03  # seconds: a row that takes less is repeated within a round
-LONG = 15.0  # seconds: a row without a bar that takes more is timed in one round
-PAIRS = 7  # interleaved runs of one thread and of two
+# Seconds: a row that takes less is repeated within a round.
+SHORT = 0.03
+# Seconds: a row without a bar that takes more is timed in one round only.
+LONG = 15.0
+# Interleaved runs of one and of two threads.
+PAIRS = 7
 
 
 def _cpu() -> float:
-    """CPU seconds of this process and of those that it started."""
+    """CPU seconds of this process and its children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
@@ -35,7 +38,7 @@ CLOCKS = {"cpu": _cpu, "wall": time.perf_counter}
 
 
 def _seconds(call: Callable[[], list], repeat: int, clock: str) -> float:
-    """Seconds of one call: of this process, of the wall, or between two events of the GPU."""
+    """Measure one call: CPU seconds, wall seconds, or seconds between two events of the GPU."""
     gc.collect()
     if clock == "events":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -54,11 +57,11 @@ def _seconds(call: Callable[[], list], repeat: int, clock: str) -> float:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A row that has passed the gate and is warm."""
+    """A row that has passed the gate and is warmed up."""
 
     call: Callable[[], list]
-    repeat: int  # calls in a round
-    checked: int  # queries that were compared
+    repeat: int  # calls per round
+    checked: int  # number of queries compared
     once: bool
 
 
@@ -68,24 +71,25 @@ def _ready(row: Row, case: Case, drawn: tuple, clock: str) -> _Ready:
     took = _seconds(lambda: found.append(call()), 1, clock)
     if clock != "wall":
         checked = exact.gate(row, case, kind) + exact.at_size(row, found.pop(), drawn[0])
-    if took < 10 * SHORT:  # the first call may have loaded something
+    if took < 10 * SHORT:  # the first call may include one-time set-up
         took = _seconds(call, 1, clock)
     return _Ready(call, math.ceil(SHORT / max(took, 1e-5)), checked, took > LONG and not row.bars)
 
 
 def times(case: Case, clock: str = "cpu", rounds: int | None = None) -> dict[str, dict]:
-    """Seconds of every row in every round, after it has passed the gate, and of the floor right before it.
+    """Time every row in every round, and the floor right before it; rows are gated first.
 
-    The order of the rows turns from round to round.
+    The order of the rows rotates from round to round.
 
     Args:
         case: the rows and their inputs.
-        clock: `cpu`, `wall` (both on the CPU; the gate is passed by `cpu` alone) or `events`.
-        rounds: None: those of the case.
+        clock: `cpu`, `wall` (both on the CPU; only `cpu` gates) or `events`.
+        rounds: number of rounds; None: that of the case.
 
     Returns:
-        By the name of the row: `seconds`, `floor`, and `checked`, how many queries were compared; or `refused`, why
-        there is no time.
+        By row name: `seconds`, `floor`, and `checked`, the number of queries compared; or `refused`, the reason why
+        there
+        is no time.
     """
     drawn = case.inputs.draw(case.device)
     rows, found = {}, {}
@@ -108,7 +112,7 @@ def times(case: Case, clock: str = "cpu", rounds: int | None = None) -> dict[str
 
 
 def speeds(case: Case) -> dict[str, dict]:
-    """Wall and CPU seconds of rows with a bar on speed, by one thread and by two, interleaved, and the load."""
+    """Measure wall and CPU seconds on one and two threads, interleaved, of rows with a bar on speed, and the load."""
     drawn, kind, found = case.inputs.draw(case.device), ways.metric(case.rows), {}
     for row in case.rows:
         if not any(bar.what == "speed" for bar in row.bars):
@@ -120,7 +124,7 @@ def speeds(case: Case) -> dict[str, dict]:
                 torch.set_num_threads(threads)
                 wall, cpu = time.perf_counter(), time.process_time()
                 call()
-                if turn >= 0:  # the first pair loads and measures things
+                if turn >= 0:  # the first pair warms up
                     own[name].append(time.perf_counter() - wall)
                     own[f"cpu_{name}"].append(time.process_time() - cpu)
             if turn >= 0:
@@ -130,16 +134,16 @@ def speeds(case: Case) -> dict[str, dict]:
 
 
 def _status(name: str) -> int:
-    """A line of /proc/self/status in bytes."""
+    """Read a line of /proc/self/status, in bytes."""
     with open("/proc/self/status", encoding="ascii") as lines:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def peak(call: Callable[[], object], device: str = "cpu") -> int:
-    """Bytes that a call takes at its peak above what there was before it.
+    """Measure the peak memory of a call above the memory in use before it, in bytes.
 
     Raises:
-        OSError: the system does not tell (it is not Linux).
+        OSError: not Linux.
     """
     gc.collect()
     if device == "cuda":
@@ -156,7 +160,7 @@ def peak(call: Callable[[], object], device: str = "cpu") -> int:
 
 
 def _memory(case: Case, name: str) -> int:
-    """Peak of a row above its inputs, after what PyTorch's product keeps for itself from its first call on."""
+    """Measure the peak memory of a row above its inputs and above what PyTorch keeps after its first product."""
     row = next(row for row in case.rows if row.name == name)
     kind = ways.metric(case.rows)
     ways.prepare(Row(FLOOR, "bare"), *replace(case.inputs, queries=TILE, batches=1).draw(case.device), kind)()
@@ -166,7 +170,7 @@ def _memory(case: Case, name: str) -> int:
 
 
 def machine() -> dict:
-    """All that the numbers depend on: the kernel, and the speed of torch.mm."""
+    """Describe what the numbers depend on: the kernel, and the speed of torch.mm."""
     embeddings, _ = Inputs(1024, 512).draw()
     query, candidate, buffer = embeddings.query, embeddings.candidate, torch.empty(1024, 1024)
     seconds = min(_seconds(lambda: torch.mm(query, candidate.T, out=buffer), 3, "cpu") for _ in range(5))
@@ -180,7 +184,7 @@ def machine() -> dict:
 
 
 def main() -> None:
-    """Run what the arguments name."""
+    """Run the measurement that the arguments name."""
     task, *names = sys.argv[1:]
     if task == "machine":
         found = machine()

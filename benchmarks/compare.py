@@ -1,4 +1,4 @@
-"""One draw of the exactness script: what the engine says beside what the definitions say."""
+"""One draw of the exactness script: results of the engine against the definitions."""
 
 import math
 from collections.abc import Iterator
@@ -15,28 +15,32 @@ from tests import reference
 
 __all__ = ["Loss", "Pass", "Result", "Side", "counted", "sides"]
 
-EQUAL = 1e-11  # relative difference of a share and eps below which float64 itself may decide either way
-CLEAR = 1e-9  # relative difference from which an uncertain negative is needlessly so
+# Relative difference of a share and eps below which float64 may decide either way.
+EQUAL = 1e-11
+# Relative difference from which an uncertain negative is needlessly uncertain.
+CLEAR = 1e-9
 SINGLE = 2.0**-24
 HINGES = ("triplet", "triplet_euclidean", "triplet_squared", "triplet_sh")
-SPREAD = {"effective": 12.0, "participation": 12.0, "hardest_share": 4.0}  # error, in errors of a share
+# Error of these statistics, in multiples of the error of a share.
+SPREAD = {"effective": 12.0, "participation": 12.0, "hardest_share": 4.0}
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One batch as its queries see it: dense scores and masks, and the room that rounding needs.
+    """One batch from the side of its queries: dense scores and masks, and tolerances for rounding.
 
     Args:
         score: (Q, C) float64.
         positive: (Q, C) bool.
         negative: (Q, C) bool.
-        norm: (Q,) lengths of the queries.
-        room: of a score in float64; 0 where every score is exact.
+        norm: (Q,) norms of the queries.
+        room: error bound of a float64 score; 0 if every score is exact.
         single: likely error of a float32 score.
         most: largest possible error of a float32 score; inf where it is not known here.
-        tie: scores that differ by less are equal: 1e-12 of the longest vectors, which for distances may be taken about
-            any origin, so that it is known only to `beside`.
-        beside: room of a score, and of the tie.
+        tie: largest difference of tied scores: 1e-12 of the longest vectors; distances may be computed about any
+            origin, so
+            that it is known only to within `beside`.
+        beside: error bound of a score, and of the tie.
     """
 
     score: np.ndarray
@@ -52,7 +56,7 @@ class Side:
 
 @dataclass
 class Result:
-    """What one check found."""
+    """The outcome of one check."""
 
     queries: int = 0
     negatives: int = 0
@@ -76,7 +80,7 @@ def _side(one: Draw, embeddings, rows: np.ndarray, columns: np.ndarray, *, paire
     room = 0.0 if exact else 2 * reference.rounding(query, candidate, one.metric)
     score = reference.scores(query, candidate, one.metric)
     single = widest * (8 * width**0.5 + 16) / (width + 8)
-    if one.metric == "euclidean":  # products give the squares, whose error grows with the root
+    if one.metric == "euclidean":  # products give squares; their error, divided by the distance, is that of the root
         square = single * longest
         single = min(square**0.5, square / max(1e-300, np.abs(score).min()))
     return Side(
@@ -93,7 +97,7 @@ def _side(one: Draw, embeddings, rows: np.ndarray, columns: np.ndarray, *, paire
 
 
 def sides(one: Draw) -> list[list[Side]]:
-    """Of each direction, the batches as its queries see them."""
+    """Return, for each direction, the batches from the side of their queries."""
     found = []
     turned = (one.embeddings, one.embeddings.flip()) if len(one.embeddings.directions) > 1 else (one.embeddings,)
     for second, embeddings in enumerate(turned):
@@ -117,7 +121,7 @@ def _worst(got: np.ndarray, bad: np.ndarray, text: str) -> list[str]:
 
 
 class Loss:
-    """A loss of a draw, its eps, and what the definitions say of it."""
+    """A loss of a draw, its eps, and what the definitions give for it."""
 
     def __init__(self, name: str, given: dict, every: list[list[Side]], random: np.random.Generator):
         self.name, self.loss = name, losses.load(name, given)
@@ -131,7 +135,7 @@ class Loss:
         self.every = every
 
     def only(self, directions: int) -> "Loss":
-        """The same loss, of some directions."""
+        """Restrict the loss to some directions."""
         other = object.__new__(Loss)
         other.__dict__.update(self.__dict__, every=self.every[:directions], weighed=self.weighed[:directions])
         return other
@@ -141,7 +145,7 @@ class Loss:
         return reference.weights(self.name, own, side.score, side.positive, side.negative, side.norm)
 
     def compare(self, found: list[dict[str, np.ndarray]]) -> Result:
-        """What is wrong with the statistics of each direction, in the order of the batches."""
+        """Compare the statistics of each direction, in the order of the batches, with the definitions."""
         result = Result()
         for direction, (own, statistics) in enumerate(zip(self.every, found, strict=True)):
             start = 0
@@ -166,7 +170,7 @@ class Loss:
         wrong, clear, cut = [], np.ones(len(share), dtype=bool), self._cut(side)
         for key, values in found.items():
             if key not in part or np.isnan(part[key]).all():
-                continue  # a pass need not know it
+                continue  # a pass may omit it
             uncertain = part["uncertain" if key == "contributing" else "relative_uncertain"]
             if hinge:
                 counted, tied = self._on_line(side, key)
@@ -177,7 +181,7 @@ class Loss:
                     said = f"{key}: uncertain of query {{row}} is above all near it"
                     wrong += _worst(uncertain, (uncertain > near) & ~cut, said)
                 tied = cut | ~np.isfinite(room)
-                if key == "relative":  # a push below the smallest normal number may be none
+                if key == "relative":  # a denormal push may count as zero
                     tied |= (total[:, 0] > 0) & (total[:, 0] < np.finfo(np.float64).tiny)
             wrong += self._count(key, part[key], uncertain, counted, tied)
             if key == "contributing":
@@ -193,11 +197,11 @@ class Loss:
         return wrong + self._sums(side, weights, unit, share, part, (clear, ~cut))
 
     def _tied(self, side: Side, away: float) -> np.ndarray:
-        """Queries whose weights change where the margin does, (Q,) bool."""
+        """Queries whose weights change if the margin changes slightly, (Q,) bool."""
         return (self._weigh(side, -away)[0] != self._weigh(side, away)[0]).any(axis=1)
 
     def _on_line(self, side: Side, key: str):
-        """Counts of a hinge, with the margin a little smaller and larger; whose queries have a tie."""
+        """Count a hinge with the margin a little smaller and larger, and find the queries that have a tie."""
         away = 2 * side.room
         given = [np.where(side.negative, self._weigh(side, m)[0], 0) for m in (-away, away)]
         tied = (given[0] != given[1]).any(axis=1)
@@ -223,7 +227,7 @@ class Loss:
         ]
 
     def _cut(self, side: Side) -> np.ndarray:
-        """Queries with a pair that ties at the cut of the batch, where any of the tied may be kept, (Q,) bool."""
+        """Queries with a pair tied at the cut of the batch, where any of the tied pairs may be kept, (Q,) bool."""
         if self.name != "ce_nm" or not side.negative.any():
             return np.zeros(len(side.score), dtype=bool)
         order = np.sort(side.score[side.negative])[::-1]
@@ -259,14 +263,14 @@ class Loss:
         if self.name in {"arcface", "magface"} and side.score[side.positive].max(initial=-1) > 1 - 1e-7:
             right = {
                 key: right[key] for key in right if key not in {"weight_positive", "pull"}
-            }  # their slope has no bound
+            }  # their derivative is unbounded
         wrong, largest = [], unit.max(axis=1)
         for key, want in right.items():
             got = part.get(key)
             if got is None or np.isnan(got).all():
                 continue
             scale = largest if key in {"push", "pull"} else 1.0
-            if key in SPREAD:  # of what underflows in float32 nothing is said
+            if key in SPREAD:  # not compared where float32 underflows
                 allowed = np.where(total[:, 0] > 1e-30 * largest, SPREAD[key] * own * want + 1e-9, np.inf)
             else:
                 most = np.where(key in {"weight_above", "weight_below"}, high(share.sum(axis=1), 0), want)
@@ -290,12 +294,12 @@ def _arrays(found: tuple[dict[str, Tensor], ...]) -> list[dict[str, np.ndarray]]
 
 
 def _joined(parts: list[list[dict[str, np.ndarray]]]) -> list[dict[str, np.ndarray]]:
-    """The batches of each direction one after the other."""
+    """Concatenate the batches of each direction."""
     return [{key: np.concatenate([one[key] for one in own]) for key in own[0]} for own in zip(*parts, strict=True)]
 
 
 def counted(one: Draw, loss: Loss) -> list[dict[str, np.ndarray]]:
-    """What the public count says."""
+    """Count with the public function."""
     batches = [batch if batch is not None else _whole(one) for batch in one.batches]
     data = measures.count(one.embeddings, loss.loss, loss.eps, batches=batches, same_group=one.same_group)
     names = {
@@ -325,7 +329,7 @@ def _whole(one: Draw):
 
 
 class Pass:
-    """Everything that one draw asks the engine, in one run for each batch, or in one for a stack of them."""
+    """All readers that one draw needs, in one run for each batch, or in one for a stack of batches."""
 
     def __init__(self, one: Draw, every: list[Loss], *, beside: bool):
         self.one, self.every, self.beside = one, every, beside
@@ -354,7 +358,7 @@ class Pass:
         return _joined([_arrays(found[k]) for found in self.found()])
 
     def flat(self) -> Iterator[Tensor]:
-        """Every tensor that was found."""
+        """All result tensors."""
         for found in self.found():
             for each in found:
                 yield from _tensors(each)

@@ -1,4 +1,4 @@
-"""Random and adversarial inputs of the exactness script: each is drawn from its number alone."""
+"""Random and adversarial inputs of the exactness script, each determined by its number."""
 
 from dataclasses import dataclass
 
@@ -29,20 +29,21 @@ STRUCTURES = (
 )
 METRICS = 12 * ["cosine"] + 2 * ["euclidean"] + 2 * ["squared_euclidean"] + ["dot", "cosine_dot"]
 DTYPES = 7 * [torch.float32] + 2 * [torch.float64] + [torch.float16]
-LARGEST = 3000  # rows of a side
+# Maximum number of rows a side.
+LARGEST = 3000
 
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Embeddings, and the batches to look at.
+    """Embeddings, and the batches to check.
 
     Args:
-        number: that it was drawn from.
-        kind: of the vectors.
-        structure: what belongs together.
+        number: number of the draw.
+        kind: kind of vectors.
+        structure: kind of groups and batches.
         embeddings: the set.
-        batches: None stands for the whole set.
-        metric: of the scores.
+        batches: None is the whole set.
+        metric: metric of the scores.
         same_group: `ignore` or `negative`.
         losses: name and parameters of each loss.
     """
@@ -80,11 +81,11 @@ def _unit(rows: int, width: int, generator: torch.Generator) -> Tensor:
 
 
 def _vectors(kind: str, own: Tensor, width: int, random: np.random.Generator) -> Tensor:
-    """Float64 vectors of rows whose groups are given, (n, width): rows of one group are near each other."""
+    """Draw float64 vectors, (n, width), given their groups: rows of one group are close to each other."""
     generator = torch.Generator().manual_seed(int(random.integers(2**31)))
     number, groups = len(own), int(own.max()) + 1
     centre = _unit(groups, width, torch.Generator().manual_seed(groups * 1000 + width))[own]
-    if kind == "dyadic":  # of norm 1 with every product exact: scores are multiples of 1 / 4
+    if kind == "dyadic":  # unit norms and exact products: scores are multiples of 1 / 4
         exact = max(width, 4)
         rows = torch.zeros(number, exact, dtype=torch.float64)
         place = torch.rand(number, exact, generator=generator).topk(4).indices
@@ -113,7 +114,7 @@ def _vectors(kind: str, own: Tensor, width: int, random: np.random.Generator) ->
     elif kind == "ascending":
         axis, part = _unit(1, width, torch.Generator().manual_seed(width)), torch.linspace(-0.9, 0.9, number)[:, None]
         vectors = normalize(part.double() * axis + 0.3 * _unit(number, width, generator))
-    elif kind == "ulps":  # rows of a few directions, the last bit of some entries changed
+    elif kind == "ulps":  # a few distinct rows, with the last bit of some entries changed
         base = vectors[torch.randint(0, max(2, number // 8), (number,), generator=generator) % number].float()
         step = torch.randint(-1, 2, base.shape, generator=generator).float() * 2.0**-23
         vectors = (base * (1 + step)).double()
@@ -168,7 +169,7 @@ LOSSES = {
 
 
 def _labels(structure: str, number: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Groups of the queries and of the candidates."""
+    """Draw the groups of queries and candidates."""
     if structure == "captions":
         return torch.arange(number), torch.arange(number).repeat_interleave(int(random.integers(2, 6)))
     if structure in {"groups", "labelled"}:
@@ -209,7 +210,7 @@ def _batches(structure: str, number: int, random: np.random.Generator, group: Te
 
 
 def _collide(losses: list, query: np.ndarray, candidate: np.ndarray, random: np.random.Generator) -> list:
-    """Margins of hinges on cosines at which some negative is a tie, as near as a double can be."""
+    """Choose margins of hinges on cosines so that some negative ties with the threshold to the last bit of a double."""
     found = []
     for name, p in losses:
         if name in {"triplet", "triplet_sh"} and random.random() < 0.4:
@@ -226,17 +227,17 @@ def _collide(losses: list, query: np.ndarray, candidate: np.ndarray, random: np.
 
 
 def draw(number: int, seed: int = 0, *, large: bool = True) -> Draw:
-    """One draw: the same for the same number and seed.
+    """Return the draw of a number and a seed, always the same.
 
     Args:
-        number: of the draw.
-        seed: of the run.
-        large: some draws have up to 3,000 rows a side.
+        number: number of the draw.
+        seed: seed of the run.
+        large: allow up to 3,000 rows a side.
     """
     random = np.random.default_rng([seed, number])
     metric = METRICS[int(random.integers(len(METRICS)))]
     kind, structure = _pick(random, *KINDS), _pick(random, *STRUCTURES)
-    if metric == "cosine_dot":  # its other direction has a product of its own
+    if metric == "cosine_dot":  # its other direction needs another product
         structure = _pick(random, "proxies", "rectangle")
     size, width = _size(random, large), int(random.choice(WIDTHS))
     if size > 700:
@@ -267,7 +268,7 @@ def draw(number: int, seed: int = 0, *, large: bool = True) -> Draw:
 
 
 def shares_eps(share: np.ndarray, random: np.random.Generator) -> float:
-    """An eps: usual, at the extremes, or equal to one of the shares as nearly as a double can be."""
+    """Choose an eps: usual, extreme, or equal to one of the shares to the last bit of a double."""
     there = share[(share > 1e-6) & (share < 10)]
     if len(there) and random.random() < 0.35:
         factor = float(random.choice([1, 1, 1, 1 + 1e-13, 1 - 1e-13, 1 + 1e-9, 1 - 1e-9, 1 + 1e-7, 1 - 1e-7, 1 + 1e-5]))

@@ -1,4 +1,4 @@
-"""The gate before the clock: every counter against dense float64, so that a fast wrong one is never timed."""
+"""The gate before the clock: compares every counter with dense float64, so that a fast but wrong one is never timed."""
 
 import torch
 from torch import Tensor
@@ -12,29 +12,35 @@ from cocos.scores import Pairs
 
 __all__ = ["Wrong", "at_size", "gate"]
 
-SMALL = 512  # queries that are compared with dense float64, each with every candidate
-SPOT = 32  # queries of the full size that are looked at in each direction
-LIMIT = 16384  # queries up to which the full size is looked at
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  # of sums of shares, from scores in float32; of weights in their unit
-CROWDED = 1e-3  # eps below which so many candidates are near it that some stay undecided; their interval must hold
-UNDECIDED = 0.05  # part of the queries that may have a candidate within rounding of its threshold
+# Number of queries compared with dense float64, each against every candidate.
+SMALL = 512
+# Number of queries checked at full size, in each direction.
+SPOT = 32
+# Largest number of queries for which the full size is checked.
+LIMIT = 16384
+# Relative and absolute tolerance (in units of the weight) of sums of shares computed from float32 scores.
+RELATIVE, ABSOLUTE = 1e-3, 1e-5
+# Below this eps so many candidates are close to it that some stay undecided; then their interval must be correct.
+CROWDED = 1e-3
+# Fraction of queries that may have a candidate within rounding of its threshold.
+UNDECIDED = 0.05
 NAMES = ("contributing", "uncertain", "weight_above", "weight_below", "weight_positive", "push", "pull")
 SPREAD = ("effective", "participation")
 TIE = 1e-12
 
 
 class Wrong(ArithmeticError):
-    """A counter that is not the reference's: the sentence says where."""
+    """A counter differs from the reference; the message says where."""
 
 
 def _sides(embeddings: Embeddings, batch: Batch | None) -> list[tuple[str, Embeddings, Batch | None]]:
-    """Each direction, as its queries see it."""
+    """Return each direction from the side of its queries."""
     there, back = (embeddings, batch), (embeddings.flip(), batch and batch.flip())
     return [(name, *side) for name, side in zip(embeddings.directions, (there, back), strict=False)]
 
 
 def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block: slice | None = None) -> dict:
-    """Statistics of some queries, from all of their scores in float64."""
+    """Compute statistics of some queries from all of their float64 scores."""
     loss = loss_of(reading)
     pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block)
     found = {"unit": loss.unit(pairs).max()}
@@ -45,13 +51,13 @@ def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block:
 def _compare(
     name: str, found: dict[str, Tensor], right: dict[str, Tensor], spread: bool, allowed: float = UNDECIDED
 ) -> None:
-    """Counts must be equal where no candidate is undecided, sums within the error of float32 scores.
+    """Check that counts are equal where no candidate is undecided, and sums within the error of float32 scores.
 
     Raises:
         Wrong: they are not.
     """
     if missing := [key for key in NAMES + (SPREAD if spread else ()) if key not in found]:
-        raise Wrong(f"{name}: no {', '.join(missing)}")
+        raise Wrong(f"{name}: the result lacks {', '.join(missing)}")
     unsure = found["uncertain"]
     if (many := int((unsure > 0).sum())) > allowed * len(unsure):
         raise Wrong(f"{name}: {many} of {len(unsure)} queries are undecided")
@@ -65,7 +71,7 @@ def _compare(
 
 
 def _ranked(found, pairs: Pairs) -> bool:
-    """Of every positive pair, the negatives above it and those as high."""
+    """Count, for every positive pair, the negatives above it and those tied with it."""
     query, candidate = pairs.positive.nonzero(as_tuple=True)
     over, negative = pairs.scores[query] - pairs.scores[query, candidate][:, None], pairs.negative[query]
     right = query, candidate, ((over > TIE) & negative).sum(dim=1), ((over.abs() <= TIE) & negative).sum(dim=1)
@@ -75,14 +81,14 @@ def _ranked(found, pairs: Pairs) -> bool:
 
 
 def _curved(found, pairs: Pairs) -> bool:
-    """Of every positive pair, the negatives of the whole matrix that are not below it."""
+    """Count, for every positive pair, the negatives of the whole matrix at or above it."""
     own = pairs.scores[pairs.positive].sort(descending=True).values
     below = torch.searchsorted(pairs.scores[pairs.negative].sort().values, own - TIE)
     return torch.allclose(found.score, own) and torch.equal(found.negatives, pairs.negative.sum() - below)
 
 
 def _binned(found: Tensor, pairs: Pairs) -> bool:
-    """The negatives of every query, in 64 bins; two may lie on the edge of one."""
+    """Compare histograms of the negatives of every query in 64 bins; two negatives may lie on the edge of one."""
     right = torch.stack([row[own].histc(64, -1, 1) for row, own in zip(pairs.scores, pairs.negative, strict=True)])
     return torch.equal(found.sum(dim=1), right.sum(dim=1).long()) and bool(
         ((found - right).abs().sum(dim=1) <= 2).all()
@@ -90,16 +96,16 @@ def _binned(found: Tensor, pairs: Pairs) -> bool:
 
 
 def _plain(reading: Reading, found, sides: list[Pairs]) -> None:
-    """A reader of ranks or scores.
+    """Check a reader of ranks or scores.
 
     Raises:
-        Wrong: it is not what counting all scores gives.
+        Wrong: it differs from a count over all scores.
     """
     if reading.name == "precision_recall":
         found, sides = (found,), sides[:1]
     check = {"ranks": _ranked, "precision_recall": _curved, "histogram": _binned}[reading.name]
     if not all(check(each, pairs) for each, pairs in zip(found, sides, strict=True)):
-        raise Wrong(f"{reading.name}: not those of all scores")
+        raise Wrong(f"{reading.name}: differs from a count over all scores")
 
 
 def _passed(row: Row, found: list, wide: Embeddings, batch: Batch | None, block: slice | None = None) -> None:
@@ -115,15 +121,15 @@ def _passed(row: Row, found: list, wide: Embeddings, batch: Batch | None, block:
 
 
 def _everything(embeddings: Embeddings) -> Batch:
-    """All rows as one batch."""
+    """Return all rows as one batch."""
     return Batch(*(torch.arange(len(side)) for side in (embeddings.query, embeddings.candidate)), paired=False)
 
 
 def gate(row: Row, case: Case, kind: str) -> int:
-    """Check a row at a small size of the same kind; the number of queries that were compared, over both directions.
+    """Check a row on a small input of the same kind; return the number of queries compared, over both directions.
 
     Raises:
-        Wrong: it counts something else than dense float64.
+        Wrong: it differs from dense float64.
     """
     if row.way not in {"pass", "count", "naive", "published"}:
         return 0
@@ -139,15 +145,15 @@ def gate(row: Row, case: Case, kind: str) -> int:
         counts = found if row.way == "published" else [count for count, _ in found]
         for (_, *side), count in zip(_sides(wide, batch), counts, strict=True):
             if not torch.allclose(_right(reading, *side)[name].double(), count.double()):
-                raise Wrong(f"{row.name}: not the counts of dense float64")
+                raise Wrong(f"{row.name}: counts differ from dense float64")
     return sum(len(side) for side in (wide.query, wide.candidate)[: len(wide.directions)])
 
 
 def at_size(row: Row, found: list, embeddings: Embeddings) -> int:
-    """Check some queries of what is timed itself, where they can be looked at alone; the number of queries.
+    """Check some queries of the timed input itself, if they can be computed alone; return their number.
 
     Raises:
-        Wrong: it counts something else than dense float64.
+        Wrong: it differs from dense float64.
     """
     number = len(embeddings.query)
     couples = [loss.couples for loss in map(loss_of, row.readings) if loss is not None]

@@ -1,8 +1,8 @@
-"""Do the counts equal dense float64? `python -m benchmarks.exactness --cases 20000 --seed 0`: exit 1 on a mismatch.
+"""Compare counts with dense float64: `python -m benchmarks.exactness --cases 20000 --seed 0`; exit 1 on a mismatch.
 
 A case is one loss (or ranks, precision-recall, a histogram) on one input, both directions, every query, against
-`tests/reference.py`. A count may differ by what the engine itself calls uncertain, and by pairs that float64 rounding
-puts on either side of the line.
+`tests/reference.py`. A count may differ by what the engine itself reports as uncertain, and by pairs that float64
+rounding places on either side of the threshold.
 """
 
 import argparse
@@ -22,26 +22,28 @@ from benchmarks.draws import draw
 
 __all__ = ["Tally", "look", "main"]
 
-PLAIN = 4  # every fourth draw is looked at without the compiled kernel
-# Mean over the cases of the part of the negatives that may be called uncertain though float64 can tell.
+# Every draw whose number is a multiple of this is checked without the compiled kernel.
+PLAIN = 4
+# Largest mean fraction of negatives reported as uncertain although float64 can decide them.
 ALLOWED = 5e-3
-SHOWN = 20  # mismatches that are printed
+# Maximum number of mismatches that are printed.
+SHOWN = 20
 
 
 @dataclass
 class Tally:
-    """What was looked at, and what was wrong."""
+    """Numbers of comparisons, and mismatches."""
 
     cases: int = 0
     queries: int = 0
     negatives: int = 0
-    uncertain: float = 0.0  # part of the negatives of a case that the engine calls uncertain, summed over the cases
-    needless: float = 0.0  # likewise, of those that float64 can tell
+    uncertain: float = 0.0  # fraction of a case's negatives that the engine reports as uncertain, summed over cases
+    needless: float = 0.0  # likewise, for those that float64 can decide
     wrong: list[dict] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
 
     def add(self, other: "Tally") -> None:
-        """Take in another one."""
+        """Add another tally."""
         for name in ("cases", "queries", "negatives", "uncertain", "needless"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.wrong += other.wrong
@@ -49,12 +51,12 @@ class Tally:
 
 
 def look(number: int, seed: int = 0, *, large: bool = True) -> Tally:
-    """Compare everything of one draw.
+    """Make all comparisons of one draw.
 
     Args:
-        number: of the draw.
-        seed: of the run.
-        large: some draws have up to 3,000 rows a side.
+        number: number of the draw.
+        seed: seed of the run.
+        large: allow up to 3,000 rows a side.
     """
     found, one = Tally(), draw(number, seed, large=large)
     random = np.random.default_rng([seed, number, 1])
@@ -62,7 +64,7 @@ def look(number: int, seed: int = 0, *, large: bool = True) -> Tally:
         found.cases += 1
         try:
             result = check.run()
-        except Exception as error:  # a crash is a mismatch too, with its draw
+        except Exception as error:  # a crash is reported as a mismatch of its draw
             found.wrong.append({"draw": number, "what": check.name, "said": f"{type(error).__name__}: {error}"[:300]})
             continue
         found.kinds[check.name.split()[0]] += 1
@@ -76,7 +78,7 @@ def look(number: int, seed: int = 0, *, large: bool = True) -> Tally:
 
 
 def _child(chosen: argparse.Namespace) -> None:
-    """Look at some draws; one line of JSON each."""
+    """Check some draws; print one line of JSON for each."""
     torch.set_num_threads(1)
     for number in range(chosen.first, chosen.stop):
         if (number % PLAIN == PLAIN - 1) == (os.environ.get("COCOS_KERNEL") == "plain"):
@@ -87,7 +89,7 @@ def _child(chosen: argparse.Namespace) -> None:
 
 
 def _lines(chosen: argparse.Namespace, kernel: str, first: int, stop: int):
-    """What a process finds that looks at some draws, with a kernel.
+    """Check some draws in a separate process, with a given kernel; yield its results.
 
     Raises:
         RuntimeError: it failed.
@@ -104,13 +106,13 @@ def _lines(chosen: argparse.Namespace, kernel: str, first: int, stop: int):
 
 
 def main() -> None:
-    """Look at draws until there are enough cases, and say what was found."""
+    """Check draws until there are enough cases, and print a summary."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.exactness", description="Counts against dense float64.")
-    parser.add_argument("--cases", type=int, default=20_000, help="Cases to look at, at least.")
+    parser.add_argument("--cases", type=int, default=20_000, help="Minimum number of cases to check.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of all draws.")
-    parser.add_argument("--first", type=int, default=0, help="Number of the first draw, to go on where a run stopped.")
-    parser.add_argument("--stop", type=int, help="One after the last draw; then --cases is not read.")
-    parser.add_argument("--only", choices=("compiled", "plain"), help="One kernel alone.")
+    parser.add_argument("--first", type=int, default=0, help="Number of the first draw, to continue a run.")
+    parser.add_argument("--stop", type=int, help="One past the last draw; then --cases is ignored.")
+    parser.add_argument("--only", choices=("compiled", "plain"), help="Check only this kernel.")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
@@ -148,7 +150,7 @@ def main() -> None:
 
 
 def _said(wrong: dict, seed: int, kernel: str) -> str:
-    """A mismatch, and the line that shows it again."""
+    """Format a mismatch, and the command that reproduces it."""
     plain = "COCOS_KERNEL=plain " if kernel == "plain" else ""
     again = f"{plain}python -m benchmarks.exactness --seed {seed} --first {wrong['draw']} --stop {wrong['draw'] + 1}"
     return f"MISMATCH {wrong['what']}: {wrong['said']}\n  {wrong['input']}\n  {again} --only {kernel}"

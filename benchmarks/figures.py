@@ -1,4 +1,4 @@
-"""From seconds and bytes to ratios, spreads, exponents and verdicts."""
+"""Convert seconds and bytes to ratios, spreads, exponents and verdicts."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,16 @@ from benchmarks.cases import FLOOR, GATED, MEMORY, Bar, Case
 
 __all__ = ["EXACT", "Ratio", "Verdict", "exponent", "growth", "over_floor", "ratio", "verdicts"]
 
-EXPONENT = 2.05  # of the time of a pass in the number of queries, at most
+# Largest exponent of the time of a pass in the number of queries.
+EXPONENT = 2.05
 EXACT = "equal to dense float64"
-LAST = 3  # sizes that an exponent is fitted to: the largest ones
+# Number of sizes, the largest ones, to which an exponent is fitted.
+LAST = 3
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of the ratios within one round, and the smallest and the largest of them."""
+    """Median of the ratios within rounds, and the smallest and largest of them."""
 
     value: float
     low: float
@@ -25,7 +27,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A bar and what was reached; `value` is None where nothing could be measured, which misses the bar."""
+    """A bar and the value reached; `value` is None if nothing could be measured, which misses the bar."""
 
     what: str
     value: float | None
@@ -34,7 +36,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """The bar is reached."""
+        """Whether the bar is reached."""
         return self.value is not None and (self.value >= self.limit if self.least else self.value <= self.limit)
 
     def __str__(self) -> str:
@@ -42,18 +44,18 @@ class Verdict:
 
 
 def ratio(seconds: Sequence[float], others: Sequence[float]) -> Ratio:
-    """How many times another row a row takes; both were measured in the same rounds."""
+    """Ratio of the times of two rows measured in the same rounds."""
     paired = [a / b for a, b in zip(seconds, others, strict=True)]
     return Ratio(median(paired), min(paired), max(paired))
 
 
 def over_floor(row: dict | None) -> Ratio | None:
-    """How many times the floor beside it a row takes; None where it was not timed."""
+    """Ratio of the time of a row to that of the floor beside it; None if it was not timed."""
     return ratio(row["seconds"], row["floor"]) if row and row.get("seconds") else None
 
 
 def exponent(values: dict[int, float]) -> float | None:
-    """Slope of log value over log size at the three largest sizes; None for fewer sizes, or where a value is 0."""
+    """Slope of log value over log size at the three largest sizes; None for fewer sizes, or if a value is 0."""
     points = sorted(values.items())[-LAST:]
     if len(points) < LAST or not all(value > 0 for _, value in points):
         return None
@@ -68,7 +70,7 @@ def _measured(bar: Bar, own: dict, other: dict) -> float | None:
     if bar.against == FLOOR and bar.what == "seconds":
         return (found := over_floor(own)) and found.value
     if bar.what == "seconds" and own.get("seconds") and other.get("seconds"):
-        rounds = min(len(own["seconds"]), len(other["seconds"]))  # a long row has one
+        rounds = min(len(own["seconds"]), len(other["seconds"]))  # a long row has only one
         return ratio(own["seconds"][:rounds], other["seconds"][:rounds]).value
     if bar.what == "bytes" and own.get("bytes") is not None and other.get("bytes"):
         return own["bytes"] / other["bytes"]
@@ -76,11 +78,11 @@ def _measured(bar: Bar, own: dict, other: dict) -> float | None:
 
 
 def verdicts(case: Case, found: dict[str, dict]) -> dict[str, list[Verdict]]:
-    """What each row of a case has to reach, by its name.
+    """Judge each row of a case by its bars.
 
     Args:
         case: its rows have the bars.
-        found: by the name of the row `seconds` and `floor` of every round, and `bytes`, where they were measured.
+        found: by row name, `seconds` and `floor` of every round, and `bytes`, where they were measured.
     """
     result = {}
     for row in case.rows:
@@ -102,7 +104,7 @@ def verdicts(case: Case, found: dict[str, dict]) -> dict[str, list[Verdict]]:
 
 
 def growth(cases: Sequence[Case], found: dict[str, dict[str, dict]]) -> dict[str, tuple]:
-    """Of each row of a series of cases: largest size, exponents of time and of memory, and a pass's verdict."""
+    """For each row of a series: largest size, exponents of time and memory, and a pass's verdict."""
     result = {}
     for row in dict.fromkeys((row.name, row.way) for case in cases for row in case.rows):
         each = {case.inputs.queries: found[case.name].get(row[0], {}) for case in cases}

@@ -1,4 +1,4 @@
-"""Goals of the batches that people train with, of threads, of evaluation, of start-up and of memory maps: as cases."""
+"""Goals as cases: small batches, threads, evaluation, start-up and memory maps."""
 
 from benchmarks.cases import FLOOR, Bar, Case, Reading, Row
 from benchmarks.inputs import Inputs
@@ -9,13 +9,13 @@ WIDTH = 512
 NTXENT, TRIPLET, SMOOTH = Reading("ntxent"), Reading("triplet"), Reading("smoothap", spread=False)
 VIOLATED = Reading("triplet", {"margin": 0.6})
 BARE = Row(FLOOR, "bare")
-# Times the bare product that the small-batch counter took which version 0.1 had for SmoothAP with 5 captions, on an
-# Intel Xeon with AVX-512 (4.77 at 128 queries, 3.33 at 512): counts may take 1.2 times that.
+# Multiples of the bare product: 1.2 times those of an earlier dense counter for SmoothAP with 5 captions, measured on
+# an Intel Xeon with AVX-512 (4.77 at 128 queries, 3.33 at 512).
 SMALL_COUNTER = {128: 4.77, 512: 3.33}
 
 
 def _batches(size: int, number: int, limit: float) -> Case:
-    """Batches of pairs, counted for NT-Xent and triplet by the public function, and by others."""
+    """Batches of pairs, counted for NT-Xent and triplet by the public function and by peers."""
     rows = [BARE]
     for reading in (NTXENT, TRIPLET):
         naive = f"{reading.name}, autograd + counting"
@@ -34,7 +34,7 @@ def _captions(size: int, number: int) -> Case:
 
 
 def _curves(size: int, number: int, *limits: float) -> Case:
-    """Curves over 61 thresholds, of Lorenz, and over 33 temperatures; of batches of pairs."""
+    """Curves on batches of pairs: 61 values of eps, Lorenz, and 33 temperatures."""
     asked = (("eps_curve", NTXENT), ("eps_curve", VIOLATED), ("lorenz", NTXENT), ("temperature_curve", NTXENT))
     rows = [
         Row(f"{r.name}, measures.{way}", way, (r,), (Bar(limit),))
@@ -53,7 +53,7 @@ OTHERS = ("snm", "ce_nm", "precision_recall", "histogram")
 
 
 def _threads() -> tuple[Case, ...]:
-    """Speed of two threads over one: passes of the kernel, of other readers, and many small batches."""
+    """Speed-up of two threads over one: passes of the kernel, of other readers, and many small batches."""
     whole, small = Inputs(8192, WIDTH), Inputs(128, WIDTH, batches=200)
     rows = [Row(name, "pass", (Reading(name),), (Bar(1.6, what="speed", least=True),)) for name in FUSED]
     rows += [Row(name, "pass", (Reading(name),), (Bar(1.3, what="speed", least=True),)) for name in OTHERS]
@@ -67,7 +67,7 @@ def _threads() -> tuple[Case, ...]:
 
 
 def _evaluate(name: str, kind: str, queries: int, captions: int) -> Case:
-    """Retrieval of images and their captions: all metrics, and what others give of them."""
+    """Retrieval of images and captions: all metrics, and the part of them that peers compute."""
     peers = {"argsort": "ranks by numpy's argsort", "faiss": "faiss, nearest 10", "calculator": "PML's calculator"}
     bars = (Bar(2.0), Bar(1e8, "", "bytes"), *(Bar(1.0, name) for name in peers.values()))
     rows = (BARE, Row("measures.evaluate", "evaluate", (), bars), *(Row(name, way) for way, name in peers.items()))

@@ -1,4 +1,4 @@
-"""Synthetic embeddings of every kind that a case names, always the same for the same numbers."""
+"""Synthetic embeddings of every kind that a case names, reproducible from their parameters."""
 
 from dataclasses import dataclass, replace
 
@@ -11,28 +11,32 @@ from cocos.embeddings import Embeddings
 
 __all__ = ["Inputs"]
 
-NOISE = 2.0  # of a candidate around its query: cosines of positives are then about 0.45
-FAINT = 6.0  # cosines of positives are then about 0.16, and many negatives of d = 512 lie above one of 25,000
-DEEP = 12.0  # cosines of positives are then about 0.08: many negatives lie near one of them
+# Noise of a candidate around its query: cosines of positives are then about 0.45.
+NOISE = 2.0
+# Likewise: cosines of positives are about 0.16, and many negatives of d = 512 score above one of 25,000.
+FAINT = 6.0
+# Likewise: cosines of positives are about 0.08, and many negatives score close to one.
+DEEP = 12.0
 CLASS = 64
-RADIUS = 3.0  # of the warp: own distances of proxies lie on both sides of it
+# Distance at which the warp changes slope: distances of samples to their own proxies lie on both sides of it.
+RADIUS = 3.0
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What to draw: unit vectors, where no other length is said.
+    """What to draw: unit vectors, unless another norm is stated.
 
     Args:
-        queries: in a batch.
+        queries: number of queries in a batch.
         width: d.
         kind: `pairs`, candidates are noisy copies of their query; `faint`, very noisy ones; `deep`, noisier still;
             `clusters`, rows of 64 points, in turn, with a noise of 0.1; `classes`, 64 rows of a class, of which one is
-            the positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly the same;
-            `proxies`, of length 3, one a class, in one direction.
-        per_query: candidates of each query.
-        others: further candidates, which match no query.
-        batches: 1, the whole set is one batch; otherwise batches of pairs.
-        seed: of the generator.
+            the positive; `ascending`, scores rise along rows and columns; `collapsed`, all rows are nearly equal;
+            `proxies`, of norm 3, one a class, in one direction.
+        per_query: number of matching candidates of each query.
+        others: number of further candidates, which match no query.
+        batches: 1, the whole set is one batch; otherwise the number of batches of pairs.
+        seed: seed of the generator.
     """
 
     queries: int
@@ -45,21 +49,21 @@ class Inputs:
 
     @property
     def scores(self) -> int:
-        """Scores in all."""
+        """Total number of scores."""
         return self.batches * self.queries * self.candidates
 
     @property
     def candidates(self) -> int:
-        """In a batch."""
+        """Number of candidates in a batch."""
         return self.queries * self.per_query + self.others
 
     def small(self, queries: int) -> "Inputs":
-        """The same kind, of at most so many queries and few batches."""
+        """Return the same kind with a limited number of queries and few batches."""
         others = min(self.others, 4 * queries)
         return replace(self, queries=min(self.queries, queries), others=others, batches=min(self.batches, 4))
 
     def draw(self, device: str = "cpu") -> tuple[Embeddings, tuple[Batch | None, ...]]:
-        """The embeddings in float32, and the batches: `(None,)` for the whole set."""
+        """Draw the embeddings in float32, and the batches: `(None,)` is the whole set."""
         generator, rows = torch.Generator().manual_seed(self.seed), self.queries * self.batches
         query, candidate = KINDS[self.kind](rows, self.width, self.per_query, generator)
         group = torch.arange(rows)

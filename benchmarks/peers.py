@@ -1,4 +1,4 @@
-"""Other ways to the same numbers, and what is timed besides passes: evaluation, start-up, memory maps."""
+"""Other implementations of the same statistics, and what is timed besides passes: evaluation, start-up, memory maps."""
 
 import atexit
 import shutil
@@ -25,7 +25,7 @@ NEAREST = 10
 
 
 def products(parts: Sequence[Embeddings]) -> Callable[[], list]:
-    """The products of all tiles of some batches by torch.mm, into one buffer that is kept between calls."""
+    """Compute the products of all tiles of the batches by torch.mm, into one reused buffer."""
     buffer = parts[0].query.new_empty(TILE * TILE)
 
     def run() -> list:
@@ -39,7 +39,7 @@ def products(parts: Sequence[Embeddings]) -> Callable[[], list]:
 
 
 def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:
-    """Counts and mass of the negatives above eps in both directions, from ∂ loss / ∂ scores by autograd.
+    """Count and sum the shares above eps in both directions, from ∂ loss / ∂ scores by autograd.
 
     Args:
         loss: NT-Xent or triplet, of pairs.
@@ -70,7 +70,7 @@ def _evaluate(embeddings: Embeddings) -> Callable[[], list]:
 
 
 def _argsort(embeddings: Embeddings) -> Callable[[], list]:
-    """Best rank of every query in both directions, as the published evaluation code finds it: each row sorted."""
+    """Best rank of every query in both directions, as in the published evaluation code: by sorting each row."""
     query, candidate = embeddings.query.numpy(), embeddings.candidate.numpy()
     groups = embeddings.query_group.numpy(), embeddings.candidate_group.numpy()
 
@@ -87,7 +87,7 @@ def _argsort(embeddings: Embeddings) -> Callable[[], list]:
 
 
 def _faiss(embeddings: Embeddings) -> Callable[[], list]:
-    """The nearest ten in both directions, all that R@10 needs."""
+    """The nearest ten in both directions, which is all that R@10 needs."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -118,14 +118,14 @@ def _calculator(embeddings: Embeddings) -> Callable[[], list]:
 
 
 def _folder() -> Path:
-    """A folder that goes with this process."""
+    """Create a folder that is deleted when this process ends."""
     path = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 
 
 def command(name: str, embeddings: Embeddings) -> Callable[[], list]:
-    """A process of its own: Python alone, with torch, or `cocos count` on a file of the embeddings."""
+    """Time a separate process: Python alone, with torch, or `cocos count` on a file of the embeddings."""
     if name.startswith("cocos"):
         path = _folder() / "pairs.npz"
         np.savez(path, query=embeddings.query.numpy(), candidate=embeddings.candidate.numpy())
@@ -137,31 +137,31 @@ def command(name: str, embeddings: Embeddings) -> Callable[[], list]:
 
 @cache
 def _saved(candidate: Tensor) -> Path:
-    """A file of the candidates, written once."""
+    """Write the candidates to a file, once."""
     path = _folder() / "candidates.npy"
     np.save(path, candidate.numpy())
     return path
 
 
 def mapped(embeddings: Embeddings) -> Callable[[], Embeddings]:
-    """The candidates in a file that is mapped into memory, and opened at each call; one direction."""
+    """Open the candidates from a memory-mapped file, anew at each call; one direction."""
     path = _saved(embeddings.candidate)
     query, groups = embeddings.query.clone(), (embeddings.query_group, embeddings.candidate_group)
 
     def opened() -> Embeddings:
-        candidate = torch.from_numpy(np.load(path, mmap_mode="c"))  # copied where it is written, which nobody does
+        candidate = torch.from_numpy(np.load(path, mmap_mode="c"))  # copy on write; nothing is written
         return Embeddings(query, candidate, *groups, directions=("q2c",))
 
     return opened
 
 
 def map_product(opened: Embeddings) -> Callable[[], list]:
-    """The floor: the products of the queries with a map."""
+    """The floor: products of the queries with the mapped candidates."""
     return products([opened])
 
 
 def map_pass(opened: Embeddings, reader: Callable) -> Callable[[], list]:
-    """A pass of the queries over a map."""
+    """A pass of the queries over the mapped candidates."""
     return lambda: [adapter.passed(adapter.view(opened), [reader()])]
 
 

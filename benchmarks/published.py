@@ -1,6 +1,6 @@
-"""The way of the published counters (ECIR 2022), written anew from its description: every comparison held at once.
+"""The published counters (ECIR 2022), reimplemented from their description: all comparisons are in memory at once.
 
-The axes are the right ones in both directions (two of the published ones are not); the work is the same.
+Axes are correct in both directions (in two of the published counters they are not); the amount of work is the same.
 """
 
 import torch
@@ -10,7 +10,7 @@ __all__ = ["COUNTERS"]
 
 
 def triplet(scores: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """Violating negatives of each query, and of each candidate: from two matrices of hinges."""
+    """Count the violating negatives of each query and of each candidate, from two matrices of hinges."""
     own = scores.diag()
     eye = torch.eye(len(scores), dtype=torch.bool)
     query = (margin + scores - own[:, None]).clamp(min=0).masked_fill(eye, 0)
@@ -19,7 +19,7 @@ def triplet(scores: Tensor, margin: float) -> tuple[Tensor, Tensor]:
 
 
 def ntxent(scores: Tensor, temperature: float, eps: float) -> tuple[Tensor, Tensor]:
-    """Negatives of each query with a softmax above eps, and of each candidate; the masses are summed beside them."""
+    """Count the negatives of each query and of each candidate with a softmax above eps, and sum their shares."""
     counts = []
     for side in (scores, scores.T):
         share = (side / temperature).softmax(dim=1)
@@ -31,7 +31,7 @@ def ntxent(scores: Tensor, temperature: float, eps: float) -> tuple[Tensor, Tens
 
 
 def smoothap(scores: Tensor, temperature: float, eps: float) -> tuple[Tensor, Tensor]:
-    """Terms of Eq. 7 above eps of each query, and of each candidate: all (query, candidate, candidate) comparisons."""
+    """Count the terms of Eq. 7 above eps of each query and each candidate, over all triples of scores."""
     counts = []
     positives = scores.shape[1] // len(scores)
     for side, number in ((scores, positives), (scores.T, 1)):

@@ -1,10 +1,10 @@
-"""Every loss of the shelf in batches of 128: `measures.count` against autograd and a count, one thread, CPU seconds.
+"""Time every loss of the shelf on batches of 128, `measures.count` against autograd: one thread, CPU seconds.
 
     python -m benchmarks.shelf [--json FILE] [LOSS ...]
 
-The naive way makes the scores of a batch once in float32, differentiates the summed loss of each direction by autograd
-and counts the shares above eps: the least that a training script would write. `measures.count` gives all of its
-statistics, with everything around them. A ratio is the median over rounds of one over the other, run in turns.
+The naive way computes the scores of a batch once in float32, differentiates the summed loss of each direction by
+autograd and counts the shares above eps: the least that a training script would do. `measures.count` returns all of its
+statistics. A ratio is the median over interleaved rounds.
 """
 
 import argparse
@@ -22,14 +22,14 @@ BATCHES, SIZE, WIDTH, ROUNDS, EPS = 16, 128, 512, 5, 0.01
 
 
 def drawn() -> Embeddings:
-    """Pairs of unit vectors whose cosine is about 0.6, in two directions."""
+    """Draw pairs of unit vectors with a cosine of about 0.6, in two directions."""
     generator = torch.Generator().manual_seed(0)
     query, noise = (torch.randn(BATCHES * SIZE, WIDTH, generator=generator) for _ in range(2))
     return Embeddings(*(torch.nn.functional.normalize(side, dim=1) for side in (query, query + 1.3 * noise)))
 
 
 def naive(loss, embeddings: Embeddings) -> list[torch.Tensor]:
-    """Contributing negatives of every query by autograd, one tensor a batch and direction."""
+    """Count the contributing negatives of every query by autograd, one tensor for each batch and direction."""
     positive, found = torch.eye(SIZE, dtype=torch.bool), []
     groups, ones = torch.arange(SIZE), torch.ones(SIZE)
     for batch in plan(embeddings, batch_size=SIZE).batches:
@@ -46,14 +46,14 @@ def naive(loss, embeddings: Embeddings) -> list[torch.Tensor]:
 
 
 def seconds(call) -> float:
-    """CPU seconds of one call."""
+    """Measure one call, in CPU seconds."""
     begun = time.process_time()
     call()
     return time.process_time() - begun
 
 
 def ratio(name: str, embeddings: Embeddings) -> dict[str, float]:
-    """Milliseconds a batch of both ways, medians of rounds that take turns, and their ratio."""
+    """Milliseconds per batch of both ways, medians of interleaved rounds, and the median of their ratios."""
     loss = losses.load(name)
 
     def counted():
@@ -66,10 +66,10 @@ def ratio(name: str, embeddings: Embeddings) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a line for each loss, and the worst and the median ratio."""
+    """Print a line for each loss, then the worst and the median ratio."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("losses", nargs="*", help="which of them [all]")
-    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("losses", nargs="*", help="losses to time [all]")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     embeddings, found = drawn(), {}

@@ -1,4 +1,4 @@
-"""Results as text of at most 100 columns."""
+"""Format results as text of at most 100 columns."""
 
 import os
 from statistics import median
@@ -8,7 +8,8 @@ from benchmarks.figures import EXACT, Verdict, over_floor, ratio
 
 __all__ = ["case_lines", "growth_lines", "header_lines"]
 
-BUSY = 1.5  # load average above which other work may show in the numbers
+# Load average above which other processes may affect the numbers.
+BUSY = 1.5
 LEGEND = """
 ratio: CPU seconds of one thread over those of the bare product of the same tiles right before, the median
 of interleaved rounds; spread: smallest and largest such ratio; ns: per score; 2 thr.: the ratio of wall
@@ -17,7 +18,7 @@ were equal to dense float64 before the clock started."""
 
 
 def header_lines(machine: dict) -> list[str]:
-    """What the numbers depend on."""
+    """Describe what the numbers depend on."""
     lines = [
         f"{machine['cpu']}, {machine['threads']} thread, torch {machine['torch']}, load average {machine['load']:.2f}",
         f"bare product: torch.mm, {machine['mm_gflops']:.0f} GFLOP/s at d = 512; kernel: {machine['kernel']}",
@@ -51,7 +52,7 @@ def _line(name: str, row: dict, scores: int, goal: str) -> str:
 
 
 def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict]]) -> list[str]:
-    """One line a row, and one line beneath it for each bar that is not over the floor."""
+    """Format one line per row, and one line below it for each bar that is not relative to the floor."""
     inputs, above = case.inputs, f"seconds / {FLOOR}"
     many = f"{inputs.batches} batches of " if inputs.batches > 1 else ""
     sides = "one direction" if inputs.kind == "proxies" else "both directions"
@@ -77,7 +78,7 @@ def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict
 
 
 def growth_lines(name: str, rows: dict[str, tuple]) -> list[str]:
-    """Exponents of a series of cases; a pass has a bar on that of its time."""
+    """Format the exponents of a series of cases; a pass has a bar on its time."""
     lines = ["", f"{name}: exponents over the three largest sizes", f"{'':33}{'up to':>9}{'time':>8}{'memory':>8}  bar"]
     for row, (size, time, memory, verdict) in rows.items():
         lines.append(f"{row:33}{size:>9,}{_cell(time, 8)}{_cell(memory, 8)}  {verdict or ''}".rstrip())

@@ -1,4 +1,4 @@
-"""The things that are timed: each row of a case as a function without arguments."""
+"""Build what is timed: each row of a case as a function without arguments."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -20,15 +20,15 @@ CURVES = ("eps_curve", "lorenz", "temperature_curve")
 
 
 def loss_of(reading: Reading):
-    """The loss that is read, or None for a reader of ranks or scores."""
+    """Return the loss of a reading; None for a reader of ranks or scores."""
     return None if reading.name in adapter.PLAIN else losses.load(reading.name, reading.parameters)
 
 
 def reader(reading: Reading):
-    """A reader of the pass.
+    """Return a reader of the pass.
 
     Raises:
-        LookupError: the pass has none for this loss.
+        LookupError: the engine has none for this loss.
     """
     if reading.name in adapter.PLAIN:
         return adapter.plain(reading.name)
@@ -39,7 +39,7 @@ def reader(reading: Reading):
 
 
 def metric(rows: tuple[Row, ...]) -> str:
-    """The one kind of score that all rows of a case read."""
+    """Return the metric shared by all rows of a case."""
     found = [loss_of(each) for row in rows for each in row.readings]
     return next((loss.metric for loss in found if loss is not None), "cosine")
 
@@ -49,7 +49,7 @@ def _parts(embeddings: Embeddings, batches: tuple[Batch | None, ...]) -> list[Em
 
 
 def counted(embeddings: Embeddings, batches: tuple[Batch, ...], reading: Reading) -> list[tuple[dict, ...]]:
-    """What the public count says of some batches: of each one dict a direction, as a pass gives it."""
+    """Count batches with the public function; for each batch, one dict a direction, as a pass returns it."""
     data = measures.count(embeddings, loss_of(reading), reading.eps, batches=batches)
     names = [key for key in data if data[key].dims == ("direction", "batch", "query") and key != "query_index"]
     found = []
@@ -65,7 +65,7 @@ def counted(embeddings: Embeddings, batches: tuple[Batch, ...], reading: Reading
 
 
 def autograd(query: Tensor, candidate: Tensor, temperature: float) -> Tensor:
-    """∂ loss / ∂ scores of NT-Xent in both directions, all scores held, (Q, C)."""
+    """∂ loss / ∂ scores of NT-Xent in both directions, from the full score matrix, (Q, C)."""
     matrix = (query @ candidate.T).requires_grad_()
     target = torch.arange(len(matrix), device=matrix.device)
     total = cross_entropy(matrix / temperature, target, reduction="sum")
@@ -102,17 +102,17 @@ def _published(part: Embeddings, reading: Reading):
 def prepare(
     row: Row, embeddings: Embeddings, batches: tuple[Batch | None, ...], kind: str, size: int | None = None
 ) -> Callable[[], list]:
-    """One result a batch, of the way that the row names; what it needs on hand is built here, not in the call.
+    """Build the function that a row names; it returns one result a batch. Set-up happens here, not in the call.
 
     Args:
-        row: what is to be run.
+        row: what to run.
         embeddings: the whole set.
-        batches: the rows that are seen together; `(None,)` for all.
-        kind: of scores.
-        size: queries of a batch that the public count draws; None: it is given the batches.
+        batches: rows of each batch; `(None,)` for all.
+        kind: metric of the scores.
+        size: batch size of the public count, which then draws batches; None: it receives `batches`.
 
     Raises:
-        LookupError: the pass has no reader for it.
+        LookupError: the engine has no reader for it.
         ModuleNotFoundError: a peer is not installed.
     """
     if row.way == "pass":

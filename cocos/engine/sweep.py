@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -23,9 +23,11 @@ from cocos.engine.stack import view as view  # re-exported beside `run`, which t
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "StepProgress", "Reader", "State", "run", "view"]
+__all__ = ["Next", "Passes", "StepProgress", "Reader", "State", "run", "view"]
 
 StepProgress = Callable[[int, int], None]
+# Yields readers, or tuples of those that share a pass; receives their results, and returns its own.
+Passes = Generator[Any, Any, Any]
 
 
 class State(Protocol):
@@ -105,7 +107,7 @@ def run(
     return found
 
 
-def _passes(reader, view: View) -> Generator:
+def _passes(reader, view: View) -> Passes:
     """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself and then each `Next`."""
     if hasattr(reader, "passes"):
         return (yield from reader.passes(view))

@@ -350,24 +350,3 @@ class View:
         most = np.maximum(number, width).cumsum() // POSITIVES_AT_ONCE
         edges = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), len(number)]
         yield from zip(edges[:-1], edges[1:], strict=True)
-
-    def dense(self, direction: int, places: Tensor) -> scores.Pairs:
-        """Some queries of one block against all candidates of the block, in float64: (places, candidates) pairs."""
-        side, other = self.sides[direction], self.sides[1 - direction]
-        block, edges = int(self.block_of(direction, places[:1])), (self.rows, self.columns)[1 - direction]
-        column = torch.arange(int(edges[block]), int(edges[block + 1]), device=self.device)
-        part = self.embeddings if direction == 0 else self.embeddings.flip()
-        part = part.rows(side.order[places], other.order[column]).to(dtype=torch.float64)
-        own = (column >= side.first[places, None]) & (column < side.last[places, None])
-        positive = own if side.partner is None else column == side.partner[places, None]
-        if self.shared and side.partner is None:
-            positive = positive & (other.order[column] != side.order[places, None])
-        return scores.Pairs(
-            scores.METRICS[self.metric](part.query, part.candidate),
-            positive,
-            ~own,
-            candidate_group=part.candidate_group,
-            query_norm=scores.length(part.query),
-            candidate_norm=scores.length(part.candidate),
-            embeddings=part,
-        )

@@ -6,7 +6,6 @@ total share :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each negative pair has 
 """
 
 import math
-from collections.abc import Generator
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from cocos.engine.primitives.kept import hardest, limited, number_kept
 from cocos.engine.primitives.kth import Kept, sampled_scores
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.softmax import Softmax, Whole
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
@@ -53,7 +53,7 @@ class CrossExample(Softmax):
         relative: count the negatives whose part of the query's own push exceeds eps.
     """
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
         sums, kept, whole = yield from self._sums(batches)
@@ -67,7 +67,7 @@ class CrossExample(Softmax):
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
-    def _sums(self, batches: "_Batches") -> Generator:
+    def _sums(self, batches: "_Batches") -> Passes:
         """Compute the sums over the kept pairs, these pairs for each direction, and log2 Z of every batch.
 
         If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
@@ -115,7 +115,7 @@ class CrossExample(Softmax):
             sums.error[k][places] = bounds.equal(view.exactness, self.scale, int(batches.number.max()))
         return True
 
-    def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Generator:
+    def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Passes:
         """Weigh all queries of each direction, and count for each question, given log2 Z of every batch."""
         view, wholes, asked = batches.view, [], [[] for _ in range(1 + self.relative)]
         error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")

@@ -5,7 +5,6 @@ margin) that its score exceeds. Counts above these levels therefore determine ev
 """
 
 import math
-from collections.abc import Generator
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
 from cocos.engine.readers.held import weighed
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
 __all__ = ["Hinge", "reads"]
@@ -39,7 +39,7 @@ class Hinge:
     def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
         self.loss, self.eps, self.spread, self.relative = loss, eps, spread, relative
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         if not few(view):
             return weighed(view, self.loss, self.eps)

@@ -1,8 +1,7 @@
 """Histogram of the scores of the negatives of every query."""
 
-from collections.abc import Generator
-
 from cocos.engine.primitives.histogram import Bins
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.errors import InputError
 
@@ -40,7 +39,7 @@ class Histogram:
                 f"at least {NARROWEST_BIN:g} wide"
             )
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield one pass; return (queries, bins) int64 for each direction, in the order of the batches."""
         counts = yield Bins(view, self.bins, self.low, self.width)
         return tuple(side.unsorted(count).long() for side, count in zip(view.sides, counts, strict=False))

@@ -1,11 +1,12 @@
 """Stochastic negative mining: a softmax over the hardest negatives of each query."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from cocos.engine.primitives.kept import hardest, number_kept
 from cocos.engine.readers.softmax import Softmax
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.snm import StochasticNegativeMining
 
@@ -34,7 +35,7 @@ class Mining(Softmax):
         relative: as in `Softmax`.
     """
 
-    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
+    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:
         """Return the sums over the kept negatives, and these negatives, for each direction."""
         keeps = [number_kept(self.loss.fraction, view.negatives(k)) for k in view.directions]
         return (yield from hardest(view, self.scale, keeps, base=base, offset=offset, moments=self.spread))

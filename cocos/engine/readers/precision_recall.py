@@ -1,12 +1,12 @@
 """Precision and recall over all pairs of queries and candidates, at thresholds shared by all queries."""
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cocos.engine.primitives.histogram import Ladder
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
 __all__ = ["PrecisionRecallCurve", "PrecisionRecall"]
@@ -35,7 +35,7 @@ class PrecisionRecall:
     def __init__(self, levels: Tensor | None = None):
         self.levels = levels
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield one pass, unless there is no positive pair; return the `PrecisionRecallCurve`."""
         levels = self.levels
         if levels is None:

@@ -1,6 +1,5 @@
 """The rank of every positive among the negatives: the raw material of retrieval metrics."""
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.primitives.threshold import Threshold, about_positives, few
 from cocos.engine.readers.held import pieces
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
 __all__ = ["PositiveRanks", "Ranks"]
@@ -39,7 +39,7 @@ class Ranks:
     If a query has more positives than a pass has levels, the scores of a few queries at a time are stored instead.
     """
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield at most one pass; return one `PositiveRanks` a direction."""
         levels, pairs = about_positives(view, 0.0)
         if few(view):

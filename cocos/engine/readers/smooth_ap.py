@@ -1,7 +1,6 @@
 """SmoothAP: sigmoids of all candidates around each positive; contributing negatives by gradient and by Eq. 7."""
 
 import math
-from collections.abc import Generator
 
 import torch
 from torch import Tensor
@@ -10,6 +9,7 @@ from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
 from cocos.engine.primitives.sigmoids import SHARE_SUMS, Positives, Shares, Sigmoids, SigmoidSums, widest
 from cocos.engine.readers.held import again
 from cocos.engine.readers.held import weighed as weighed_rows
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
 
@@ -54,7 +54,7 @@ class SmoothAPReader:
     def __init__(self, loss: SmoothAP, eps: float, *, spread: bool):
         self.loss, self.eps, self.temperature, self.spread = loss, eps, loss.temperature, spread
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield one pass, and a second one if negatives of more than a few queries may count; return the statistics."""
         positives = Positives.of(view, self.temperature)
         most = max(len(each.score) for each in positives)
@@ -95,7 +95,7 @@ class SmoothAPReader:
         base, offset = [each - torch.inf for each in none], [each + math.log2(self.eps) for each in none]
         return LogSumExp(view, 1 / self.temperature, base=base, offset=offset, moments=True)
 
-    def _exponential(self, view: View, found: list[dict[str, Tensor]], far: list[Tensor], soft) -> Generator:
+    def _exponential(self, view: View, found: list[dict[str, Tensor]], far: list[Tensor], soft) -> Passes:
         """Fill in how the push is spread where it is exponential: (n,) queries of each direction, `far`."""
         asked = []
         for k, (each, own) in enumerate(zip(found, far, strict=True)):

@@ -7,7 +7,7 @@ remain uncertain because of the sum's rounding are recomputed from float64 rows.
 """
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.held import again
+from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
@@ -62,7 +63,7 @@ class Softmax:
     def __init__(self, loss, scale: float, eps: float, *, spread: bool, relative: bool = False):
         self.loss, self.scale, self.eps, self.spread, self.relative = loss, scale, eps, spread, relative
 
-    def passes(self, view: View) -> Generator:
+    def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         base, offset = zip(*(self._least(view, k) for k in view.directions), strict=True)
         sums, kept = yield from self.summed(view, base, offset)
@@ -81,7 +82,7 @@ class Softmax:
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
-    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Generator:
+    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:
         """Return the sums over all negatives; a subclass sums over the kept ones, and returns these as well."""
         sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
         return sums, []  # noqa: B901 - the value of `yield from`
