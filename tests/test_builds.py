@@ -19,7 +19,7 @@ from cocos.engine.primitives.threshold import Threshold, about_positives
 
 HERE = Path(__file__).parent
 ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
-FLAGS = [*build.FLAGS, "-Wall", "-Wextra", "-Werror"]
+FLAGS = [*build.COMPILER_FLAGS, "-Wall", "-Wextra", "-Werror"]
 
 
 def counts():
@@ -49,7 +49,7 @@ def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
         pytest.skip(f"no {compiler}")
     usual = counts()
     path = tmp_path / "kernel.so"
-    command = [compiler, *FLAGS, *flags, "-O1", str(build.SOURCE), "-o", str(path), "-lm"]
+    command = [compiler, *FLAGS, *flags, "-O1", str(build.KERNEL_SOURCE), "-o", str(path), "-lm"]
     done = children.run(*command)
     assert done.returncode == 0, done.stderr[-2000:]
     library = ctypes.CDLL(str(path))
@@ -62,7 +62,7 @@ def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
 def compiled(command, path):
     """Build the trial of the kernel with a compiler, all warnings errors."""
     source = HERE / "kernel_trial.c"
-    command = [*command, "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.FOLDER}", str(source)]
+    command = [*command, "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.KERNEL_FOLDER}", str(source)]
     done = children.run(*command, "-o", path, "-lm")
     assert done.returncode == 0, done.stderr[-2000:]
     return str(path)

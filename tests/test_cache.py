@@ -150,9 +150,9 @@ def test_a_compiler_may_have_arguments(build, compiler):
 @pytest.mark.parametrize("name", ["kernel.h", "product.c"])
 def test_another_text_is_another_library(build, tmp_path, monkeypatch, name):
     build()
-    shutil.copytree(_build.FOLDER, tmp_path / "kernel")
-    monkeypatch.setattr(_build, "FOLDER", tmp_path / "kernel")
-    (tmp_path / "kernel" / name).write_text((_build.FOLDER / name).read_text() + "/* changed */\n")
+    shutil.copytree(_build.KERNEL_FOLDER, tmp_path / "kernel")
+    monkeypatch.setattr(_build, "KERNEL_FOLDER", tmp_path / "kernel")
+    (tmp_path / "kernel" / name).write_text((_build.KERNEL_FOLDER / name).read_text() + "/* changed */\n")
     assert build()[0] is not None and len(list(build.folder.glob("*.so"))) == 2
 
 

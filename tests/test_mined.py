@@ -19,7 +19,7 @@ from cocos.engine.primitives.exponentials import Exponentials
 from cocos.engine.primitives.kept import number_kept
 from cocos.engine.readers import cross_example
 from cocos.engine.readers.mining import Mining
-from cocos.engine.readers.softmax import Softmax
+from cocos.engine.readers.softmax import SoftmaxReader
 from cocos.errors import InputError
 
 FRACTIONS = (0.5, 0.01, 0.9, 0.29)
@@ -148,7 +148,7 @@ def narrow(monkeypatch):
     monkeypatch.setattr(kth, "SAMPLED_AT_ONCE", 60 * 70)
     monkeypatch.setattr(kth, "SAMPLED_PAIRS_PER_BATCH", 64)
     monkeypatch.setattr(kth, "SAMPLED_PAIRS", 64)
-    monkeypatch.setattr(kth, "MAX_LISTED", (0, 10))
+    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 10))
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_any_scale(route, narrow, scale):
 
 
 def test_a_whole_fraction_is_a_softmax():
-    assert type(readers.of(snm(1.0))) is Softmax and type(readers.of(snm(0.5))) is Mining
+    assert type(readers.of(snm(1.0))) is SoftmaxReader and type(readers.of(snm(0.5))) is Mining
 
 
 def test_a_sample_is_enough_where_few_negatives_lie_about_the_last_one(passes):
@@ -213,7 +213,7 @@ def test_a_sample_is_enough_where_few_negatives_lie_about_the_last_one(passes):
 @pytest.mark.parametrize("name", ["random", "groups", "collapsed"])
 def test_one_pass_of_counts_narrows_brackets_to_what_can_be_listed(passes, monkeypatch, name):
     monkeypatch.setattr(kth, "SAMPLED_CANDIDATES", 60)
-    monkeypatch.setattr(kth, "MAX_LISTED", (0, 20))
+    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 20))
     visited(SETS[name], snm(0.5), 0.01)
     assert len(passes) == 2 * (1 + (name == "collapsed"))  # where scores are equal, one more does not help either
 
@@ -303,7 +303,7 @@ def test_the_last_one_kept_is_the_one_of_float64(name, tight, batch, monkeypatch
 
 @pytest.mark.parametrize("name", ["collapsed", "duplicates", "near duplicates", "random"])
 def test_queries_with_too_many_in_their_brackets_are_held(route, monkeypatch, lost, name):
-    monkeypatch.setattr(kth, "MAX_LISTED", (0, 1))
+    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 1))
     check(visited(SETS[name], snm(0.5), 0.01), SETS[name], snm(0.5), 0.01)
     assert name == "random" or sum(lost)
 
@@ -360,7 +360,7 @@ def test_a_guess_of_the_sum_of_a_batch_is_verified(route, monkeypatch, surely):
 
 
 def test_too_many_equal_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(kth, "MAX_LISTED", (0, 3))
+    monkeypatch.setattr(kth, "MAX_LISTED_NEGATIVES", (0, 3))
     with pytest.raises(InputError, match="too many pairs have the score of the last one that it keeps"):
         visited(SETS["collapsed"], CROSS["half"], 0.01)
 
@@ -389,7 +389,7 @@ def test_negatives_that_are_too_many_to_note_are_counted_in_another_pass(route, 
 @pytest.mark.parametrize("eps", [0.02, 0.02 * (1 - 1e-12)])
 def test_a_share_of_eps_is_uncertain(route, monkeypatch, eps, spills):
     """The positive and 49 kept negatives score the same: each has a share of 1/50 = eps."""
-    monkeypatch.setattr(Softmax, "_again", lambda *_: None)
+    monkeypatch.setattr(SoftmaxReader, "_again", lambda *_: None)
     if spills:
         monkeypatch.setattr(Exponentials, "note", lambda self, k, *_: self.give_up(k))
     for mine in visited((Embeddings(SAME[:99], SAME[:99]), None), snm(0.5), eps):

@@ -28,3 +28,27 @@ def test_no_test_waits_without_a_deadline():
             if started or (called == "subprocess.Popen" and path.stem != "children"):
                 waiting.append(f"{path.name}:{node.lineno}")
     assert not waiting
+
+
+def defined(path):
+    """Classes and constants that a file defines at its top level."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            yield from (each.id for each in names if isinstance(each, ast.Name) and each.id.upper() == each.id)
+
+
+def test_a_class_or_constant_of_the_engine_has_a_name_of_its_own():
+    """One word, one thing: nothing else in the package has the name of a class or a constant of the engine."""
+    found = {}
+    for path in sorted((ROOT / "cocos").rglob("*.py")):
+        for name in set(defined(path)) - {"__all__"}:
+            found.setdefault(name, []).append(str(path.relative_to(ROOT / "cocos")))
+    twice = {name: where for name, where in found.items() if len(where) > 1 and any("engine" in each for each in where)}
+    assert not twice
+    assert len(found) > 300

@@ -25,11 +25,20 @@ from pathlib import Path
 
 __all__ = ["OFF", "compiler", "folder", "library", "reason"]
 
-FOLDER = Path(__file__).parent
-SOURCE = FOLDER / "kernel.c"
-FLAGS = ("-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-strict-aliasing", "-Wno-psabi", "-shared", "-fPIC")
+KERNEL_FOLDER = Path(__file__).parent
+KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
+# Flags of GCC and Clang; none reorders floating-point operations.
+COMPILER_FLAGS = (
+    "-O3",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-Wno-psabi",
+    "-shared",
+    "-fPIC",
+)
 # Flags for this processor, by the name of its architecture.
-NATIVE = {
+PROCESSOR_FLAGS = {
     "x86_64": ("-march=native", "-mprefer-vector-width=512"),
     "AMD64": ("-march=native", "-mprefer-vector-width=512"),
     "aarch64": ("-mcpu=native",),
@@ -164,7 +173,7 @@ def _built(command: Sequence[str], folder: Path, key: str) -> Path:
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-", ignore_cleanup_errors=True) as scratch:
         made, log = Path(scratch) / "kernel.so", Path(scratch) / "log"
-        _done([*command, "-o", str(made), str(SOURCE), "-lm"], log)
+        _done([*command, "-o", str(made), str(KERNEL_SOURCE), "-lm"], log)
         if not made.is_file():
             raise _NotBuilt(f"{command[0]} made no library")
         _done([sys.executable, "-I", "-S", "-c", PROBE, str(made)], log)
@@ -181,9 +190,9 @@ def _compiled() -> Path:
     """
     words = compiler()
     found = [shutil.which(word) for word in words]
-    command = [found[0] or words[0], *words[1:], *FLAGS, *NATIVE.get(platform.machine(), ())]
+    command = [found[0] or words[0], *words[1:], *COMPILER_FLAGS, *PROCESSOR_FLAGS.get(platform.machine(), ())]
     tools = [(name, about.st_size, about.st_mtime_ns) for name in found if name for about in (os.stat(name),)]
-    sources = [path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]"))]
+    sources = [path.read_bytes() for path in sorted(KERNEL_FOLDER.glob("*.[ch]"))]
     key = _hash(b"\0".join([*sources, repr((command, tools)).encode(), _processor().encode()]))[:16]
     cache = folder()
     _prepare(cache)

@@ -72,8 +72,8 @@ class Struct(ctypes.Structure):
 @functools.cache
 def _text() -> str:
     """Return the kernel's C source without comments, in the order in which kernel.c includes its files."""
-    names = re.findall(r'#include "(.*)"', build.SOURCE.read_text("utf-8"))
-    text = "".join(Path(build.FOLDER, name).read_text("utf-8") for name in names)
+    names = re.findall(r'#include "(.*)"', build.KERNEL_SOURCE.read_text("utf-8"))
+    text = "".join(Path(build.KERNEL_FOLDER, name).read_text("utf-8") for name in names)
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 

@@ -43,12 +43,12 @@ BRACKET_LEVELS = 18
 # Maximum number of passes that narrow brackets.
 BRACKET_PASSES = 2
 # Maximum number of listed negatives: in total (48 MiB), and in addition per row of either side.
-MAX_LISTED = (2**21, 32)
+MAX_LISTED_NEGATIVES = (2**21, 32)
 
 
 def list_capacity(view: View) -> int:
     """Maximum number of negatives inside brackets that may be listed."""
-    return MAX_LISTED[0] + MAX_LISTED[1] * sum(len(side) for side in view.sides)
+    return MAX_LISTED_NEGATIVES[0] + MAX_LISTED_NEGATIVES[1] * sum(len(side) for side in view.sides)
 
 
 @dataclass(frozen=True, eq=False)

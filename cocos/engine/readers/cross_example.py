@@ -15,7 +15,7 @@ from cocos.engine import bounds
 from cocos.engine.primitives.kept import hardest, limited, number_kept
 from cocos.engine.primitives.kth import Kept, sampled_scores
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
-from cocos.engine.readers.softmax import Softmax, Whole
+from cocos.engine.readers.softmax import SoftmaxReader, Whole
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.errors import InputError
@@ -39,7 +39,7 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | 
     return CrossExample(loss, loss.scale, eps, spread=spread, relative=relative)
 
 
-class CrossExample(Softmax):
+class CrossExample(SoftmaxReader):
     """Counts and sums of both losses, for every query.
 
     The denominator of a share is known only after all pairs have been visited. The limits above which negatives are

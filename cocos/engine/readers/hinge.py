@@ -15,16 +15,16 @@ from cocos.engine.readers.held import weighed
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-__all__ = ["Hinge", "reads"]
+__all__ = ["HingeReader", "reads"]
 
 
-def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Hinge | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "HingeReader | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
     usable = isinstance(loss, losses.Hinge) and loss.hinge in {"all", "hardest"}
-    return Hinge(loss, eps, spread=spread, relative=relative) if usable else None
+    return HingeReader(loss, eps, spread=spread, relative=relative) if usable else None
 
 
-class Hinge:
+class HingeReader:
     """Statistics of margin violations, from counts above the levels of the positives.
 
     If a query has more positives than a pass has levels, a few rows of scores at a time are stored instead.

@@ -49,8 +49,8 @@ class Lines:
     @staticmethod
     def reads(loss) -> bool:
         """Whether the weight of a negative depends on its own score and on a few numbers per query."""
-        found = (each.reads(loss, 0.01, spread=False, relative=False) for each in (softmax, hinge, smooth_ap))
-        return any(type(reader) in {softmax.Softmax, hinge.Hinge, smooth_ap.SmoothAPReader} for reader in found)
+        kinds = {softmax: softmax.SoftmaxReader, hinge: hinge.HingeReader, smooth_ap: smooth_ap.SmoothAPReader}
+        return any(type(file.reads(loss, 0.01, spread=False, relative=False)) is kind for file, kind in kinds.items())
 
     @staticmethod
     def tile(view: View) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from cocos.engine.primitives.kept import hardest, number_kept
-from cocos.engine.readers.softmax import Softmax
+from cocos.engine.readers.softmax import SoftmaxReader
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.snm import StochasticNegativeMining
@@ -13,26 +13,26 @@ from cocos.losses.snm import StochasticNegativeMining
 __all__ = ["Mining", "reads"]
 
 
-def reads(loss, eps: float, *, spread: bool, relative: bool) -> Softmax | None:
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> SoftmaxReader | None:
     """Return the reader of stochastic negative mining; None for other losses."""
     if type(loss) is not StochasticNegativeMining:
         return None
-    kind = Softmax if loss.fraction == 1 else Mining
+    kind = SoftmaxReader if loss.fraction == 1 else Mining
     return kind(loss, loss.scale, eps, spread=spread, relative=relative)
 
 
-class Mining(Softmax):
+class Mining(SoftmaxReader):
     """Counts and sums of stochastic negative mining with a fraction below 1.
 
-    The sums of `Softmax` run over the negatives above a bracket of the k-th score, plus the kept ones inside it. A
-    query whose k-th negative the bracket missed is reweighed from all of its scores.
+    Sums run over the negatives above a bracket of the k-th score, plus the kept ones inside it. A query whose k-th
+    negative the bracket missed is reweighed from all of its scores.
 
     Args:
         loss: with its fraction.
-        scale: as in `Softmax`.
+        scale: as in `SoftmaxReader`.
         eps: smallest share that contributes.
-        spread: as in `Softmax`.
-        relative: as in `Softmax`.
+        spread: as in `SoftmaxReader`.
+        relative: as in `SoftmaxReader`.
     """
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:

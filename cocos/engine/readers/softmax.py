@@ -23,7 +23,7 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["Softmax", "Whole", "beside", "reads"]
+__all__ = ["SoftmaxReader", "Whole", "beside", "reads"]
 
 # One query in this many, plus 256, may be reweighed in float64 from all of its scores.
 RECHECKED_QUERIES = 32
@@ -31,12 +31,12 @@ RECHECKED_QUERIES = 32
 EXACT_SCORE_COST = 512
 
 
-def reads(loss, eps: float, *, spread: bool, relative: bool) -> "Softmax | None":
+def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader | None":
     """Return the reader of a loss; None unless its negatives enter through Σ exp(λ score) of each query alone."""
     scale = losses.softmax_scale(loss)
     if loss.couples != "query" or scale is None or not math.isfinite(scale) or not losses.has_weight(loss):
         return None
-    return Softmax(loss, scale, eps, spread=spread, relative=relative)
+    return SoftmaxReader(loss, scale, eps, spread=spread, relative=relative)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Whole:
     pull: Tensor
 
 
-class Softmax:
+class SoftmaxReader:
     """Counts and sums of a loss that depends on its negatives through Σ exp(λ score).
 
     Args:
