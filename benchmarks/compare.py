@@ -38,8 +38,7 @@ class Side:
         single: likely error of a float32 score.
         most: largest possible error of a float32 score; inf where it is not known here.
         tie: largest difference of tied scores: 1e-12 of the longest vectors; distances may be computed about any
-            origin, so
-            that it is known only to within `beside`.
+            origin, so that it is known only to within `beside`.
         beside: error bound of a score, and of the tie.
     """
 

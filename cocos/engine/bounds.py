@@ -120,8 +120,7 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: 
         left: largest norm of a row of the left side, after scaling.
         right: largest norm of a row of the right side.
         deep: number of terms summed at a time in equal pieces (the kernel's DEEP): :math:`\gamma` of the terms of a
-            piece
-            and of the pieces replaces :math:`\gamma_d`; None: any order.
+            piece and of the pieces replaces :math:`\gamma_d`; None: any order.
 
     Source: Higham 2002, section 3.1, eq. 3.5; section 4.2 for sums in pieces.
     """
@@ -200,8 +199,9 @@ def outward(level: Tensor, width: Tensor | float, dtype: torch.dtype = torch.flo
         width: how far a computed score may be from the true one, including ties.
         dtype: dtype of the scores that are compared.
     """
-    ends = (rounded(_stepped(level + to * width, to * torch.inf), to * torch.inf, dtype) for to in (-1, 1))
-    return tuple(torch.where(level.isfinite(), end, level.to(dtype)) for end in ends)
+    low, high = (rounded(_stepped(level + to * width, to * torch.inf), to * torch.inf, dtype) for to in (-1, 1))
+    finite, infinite = level.isfinite(), level.to(dtype)
+    return torch.where(finite, low, infinite), torch.where(finite, high, infinite)
 
 
 def exponential(size: float, span: float = 126.0) -> float:

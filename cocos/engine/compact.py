@@ -80,7 +80,9 @@ def first_set(flag: Tensor, room: int | None) -> tuple[Tensor, Tensor]:
     return places.where(places < len(flag), -1), rank[-1] > room
 
 
-def kept(row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | None) -> tuple[Tensor, ...]:
+def kept(
+    row: Tensor, column: Tensor, score: Tensor, keep: Tensor, room: int | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Filter a list; return rows, columns and scores, (found,) each, and whether there are more than fit, () bool.
 
     Args:
@@ -113,7 +115,9 @@ def between(
         room: fixed length of the list on a device that runs ahead.
     """
     asked = [(dim, ends) for dim, ends in ((1, row_ends), (0, column_ends)) if ends is not None]
-    masks = [_inside(tile, *(None if end is None else end.unsqueeze(dim) for end in ends)) for dim, ends in asked]
+    masks = [
+        _inside(tile, low.unsqueeze(dim), None if high is None else high.unsqueeze(dim)) for dim, (low, high) in asked
+    ]
     flags = pad(functools.reduce(torch.bitwise_or, masks).flatten(), (0, -tile.numel() % FLAGS_PER_WORD))
     fixed = room if devices.ahead(tile.device) and not patient else None
     opened, short = first_set(flags.view(torch.int64) > 0, fixed)
@@ -124,9 +128,9 @@ def between(
     row = place.div(tile.shape[1], rounding_mode="floor")
     column, there = place - row * tile.shape[1], found >= 0
     score, side = tile[row, column], torch.zeros_like(row)
-    for dim, ends in asked:
+    for dim, (low, high) in asked:
         line = row if dim == 1 else column
-        side += (2 - dim) * (there & _inside(score, *(None if end is None else end[line] for end in ends)))
+        side += (2 - dim) * (there & _inside(score, low[line], None if high is None else high[line]))
     return Entries(row, column, score.where(there, -torch.inf), side, short | more)
 
 

@@ -35,7 +35,7 @@ def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) 
     found = torch.empty(len(of), dtype=torch.float64)
     todo = structs.struct("pairs", left=left, right=right, of=of, with_=with_, joined=found, number=len(of))
     todo.set(d=left.shape[1], left_wide=KERNEL_DTYPES[left.dtype], right_wide=KERNEL_DTYPES[right.dtype], **wanted)
-    structs.loaded().cocos_pairs(todo.address)
+    structs.kernel().cocos_pairs(todo.address)
     return found
 
 
@@ -79,7 +79,7 @@ def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Ten
         return None
     square = [torch.empty(len(of), dtype=torch.float64) for _ in range(2)]
     found = _compiled(left, right, of, with_, left_square=square[0], right_square=square[1])
-    return None if found is None else (found, *square)
+    return None if found is None else (found, square[0], square[1])
 
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:

@@ -162,7 +162,7 @@ def _struct(view: View) -> structs.Struct:
 
 def shares(view: View, asked: structs.Struct) -> None:
     """Count negatives by their share of a sum, see kernel/shares.c."""
-    structs.loaded().cocos_shares(seen(view).address, asked.address)
+    structs.kernel().cocos_shares(seen(view).address, asked.address)
 
 
 def _up(number: int, *units: int) -> int:
@@ -193,8 +193,8 @@ class Pass:
         """Pack one side once for all parts, if it is small enough."""
         number = len(self.view.sides[which])
         if 4 * number * self.factors <= PACKED_SIDE_BYTES:
-            self.sides[which] = torch.empty(_up(number, self.panel, self.lanes), self.factors)
-            structs.loaded().cocos_pack(self.struct.address, which, 0, number, self.sides[which].data_ptr())
+            packed = self.sides[which] = torch.empty(_up(number, self.panel, self.lanes), self.factors)
+            structs.kernel().cocos_pack(self.struct.address, which, 0, number, packed.data_ptr())
 
     def worker(self) -> "Worker":
         """Create the buffers and arguments of one thread."""
@@ -245,7 +245,7 @@ class Worker:
         first, last = (0, 1) if view.blocks == 1 else np.searchsorted(view.rows, (rows.start, rows.stop)).tolist()
         todo.set(block=first, last=last, begin=0)
         steps, done = -(-(rows.stop - rows.start) // self._strip), 0
-        while structs.loaded().cocos_pass(todo.address):
+        while structs.kernel().cocos_pass(todo.address):
             within = todo.begin / (columns.stop - columns.start) if view.blocks == 1 else 0
             now = int(steps * (todo.block - first + within) / (last - first))
             counter(now - done)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import torch
@@ -74,7 +75,7 @@ class Tally:
     largest: dict[str, Tensor] = field(default_factory=dict)
     lists: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    def merge(self, other: "Tally", part: Part) -> None:
+    def merge(self, other: Self, part: Part) -> None:
         """Add the sums, take the maxima and append the lists of another part."""
         for mine, its, where in ((self.rows, other.rows, part.rows), (self.columns, other.columns, part.columns)):
             for name, values in mine.items():

@@ -54,8 +54,7 @@ def view(
 
     Raises:
         InputError: a metric that is not one product, an unknown product, a batch of pairs whose rows are not pairs,
-            pairs
-            and other batches in one stack, or hard negatives in a batch of two directions.
+            pairs and other batches in one stack, or hard negatives in a batch of two directions.
     """
     batches = _checked(embeddings, batches, metric, product)
     paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
@@ -70,19 +69,20 @@ def view(
         wide = torch.promote_types(embeddings.candidate.dtype, torch.float32)
         origin = embeddings.candidate.mean(dim=0, dtype=wide)
     orders = [each[place] for each, place in zip(index, own.place, strict=True)]
-    only = None if embeddings.shared and not paired else own.only(paired=paired)
+    only = None if embeddings.shared and not paired else own.only()
     norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
         order, norm, unit = orders[k], norms[k], name in scores.UNIT.get(metric, ())
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
-        partner = own.partner[k] if paired and not (k and batches[0].extra) else None
+        partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None
         sides.append(Side(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
     two = len(embeddings.directions) == 2
-    made = View((sides[0], sides[1]), *offsets, metric, two, embeddings.shared, product, embeddings, origin, together)
+    shared, rows, columns = embeddings.shared, *offsets
+    made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin, together)
     _within(made)
-    if dots is not None and not any(side.extreme for side in made.sides):
+    if dots is not None and only is not None and not any(side.extreme for side in made.sides):
         score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
         made._scored[0, 0, len(only)] = (torch.arange(len(only)), only, score)
     return made
@@ -102,8 +102,8 @@ def _norms(
     if all(len(matrix) < 2 * len(order) for matrix, order in zip(matrices, orders, strict=True)):
         groups = (embeddings.query_group, embeddings.candidate_group)
         norms, dots = embeddings.kept("norms", (*matrices, *groups), lambda *_: _all_norms(embeddings))
-        alone = dots is not None and only is not None
-        return [norm[order] for norm, order in zip(norms, orders, strict=True)], dots[orders[0]] if alone else None
+        dots = None if dots is None or only is None else dots[orders[0]]
+        return [norm[order] for norm, order in zip(norms, orders, strict=True)], dots
     return _norms_of(matrices, orders, only)
 
 
@@ -117,10 +117,12 @@ def _all_norms(embeddings: Embeddings) -> tuple[list[Tensor], Tensor | None]:
     return _norms_of(matrices, orders, only)
 
 
-def _norms_of(matrices, orders: list[Tensor], only: Tensor | None) -> tuple[list[Tensor], Tensor | None]:
+def _norms_of(
+    matrices: tuple[Tensor, Tensor], orders: list[Tensor], only: Tensor | None
+) -> tuple[list[Tensor], Tensor | None]:
     """Compute `_norms` for the given rows."""
     found = None if only is None else exact.squares(*matrices, orders[0], orders[1][only])
-    if found is None:
+    if found is None or only is None:
         return [exact.lengths(matrix, order) for matrix, order in zip(matrices, orders, strict=True)], None
     dots, left, right = found
     return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
@@ -144,8 +146,8 @@ def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list
             "metric: cosine_dot divides by the norms of the queries, so each direction has its own product"
         )
     if batches is None:
-        index = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
-        return [Batch(*index, paired=False)]
+        rows, columns = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
+        return [Batch(rows, columns, paired=False)]
     batches = [batches] if isinstance(batches, Batch) else list(batches)
     if not batches or len({batch.paired for batch in batches}) > 1:
         raise InputError(f"batches: {len(batches)}, expected at least one, either all of pairs or none")
@@ -170,11 +172,11 @@ class _Own:
     last: tuple[Tensor, Tensor]
     partner: tuple[Tensor, Tensor] | None
 
-    def only(self, *, paired: bool) -> Tensor | None:
+    def only(self) -> Tensor | None:
         """Place of the only positive of each query, (n,), if both sides correspond one to one; else None."""
         if len(self.place[0]) != len(self.place[1]):
             return None
-        if paired:
+        if self.partner:
             return self.partner[0]
         alone = all(bool((last - first == 1).all()) for first, last in zip(self.first, self.last, strict=True))
         return self.first[0] if alone else None
@@ -183,7 +185,12 @@ class _Own:
     def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
         """Sort both sides by block and group; with `apart`, each pair is its own group."""
         device = index[0].device
-        if paired and len(offsets[0]) > 2 and np.array_equal(*offsets) and (apart or _once(embeddings, index[0])):
+        if (
+            paired
+            and len(offsets[0]) > 2
+            and np.array_equal(offsets[0], offsets[1])
+            and (apart or _once(embeddings, index[0]))
+        ):
             at = torch.arange(len(index[0]), device=device)  # each pair is its own group: places are rows
             return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
         block = [torch.from_numpy(np.repeat(np.arange(len(o) - 1), np.diff(o))).to(device) for o in offsets]
@@ -197,7 +204,8 @@ class _Own:
         if torch.equal(*key) and bool((key[0][1:] > key[0][:-1]).all()):
             return cls((place[0], place[1]), (at, at), (at + 1, at + 1), (at, at) if paired else None)
         first, last = (
-            tuple(torch.searchsorted(o, k, right=right) for k, o in (key, key[::-1])) for right in (False, True)
+            (torch.searchsorted(key[1], key[0], right=right), torch.searchsorted(key[0], key[1], right=right))
+            for right in (False, True)
         )
         partner = None
         if paired:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 
@@ -23,7 +23,7 @@ from cocos.engine.stack import view as view  # re-exported beside `run`, which t
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "Passes", "StepProgress", "Reader", "State", "run", "view"]
+__all__ = ["Next", "PassReader", "Passes", "StepProgress", "Reader", "State", "run", "view"]
 
 StepProgress = Callable[[int, int], None]
 # Yields readers, or tuples of those that share a pass; receives their results, and returns its own.
@@ -33,16 +33,15 @@ Passes = Generator[Any, Any, Any]
 class State(Protocol):
     """Statistics that a reader has collected from one part, or from several."""
 
-    def merge(self, other: "State", part: Part) -> None:
+    def merge(self, other: Self, part: Part) -> None:
         """Add the state of the next part."""
 
 
 class Reader(Protocol):
     """An object that receives every tile once and then returns its result, or asks for one more pass.
 
-    The reader of a loss may combine several of these. It then has a single method `passes(view)`: a generator that
-    yields readers (a tuple of those that share a pass), receives their results, and returns its own. With `whole_lines
-    = True` all scores of a query are in one tile.
+    Optional attributes: `whole_lines = True` requests all scores of a query in one tile; `more` is the number of passes
+    that are certain to follow, for progress; `kernel` is the `fused.Arguments` of a C primitive.
     """
 
     def start(self, view: View) -> State:
@@ -55,6 +54,14 @@ class Reader(Protocol):
         """Return the result from the merged state of all parts; or `Next`."""
 
 
+@runtime_checkable
+class PassReader(Protocol):
+    """An object that asks for passes by several readers and combines their results, e.g. the reader of a loss."""
+
+    def passes(self, view: View) -> Passes:
+        """Yield a reader, or a tuple of those that share a pass; receive the results, and return the own one."""
+
+
 @dataclass(frozen=True)
 class Next:
     """A reader's request for one more pass."""
@@ -64,7 +71,7 @@ class Next:
 
 def run(
     view: View,
-    readers: Sequence,
+    readers: Sequence[Reader | PassReader],
     *,
     tile: tuple[int, int] | None = None,
     progress: StepProgress | None = None,
@@ -73,7 +80,7 @@ def run(
 
     Args:
         view: the scores.
-        readers: see `Reader`.
+        readers: see `Reader` and `PassReader`.
         tile: rows and columns of a PyTorch tile; None fits the device. No count depends on it.
         progress: called with (steps done, steps of all passes known to be needed).
 
@@ -88,7 +95,7 @@ def run(
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
     steps, found, counter = [_passes(reader, view) for reader in readers], [None] * len(readers), _Counter(progress)
-    sent = dict.fromkeys(range(len(readers)))
+    sent: dict[int, Any] = dict.fromkeys(range(len(readers)))
     with (
         devices.rounding(tf32=view.product in {"tf32", "bfloat16"}),  # TF32 is exact for bfloat16 factors
         devices.threads(1),
@@ -97,19 +104,20 @@ def run(
             wanted = {}
             for k, value in sent.items():
                 try:
-                    asked = steps[k].send(value)
-                    wanted[k] = asked if isinstance(asked, tuple) else (asked,)
+                    some = steps[k].send(value)
+                    wanted[k] = some if isinstance(some, tuple) else (some,)
                 except StopIteration as end:
                     found[k] = end.value
-            results = iter(_visit(view, sum(wanted.values(), ()), tile, counter) if wanted else ())
-            sent = {k: tuple(next(results) for _ in some) for k, some in wanted.items()}
-            sent = {k: some if len(some) > 1 else some[0] for k, some in sent.items()}
+            asked = [reader for some in wanted.values() for reader in some]
+            results = iter(_visit(view, asked, tile, counter) if wanted else ())
+            each = {k: tuple(next(results) for _ in some) for k, some in wanted.items()}
+            sent = {k: some if len(some) > 1 else some[0] for k, some in each.items()}
     return found
 
 
-def _passes(reader, view: View) -> Passes:
+def _passes(reader: Reader | PassReader, view: View) -> Passes:
     """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself and then each `Next`."""
-    if hasattr(reader, "passes"):
+    if isinstance(reader, PassReader):
         return (yield from reader.passes(view))
     found = Next(reader)
     while isinstance(found, Next):
@@ -140,7 +148,7 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     together = view.together and processes.world().size > 1
     inside = [reader for reader in readers if fused.serves(view, reader)]
     rest = [reader for reader in readers if reader not in inside]
-    kernel, free = fused.Pass(view, inside) if inside else None, []
+    kernel, free = fused.Pass(view, inside) if inside else None, list[fused.Worker]()
     more = max(getattr(reader, "more", 0) for reader in readers)
     counter.begin(sum(map(_steps, parts)) * (bool(inside) + bool(rest)), more)
 

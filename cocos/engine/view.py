@@ -98,7 +98,7 @@ class Side:
         """Whether places equal positions in the batches."""
         return bool((self.place == torch.arange(len(self), device=self.place.device)).all())
 
-    def divided(self, values: Tensor, places: Tensor) -> Tensor:
+    def divided(self, values: Tensor, places: Tensor | slice) -> Tensor:
         """Divide the values at the given places by their norms, if the metric does so."""
         return values / self.norm[places] if self.unit else values
 
@@ -194,15 +194,13 @@ class View:
         return self._rounded(None)
 
     def _rounded(self, deep: int | None) -> float:
-        lengths = [side.longest for side in self.sides]
+        left, right = (side.longest for side in self.sides)
         if self.distances:
-            return bounds.squared_distance(self.width, self.product, *lengths, deep)
-        ends = [
-            side.near if side.unit and side.near <= NEAR_UNIT_NORM else 0.0 for side in self.sides
-        ]  # others are divided
-        left, right = (length * (1 + end) for length, end in zip(lengths, ends, strict=True))
-        rounded = bounds.product(self.width, self.product, left, right, deep)
-        return rounded + bounds.near_one(self.width, *ends) * self.most
+            return bounds.squared_distance(self.width, self.product, left, right, deep)
+        # Rows whose norms are further from 1 are divided by them.
+        near = [side.near if side.unit and side.near <= NEAR_UNIT_NORM else 0.0 for side in self.sides]
+        rounded = bounds.product(self.width, self.product, left * (1 + near[0]), right * (1 + near[1]), deep)
+        return rounded + bounds.near_one(self.width, near[0], near[1]) * self.most
 
     def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
         """Bound on the difference between a score of the tiles and the true score; for distances, at the given score.
@@ -217,7 +215,7 @@ class View:
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:
         """Contiguous rows of both sides in float32 or float64; half precision is widened, which is exact."""
-        made = []
+        made: list[Tensor] = []
         for side in self.sides:
             wide = side.matrix if side.matrix.dtype in {torch.float32, torch.float64} else side.matrix.float()
             made.append(made[0] if made and side.matrix is self.sides[0].matrix else wide.contiguous())
@@ -248,7 +246,7 @@ class View:
         if side.unit:
             norm = side.norm[start:stop, None]
             rows = rows.double() / norm if side.extreme else rows.to(self.dtype).mul_((1 / norm).to(self.dtype))
-        if self.distances:
+        if self.origin is not None:
             rows = rows.to(torch.promote_types(rows.dtype, self.dtype)) - self.origin
         rows = rows.to(self.dtype)
         if self.distances:

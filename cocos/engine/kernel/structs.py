@@ -5,6 +5,7 @@ import functools
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from cocos.engine import devices
 from cocos.engine.kernel import build
 
-__all__ = ["Struct", "constant", "loaded", "struct"]
+__all__ = ["Struct", "constant", "kernel", "loaded", "struct"]
 
 # The ctypes class and the torch dtype of each C type that structs use.
 C_TYPES = {
@@ -31,7 +32,7 @@ FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE
 class Struct(ctypes.Structure):
     """Arguments of a kernel function: fields are set by name from numbers and tensors, which the struct keeps alive."""
 
-    POINTED: dict = {}
+    POINTED: ClassVar[dict[str, str]] = {}
 
     def set(self, **fields) -> None:
         """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers.
@@ -39,7 +40,7 @@ class Struct(ctypes.Structure):
         Raises:
             ValueError: a tensor of another dtype or layout, or no such field.
         """
-        whole = self
+        whole: Any = self
         while whole._b_base_ is not None:  # `ctypes` creates nested structs anew on every access
             whole = whole._b_base_
         kept = whole.__dict__.setdefault("kept", {})
@@ -57,7 +58,8 @@ class Struct(ctypes.Structure):
     def _address(self, name: str, value):
         if not isinstance(value, Tensor):
             return value
-        wanted = C_TYPES.get(self.POINTED.get(name), (None, value.dtype))[1]
+        kind = self.POINTED.get(name, "")
+        wanted = C_TYPES[kind][1] if kind in C_TYPES else value.dtype
         if value.dtype != wanted or not value.is_contiguous() or devices.ahead(value.device):
             found = f"{value.dtype} on {value.device} with strides {value.stride()}"
             raise ValueError(f"kernel: {name} is {found}, expected contiguous {wanted} on the host")
@@ -92,7 +94,8 @@ def _read(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
     fields, pointed = [], {}
     for kind, names in FIELDS.findall(body):
         for each in map(str.strip, names.split(",")):
-            field, length = NAME.search(each).groups()
+            field, length = NAME.findall(each)[0]
+            of: Any
             if "*" in each:
                 pointed[field], of = kind, ctypes.c_void_p
             else:
@@ -130,11 +133,23 @@ def _declared(found: ctypes.CDLL) -> ctypes.CDLL:
     return found
 
 
+def kernel() -> ctypes.CDLL:
+    """Return the kernel, where `loaded` is not None.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    found = build.library()
+    if found is None:
+        raise RuntimeError(f"kernel: there is none, {build.reason()}")
+    return found
+
+
 def constant(name: str) -> int:
     """Read an integer that the kernel exports as cocos_NAME."""
-    return ctypes.c_int64.in_dll(build.library(), f"cocos_{name}").value
+    return ctypes.c_int64.in_dll(kernel(), f"cocos_{name}").value
 
 
 def life(name: str) -> int:
     """Address of the `life` (the functions) of a primitive."""
-    return ctypes.addressof(ctypes.c_char.in_dll(build.library(), f"cocos_life_{name}"))
+    return ctypes.addressof(ctypes.c_char.in_dll(kernel(), f"cocos_life_{name}"))

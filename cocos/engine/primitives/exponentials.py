@@ -67,19 +67,23 @@ class Exponentials:
 
     def note(self, k: int, more: list[Piece] | None, most: int | None = None, tile: Tile | None = None) -> None:
         """Append to the list of a direction; if it is long, drop what is below the current limits, or give up."""
-        if more is None or self.noted[k] is None:
+        noted = self.noted[k]
+        if more is None or noted is None:
             return self.give_up(k)
-        self.noted[k] += more
-        most, spare, fixed = MAX_NOTED if most is None else most, 8 * len(self.top[k]), tile is not None and tile.fixed
-        if self.known and sum(len(piece[0]) for piece in self.noted[k]) > most + spare:
+        noted += more
+        most, spare = MAX_NOTED if most is None else most, 8 * len(self.top[k])
+        if self.known and sum(len(row) for row, _, _ in noted) > most + spare:
             self.renew(k, slice(0, self.known[k].shape[1]))
-            found, room = [torch.cat(each) for each in zip(*self.noted[k], strict=True)], most // 2 + spare
-            *kept, short = compact.kept(*found, found[2] > self.limit[k][found[k].long()], room if fixed else None)
-            self.noted[k] = [tuple(kept)]
-            if fixed:
+            row, column, score = (torch.cat(each) for each in zip(*noted, strict=True))
+            keep, room = score > self.limit[k][(row, column)[k].long()], most // 2 + spare
+            fixed = tile is not None and tile.fixed
+            *entries, short = compact.kept(row, column, score, keep, room if fixed else None)
+            self.noted[k] = [(entries[0], entries[1], entries[2])]
+            if tile is not None and fixed:
                 tile.short.append(short)
-            elif len(kept[0]) > room:
+            elif len(entries[0]) > room:
                 self.give_up(k)
+        return None
 
     def renew(self, k: int, where: slice) -> Tensor:
         """Raise the limits of some queries to those that follow from the current sums; return them."""

@@ -5,6 +5,7 @@ threshold is computed in float64.
 """
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,13 +39,16 @@ class Bins:
     `done` returns (n, bins) int32 for each direction, in visiting order.
     """
 
+    kernel: ClassVar[type[fused.Arguments]]
+
     def __init__(self, view: View, bins: int, low: float, width: float):
         self.view, self.bins, self.low, self.inverse = view, bins, low, 1 / width
 
     def start(self, view: View) -> Tally:
         """Return empty bins for every query of each direction."""
         sizes = [len(view.sides[k]) for k in view.directions]
-        return Tally(*({"bin": zeros(n, self.bins, dtype=torch.int32, device=view.device)} for n in sizes))
+        bins = [{"bin": zeros(n, self.bins, dtype=torch.int32, device=view.device)} for n in sizes]
+        return Tally(bins[0], bins[1] if view.two else {})
 
     def see(self, state: Tally, tile: Tile) -> None:
         """Add one tile."""
@@ -72,6 +76,8 @@ class Ladder:
 
     `done` returns (S,) int64.
     """
+
+    kernel: ClassVar[type[fused.Arguments]]
 
     def __init__(self, view: View, steps: Tensor):
         self.view, self.steps = view, (steps - view.tie).contiguous()
@@ -128,7 +134,8 @@ class Ladder:
     def _again(self, cell: Tensor, tile: Tile) -> None:
         """Recompute a tile as a float64 product, faster than many single pairs; not for distances, which cancel."""
         part = Part(tile.rows, tile.columns)
-        (exact,) = tiles_of(replace(self.view, product="float64"), tuple(tile.scores.shape), part)
+        rows, columns = tile.scores.shape
+        (exact,) = tiles_of(replace(self.view, product="float64"), (rows, columns), part)
         least = torch.searchsorted(self.steps, exact.scores[exact.scores >= self.low], right=True)
         cell += torch.bincount(least, minlength=len(cell))
 

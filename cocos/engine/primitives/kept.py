@@ -5,6 +5,7 @@ Exact because `kth.settled` decides in float64 which negatives of the bracket ar
 """
 
 from collections.abc import Generator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ def number_kept(fraction: float, number: Tensor) -> Tensor:
 
 def hardest(
     view: View, scale: float, keeps: Sequence[Tensor], of: Sequence[Tensor] = (), **given
-) -> Generator[object, object, tuple[Sums, list[Kept]]]:
+) -> Generator[Any, Any, tuple[Sums, list[Kept]]]:
     """Sum over the hardest negatives of every query or batch, and list the borderline negatives among them.
 
     Args:

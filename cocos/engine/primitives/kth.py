@@ -219,8 +219,7 @@ def bracketed(
 
     Returns:
         One bracket for each direction, or one. A bracket from a sample may miss the k-th score, and owners with too
-        many
-        equal scores to list have none (both ends +inf): `settled` marks both as lost.
+        many equal scores to list have none (both ends +inf): `settled` marks both as lost.
     """
     brackets, guesses = [], []
     for k, keep in enumerate(keeps):
@@ -231,7 +230,7 @@ def bracketed(
         brackets.append(Bracket(keep, low, high, over, number, of))
         guess = _guessed(view, k, brackets[k])
         guesses.append(processes.gather(guess, view.device)[0] if view.together else guess)
-    levels, expected = zip(*guesses, strict=True)
+    levels, expected = [level for level, _ in guesses], [number for _, number in guesses]
     if not sure and sum(float(each.sum()) for each in expected) <= list_capacity(view):
         return [each.between(level[:, 0], level[:, -1]) for each, level in zip(brackets, levels, strict=True)]
     for _ in range(BRACKET_PASSES):
@@ -254,7 +253,7 @@ def bracketed(
 
 def listing(view: View, brackets: Sequence[Bracket]) -> Threshold:
     """Return the reader that counts the negatives above brackets and lists those inside."""
-    ends = [tuple(map(each.of_queries, each.ends(view))) for each in brackets]
+    ends = [(each.of_queries(low), each.of_queries(high)) for each in brackets for low, high in [each.ends(view)]]
     return Threshold(view, listed=ends, most=list_capacity(view))
 
 
@@ -316,9 +315,9 @@ def settled(view: View, direction: int, bracket: Bracket, counts: Counts, *, bot
         last = last.scatter_reduce(0, owner[kept], exact[kept], "amin")
         lower, upper = bounds.outward(last, view.bound(last, deep=deep) + view.tie, view.dtype)
         lost = bracket.sought & ~(known & (lower >= low) & (upper <= high))
-        ends = (query[chosen], other[chosen])[:: 1 - 2 * turned]
+        one, two = (query[chosen], other[chosen])[:: 1 - 2 * turned]
         scored = torch.cat([score[sure].double(), exact[kept]])
-        found.append(Kept(*ends, scored, last.where(bracket.sought, -torch.inf), lost))
+        found.append(Kept(one, two, scored, last.where(bracket.sought, -torch.inf), lost))
     return found
 
 

@@ -13,6 +13,7 @@ float64.
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -84,13 +85,14 @@ class LogSumExp:
         scale: λ of Σ exp(λ score).
         base: for each direction, (n,) log2 of the remaining terms of a share's denominator.
         offset: for each direction, (n,) exponents: a negative may count if its exponent exceeds the denominator's log2
-            by
-            more. None: no negative is noted.
+            by more. None: no negative is noted.
         moments: compute the effective number and the participation ratio.
         floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
 
     `done` returns `Sums`.
     """
+
+    kernel: ClassVar[type[fused.Arguments]]
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class LogSumExp:
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
-        self.known = [] if offset is None else [torch.stack(each) for each in zip(base, offset, strict=True)]
+        self.known = [torch.stack(each) for each in zip(base or (), offset or (), strict=True)]
         self.room = self._room() if self.known else 0.0
 
     def _floor(self, floor: Sequence[Tensor] | None) -> list[Tensor]:
@@ -156,22 +158,22 @@ class LogSumExp:
 
     def see(self, state: Exponentials, tile: Tile) -> None:
         """Add one tile."""
-        powers = None if self.floor else (tile.scores * self.scale).exp2()
+        powers = tile.scores if self.floor else (tile.scores * self.scale).exp2()
         for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
-            lines, own = (tile.scores, powers) if k == 0 else (tile.scores.T, None if powers is None else powers.T)
+            lines, own = (tile.scores, powers) if k == 0 else (tile.scores.T, powers.T)
             self._add(state, k, where, lines, own)
             if self.known and state.noted[k] is not None:
                 limit = state.renew(k, where)
                 ends = (limit, None)
-                found = tile.between(*((ends, None) if k == 0 else (None, ends)), room=compact.LONG_LIST)
+                found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
                 state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
 
-    def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor | None) -> None:
-        """Add the exponentials of some lines of a tile, (queries, others), to the sums of a direction."""
+    def _add(self, state: Exponentials, k: int, where: slice, lines: Tensor, powers: Tensor) -> None:
+        """Add the powers of some lines of a tile, (queries, others), to the sums; computed here if there is a floor."""
         top, total = lines.amax(dim=1), state.total[k][:, where]
         if self.wide:
             state.raised(k, where, torch.maximum(state.reference[k][where], (top * self.scale).ceil()))
-        if powers is None:
+        if self.floor:
             kept = lines > self.floor[k][where, None]
             powers = torch.where(kept, (lines * self.scale - state.reference[k][where, None]).exp2(), 0)
             total[3] += kept.sum(dim=1)
@@ -220,7 +222,7 @@ class Sums:
 
     def count(self, asked: Sequence[Sequence[Question]]) -> list[list[Counted | None]]:
         """Count the noted negatives with a share above eps, for each question and direction; None: too many to note."""
-        found = [[None] * len(questions) for questions in asked]
+        found: list[list[Counted | None]] = [[None] * len(questions) for questions in asked]
         for j, questions in enumerate(asked):
             for k, question in enumerate(questions):
                 number = torch.zeros_like(question.share, dtype=torch.int64)
@@ -246,7 +248,7 @@ class Sums:
         made.set(base=asked.base(), known=asked.error * LOG2E, scale=of.scale)
         made.set(off=of.off, square=of.square, root=of.square**0.5)
         made.set(above=found.number, uncertain=found.uncertain, mass=found.mass if asked.weighed else None)
-        for row, column, score in self.noted[k]:
+        for row, column, score in self.noted[k] or ():
             made.set(row=row, column=column, score=score, number=len(row))
             fused.shares(of.view, made)
             made.fresh = 0
@@ -254,7 +256,7 @@ class Sums:
     def _outside(self, k: int, asked: Question, found: Counted) -> None:
         """Count in PyTorch."""
         of, base, known = self.of, asked.base(), asked.error * LOG2E
-        for row, column, score in self.noted[k]:
+        for row, column, score in self.noted[k] or ():
             query = (row, column)[k].long()
             excess = base[query] + score.double() * of.scale
             off = of.off + (of.view.bound(score.double(), deep=of.deep) if of.square else 0.0)
@@ -302,7 +304,8 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
             rest = (number - masses.number(k)) * question.eps
             mass = torch.where(question.share > 0, question.share * (masses.log2[k] - question.log2).exp2(), 0) + rest
             found[j][k] = Counted(number, low + above.ties[k][:, 0] - high, mass)
-    return found  # noqa: B901 - the value of `yield from`
+    every = [[each for each in some if each is not None] for some in found]
+    return every  # noqa: B901 - the value of `yield from`
 
 
 class _KernelLogSumExp(fused.Arguments):

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -143,6 +144,8 @@ class _Pass(ABC):
         lines: for each direction, number of sums.
     """
 
+    kernel: ClassVar[type[fused.Arguments]]
+
     def __init__(self, view: View, temperature: float, far: float, numbers: list[Tensor], levels: list[int], lines):
         self.view, self.temperature, self.far, self.unit = view, temperature, far, temperature * math.log(2)
         self.numbers, self.levels, self.lines = numbers, levels, lines
@@ -183,7 +186,7 @@ class Sigmoids(_Pass):
         self.positives = positives
         super().__init__(view, temperature, far, [each.score for each in positives], levels, [2 * k for k in levels])
         nats, deep, width = 1 / temperature, fused.deep(view, self), max(widest(view, k) for k in view.directions)
-        bound, size = view.bound(deep=deep), nats / math.log(2) * view.most * 2
+        bound, size = float(view.bound(deep=deep)), nats / math.log(2) * view.most * 2
         self.short = structs.constant("strip") if deep else 0  # float32 additions before float64 takes over
         self.settled = bounds.equal(view.exactness, nats, width)
         if view.product == "float64":

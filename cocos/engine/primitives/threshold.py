@@ -6,6 +6,7 @@ further than its rounding bound from a level is decided by the tile; all others 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,10 +62,11 @@ class Threshold:
         view: the scores.
         levels: for each direction, (n, K) float64, ascending; +inf where a query has fewer.
         listed: instead of levels, for each direction (low, high), (n,) or (n, K) each in the dtype of the tiles: scores
-            of
-            the tiles above `high` are counted, those with low < score <= high are listed, and none is recomputed.
+            of the tiles above `high` are counted, those with low < score <= high are listed, and none is recomputed.
         most: maximum number of pairs that a part may list.
     """
+
+    kernel: ClassVar[type[fused.Arguments]]
 
     def __init__(
         self,
@@ -93,17 +95,17 @@ class Threshold:
             for level in self.levels
         ]
         names = [f"{name}{k}" for name in ("row", "column", "score") for k in range(len(sides))] if self.lists else []
-        return Counts(*sides, lists={name: [] for name in [*names, "long"]})
+        return Counts(sides[0], sides[1] if len(sides) > 1 else {}, lists={name: [] for name in [*names, "long"]})
 
     def see(self, state: Counts, tile: Tile) -> None:
         """Add one tile."""
         where = (tile.rows, tile.columns)[: len(self.ends)]
         for k in range(max(len(low) for low, _ in self.ends)):
             ends = [
-                tuple(end[k, places] for end in each) if k < len(each[0]) else None
-                for each, places in zip(self.ends, where, strict=True)
+                (low[k, places], high[k, places]) if k < len(low) else None
+                for (low, high), places in zip(self.ends, where, strict=True)
             ]
-            found = tile.between(*ends)
+            found = tile.between(ends[0], ends[1] if len(ends) > 1 else None)
             if self._dense(tile, found):
                 self._again(state, Part(tile.rows, tile.columns), k)
                 continue
@@ -167,19 +169,18 @@ def few(view: View) -> bool:
     return all(int(view.counted(direction).max()) <= MAX_LEVELS for direction in view.directions)
 
 
-def about_positives(view: View, margin: float) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
+def about_positives(view: View, margin: float) -> tuple[list[Tensor], list[tuple[Tensor, Tensor, Tensor, Tensor]]]:
     """Levels for `Threshold` at the scores of the positives, less a margin.
 
     Returns:
         For each direction, (n, K) float64, ascending and +inf where a query has fewer positives; and for each direction
-        the
-        positive pairs, (P,) each: query, other, rank of the level among those of the query, score.
+        the positive pairs, (P,) each: query, other, rank of the level among those of the query, score.
     """
     levels, pairs = [], []
     for direction in view.directions:
         parts = [(*view.scored(direction, a, b), a) for a, b in view.chunks(direction)]
         query = torch.cat([query + a for query, _, _, a in parts])
-        other, score = (torch.cat([part[k] for part in parts]) for k in (1, 2))
+        other, score = (torch.cat(each) for each in ([part[1] for part in parts], [part[2] for part in parts]))
         number = view.counted(direction)
         most = max(1, int(number.max()))
         place = torch.zeros_like(query)

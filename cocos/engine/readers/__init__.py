@@ -20,6 +20,7 @@ from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Nearest, Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
+from cocos.engine.sweep import PassReader
 
 __all__ = [
     "PrecisionRecallCurve",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False):
+def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> PassReader | None:
     """Return the reader of a loss; None if it couples queries in a way that needs the whole score matrix.
 
     Losses without a reader of their own are weighed from a few rows of float64 scores at a time.
@@ -44,8 +45,7 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False):
         eps: smallest share that contributes.
         spread: compute how the push is spread (entropy, participation), which takes longer.
         relative: also count the negatives whose part of the query's own push exceeds eps; a softmax notes more
-            candidates
-            for this, and may need a second pass.
+            candidates for this, and may need a second pass.
     """
     return _own(loss, eps, spread=spread, relative=relative) or (Held(loss, eps) if loss.couples == "query" else None)
 
@@ -55,7 +55,7 @@ def has(loss) -> bool:
     return _own(loss, 0.01, spread=False, relative=False) is not None
 
 
-def _own(loss, eps: float, *, spread: bool, relative: bool):
+def _own(loss, eps: float, *, spread: bool, relative: bool) -> PassReader | None:
     found = (reads(loss, eps, spread=spread, relative=relative) for reads in _shelf())
     return next((reader for reader in found if reader is not None), None)
 

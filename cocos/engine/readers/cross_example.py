@@ -6,6 +6,7 @@ total share :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each negative pair has 
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,9 +84,10 @@ class CrossExample(SoftmaxReader):
         for k, of in enumerate(batches.of):
             offset.append((view.counted(k).clamp(min=1) / every[of] / 1.5).log2())  # own sum + estimate <= Z + Z / 2
             offset[k] += math.log2(self.eps) if self.eps else math.inf
-        given = {"base": base, "offset": offset, "moments": self.spread}
+        given: dict[str, Any] = {"base": base, "offset": offset, "moments": self.spread}
+        sums, kept = None, list[Kept]()
         if bool((batches.keep == batches.number).all()):
-            sums, kept = (yield LogSumExp(view, self.scale, **given)), []
+            sums = yield LogSumExp(view, self.scale, **given)
         else:
             sums, kept = yield from hardest(view, self.scale, [batches.keep], batches.of, **given)
         if kept and bool(kept[0].lost.any()):
@@ -106,7 +108,7 @@ class CrossExample(SoftmaxReader):
         """
         view, again = batches.view, torch.zeros_like(batches.keep)
         for k, of in enumerate(batches.of):
-            again.index_add_(0, of, sum(each[k].uncertain for each in found))
+            again.index_add_(0, of, torch.stack([each[k].uncertain for each in found]).sum(dim=0))
         if not 0 < int(batches.number[again > 0].sum()) <= EXACT_SUM_PAIRS:
             return False
         for k, of in enumerate(batches.of if self.relative else batches.of[:1]):
@@ -117,7 +119,7 @@ class CrossExample(SoftmaxReader):
 
     def _counted(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Passes:
         """Weigh all queries of each direction, and count for each question, given log2 Z of every batch."""
-        view, wholes, asked = batches.view, [], [[] for _ in range(1 + self.relative)]
+        view, wholes, asked = batches.view, [], [list[Question]() for _ in range(1 + self.relative)]
         error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")
         for k, of in enumerate(batches.of):
             missing = torch.zeros(len(of), dtype=torch.float64, device=view.device)

@@ -5,6 +5,7 @@ few rows of scores are in memory at a time. All other readers must agree with th
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,7 +52,8 @@ def dense(view: View, direction: int, places: Tensor, *, embeddings: bool = Fals
     positive = own if side.partner is None else place == side.partner[places, None]
     if view.shared and side.partner is None:
         positive = positive & (other.order[place.clamp(max=len(other) - 1)] != side.order[places, None])
-    score, wanted, norm, beside = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside, None, {}
+    score, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
+    beside: dict[str, Any] = {"query_norm": side.norm[places]}
     if bool((block == block[0]).all()):  # a matrix product, which leaves out the non-negatives
         wanted, begin = positive, int(first[0])
         for mine, columns, some in view.exact_rows(direction, places):
@@ -60,12 +62,12 @@ def dense(view: View, direction: int, places: Tensor, *, embeddings: bool = Fals
     if embeddings:
         part = view.embeddings if direction == 0 else view.embeddings.flip()
         part = part.rows(side.order[places], other.order[place[0]]).to(dtype=torch.float64)
-        norm, length = scores.length(part.query), scores.length(part.candidate)
-        beside = {"candidate_group": part.candidate_group, "candidate_norm": length, "embeddings": part}
+        norms = {"query_norm": scores.length(part.query), "candidate_norm": scores.length(part.candidate)}
+        beside = norms | {"candidate_group": part.candidate_group, "embeddings": part}
     query, at = wanted.nonzero(as_tuple=True)
     pair = places[query], place[query, at]
     score[query, at] = view.exact(*pair[:: 1 - 2 * direction])
-    return Pairs(score, positive, inside & ~own, query_norm=side.norm[places] if norm is None else norm, **beside)
+    return Pairs(score, positive, inside & ~own, **beside)
 
 
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:

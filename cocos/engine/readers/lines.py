@@ -34,13 +34,12 @@ class Lines:
     """
 
     def __init__(self, view: View, loss):
-        self.view, self.loss, self.scale = view, loss, losses.softmax_scale(loss)
-        if self.scale is not None:  # the positives of all queries, and one negative whose score is filled in later
+        scale = losses.softmax_scale(loss)
+        self.view, self.loss, self.scale = view, loss, scale or 0.0
+        if scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
-            self._weigh, self.pairs = (
-                self._softmax,
-                [softmax.beside(view, k, 0, len(w), w) for k, w in enumerate(there)],
-            )
+            self._weigh = self._softmax
+            self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
         elif isinstance(loss, losses.Hinge):
             self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
@@ -63,8 +62,7 @@ class Lines:
 
         Yields:
             The direction; the places of the queries; (m, n) weights up to a factor per query, in the dtype of the tile,
-            0 for
-            non-negatives; and (m,) float64, the ratio of shares to these weights.
+            0 for non-negatives; and (m,) float64, the ratio of shares to these weights.
         """
         sides = ((tile.rows, tile.scores), (tile.columns, tile.scores.T))
         for k, (where, lines) in enumerate(sides[: len(self.view.directions)]):

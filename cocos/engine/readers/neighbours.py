@@ -1,6 +1,7 @@
 """The nearest candidates of every query, the spread of its scores, and how many reach given levels."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class Nearest:
     positives: Tensor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Around(Tally):
     """Sums over the scores of every query, and its nearest candidates so far.
 
@@ -45,8 +46,8 @@ class Around(Tally):
         place: (n, k) place of each; -1 where there are fewer.
     """
 
-    score: Tensor | None = None
-    place: Tensor | None = None
+    score: Tensor
+    place: Tensor
 
     def nearer(self, rows: slice, score: Tensor, place: Tensor) -> None:
         """Merge other candidates, (m, c) each, into the nearest ones; on equal scores the earlier ones win."""
@@ -55,7 +56,7 @@ class Around(Tally):
         self.score[rows] = best[:, :keep]
         self.place[rows] = torch.cat([self.place[rows], place], dim=1).gather(1, order)[:, :keep]
 
-    def merge(self, other: "Around", part: Part) -> None:
+    def merge(self, other: Self, part: Part) -> None:
         """Add the state of a part with other columns."""
         super().merge(other, part)
         self.nearer(part.rows, other.score[part.rows], other.place[part.rows])

@@ -44,9 +44,9 @@ class Ranks:
         levels, pairs = about_positives(view, 0.0)
         if few(view):
             counts = yield Threshold(view, levels)
-            counted = zip(counts.above, counts.ties, strict=True)
+            counted = list(zip(counts.above, counts.ties, strict=True))
         else:
-            counted = (_held(view, direction, level) for direction, level in enumerate(levels))
+            counted = [_held(view, direction, level) for direction, level in enumerate(levels)]
         return tuple(_ranked(view, k, *both) for k, both in enumerate(zip(pairs, counted, strict=True)))
 
 
