@@ -48,6 +48,7 @@ PROCESSOR_FLAGS = {
 COMPILER_SECONDS = 300
 # Age in seconds after which a build folder was left behind by a killed process.
 STALE_BUILD_SECONDS = 3600
+# Values of COCOS_KERNEL that switch the kernel off.
 OFF = ("plain", "0", "off")
 # Loads a library in a process that may crash: a truncated library raises SIGBUS.
 PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).cocos_pass"
