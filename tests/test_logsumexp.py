@@ -12,7 +12,8 @@ from cocos.engine import fused, parts, sweep
 from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
-from cocos.engine.readers import held, softmax
+from cocos.engine.readers import softmax
+from cocos.engine.readers.rows import dense_rows
 
 METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
 EPS = 0.01
@@ -247,7 +248,7 @@ def exactly(view, loss, eps, direction):
     """The statistics of a direction, in the order of the batches, with all scores in float64."""
     parts, edges = [], (view.rows, view.columns)[direction].tolist()
     for a, b in zip(edges[:-1], edges[1:], strict=True):
-        pairs = held.dense(view, direction, torch.arange(a, b))
+        pairs = dense_rows(view, direction, torch.arange(a, b))
         parts.append(statistics.per_query(loss.weight(pairs), loss.unit(pairs), pairs, eps, equal=1e-11))
     return {name: view.sides[direction].unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]}
 
@@ -300,7 +301,7 @@ def test_a_count_that_float32_leaves_open_is_made_in_float64():
     embeddings, loss = made("clusters", 200), losses.load("ntxent", {"temperature": 0.05})
     view = engine.view(embeddings)
     share = exactly(view, loss, EPS, 0)
-    pairs = held.dense(view, 0, torch.arange(200))
+    pairs = dense_rows(view, 0, torch.arange(200))
     own = (loss.weight(pairs) / loss.unit(pairs)).masked_fill(~pairs.negative, 0)[0].sort(descending=True).values[3]
     eps = float(own) * (1 - 1e-8)  # nearer to a share than float32 can tell
     (found,) = engine.run(view, [softmax.reads(loss, eps, spread=False, relative=False)])

@@ -11,7 +11,7 @@ from cocos import batches, engine, scores
 from cocos.batches import Batch
 from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
-from cocos.engine.readers import held
+from cocos.engine.readers.rows import dense_rows
 from cocos.engine.sweep import Next
 from cocos.errors import InputError
 
@@ -104,7 +104,7 @@ def test_positives_and_exact_scores_are_those_of_the_batches(kind, metric):
         row = torch.full((len(some), len(view.sides[1 - direction])), torch.nan, dtype=torch.float64)
         for mine, columns, scored in view.exact_rows(direction, some):
             row[mine, columns] = scored
-        pairs = held.dense(view, direction, some[:1])
+        pairs = dense_rows(view, direction, some[:1])
         there = torch.where(pairs.negative, pairs.scores, -torch.inf)[0]
         torch.testing.assert_close(row[0][: len(there)], there, atol=1e-9, rtol=1e-9)
 

@@ -15,11 +15,11 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
-from cocos.engine.readers.held import Held
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Nearest, Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
+from cocos.engine.readers.rows import RowsReader
 from cocos.engine.sweep import PassReader
 
 __all__ = [
@@ -47,7 +47,9 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
         relative: also count the negatives whose part of the query's own push exceeds eps; a softmax notes more
             candidates for this, and may need a second pass.
     """
-    return _own(loss, eps, spread=spread, relative=relative) or (Held(loss, eps) if loss.couples == "query" else None)
+    return _own(loss, eps, spread=spread, relative=relative) or (
+        RowsReader(loss, eps) if loss.couples == "query" else None
+    )
 
 
 def has(loss) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
-from cocos.engine.readers.held import weighed
+from cocos.engine.readers.rows import weighed
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 

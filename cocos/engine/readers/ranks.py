@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.primitives.threshold import Threshold, about_positives, few
-from cocos.engine.readers.held import pieces
+from cocos.engine.readers.rows import pieces
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cocos.engine.primitives.logsumexp import LogSumExp, Question, counts
 from cocos.engine.primitives.sigmoids import SHARE_SUMS, Positives, Shares, Sigmoids, SigmoidSums, widest
-from cocos.engine.readers.held import again
-from cocos.engine.readers.held import weighed as weighed_rows
+from cocos.engine.readers.rows import again
+from cocos.engine.readers.rows import weighed as weighed_rows
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP

@@ -18,7 +18,7 @@ from cocos import losses, statistics
 from cocos.engine import bounds
 from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
-from cocos.engine.readers.held import again
+from cocos.engine.readers.rows import again
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs

@@ -17,7 +17,7 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["Held", "again", "dense", "pieces", "weighed"]
+__all__ = ["RowsReader", "again", "dense_rows", "pieces", "weighed"]
 
 # Maximum number of scores in memory at once: 4 MiB in float64.
 SCORES_AT_ONCE = 2**19
@@ -31,7 +31,7 @@ def pieces(view: View, direction: int) -> Iterator[Tensor]:
         yield from torch.arange(own[k], own[k + 1], device=view.device).split(size) if own[k] < own[k + 1] else ()
 
 
-def dense(view: View, direction: int, places: Tensor, *, embeddings: bool = False) -> Pairs:
+def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool = False) -> Pairs:
     """Score queries against all candidates of their own blocks in float64, (places, largest block).
 
     Pairs beyond the end of a smaller block are in neither mask.
@@ -97,7 +97,7 @@ def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: f
     """
     width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
     for some in places.split(max(1, SCORES_AT_ONCE // width)) if len(places) else ():
-        pairs = dense(view, direction, some)
+        pairs = dense_rows(view, direction, some)
         found = _statistics(pairs, loss, eps, bounds.equal(view.exactness, nats, pairs.scores.shape[1]))
         for name in result.keys() & found.keys():
             result[name][some] = found[name].to(result[name].dtype)
@@ -110,7 +110,7 @@ def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
         chunks = list(pieces(view, direction))
         with devices.threads():
             mine = processes.mine(chunks) if view.together else chunks
-            pairs = (dense(view, direction, some, embeddings=True) for some in mine)
+            pairs = (dense_rows(view, direction, some, embeddings=True) for some in mine)
             parts = [_statistics(each, loss, eps, bounds.equal(0.0, 0.0, each.scores.shape[1])) for each in pairs]
         parts = processes.collect(parts, view.device) if view.together else parts
         side = view.sides[direction]
@@ -118,7 +118,7 @@ def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
     return tuple(found)
 
 
-class Held:
+class RowsReader:
     """Any loss whose queries are independent; it asks for no pass, and weighs rows of float64 scores.
 
     Args:
