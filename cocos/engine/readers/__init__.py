@@ -47,9 +47,8 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
         relative: also count the negatives whose part of the query's own push exceeds eps; a softmax notes more
             candidates for this, and may need a second pass.
     """
-    return _own(loss, eps, spread=spread, relative=relative) or (
-        RowsReader(loss, eps) if loss.couples == "query" else None
-    )
+    own = _own(loss, eps, spread=spread, relative=relative)
+    return RowsReader(loss, eps) if own is None and loss.couples == "query" else own
 
 
 def has(loss) -> bool:
