@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 import omniglot
 from cocos import losses, measures
-from cocos.plots._forest import OPEN, forest
+from cocos.plots._forest import UNRESOLVED_GREY, forest
 from cocos.statistics import holm, paired
 from proxy_networks import one_thread, recall, trained
 
@@ -175,7 +175,7 @@ def draw(parts, figure):
         Line2D(
             [], [], color=sns.color_palette("colorblind")[0], marker="o", linewidth=2.4, label="resolved after Holm"
         ),
-        Line2D([], [], color=OPEN, marker="o", linewidth=2.4, label="not resolved"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="not resolved"),
         Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
         Line2D([], [], linestyle="", label="bold: the setting that all panels share"),
     ]

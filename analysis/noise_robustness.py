@@ -15,7 +15,7 @@ from torch.nn.functional import conv2d
 
 import omniglot
 from cocos import losses
-from cocos.plots._forest import OPEN, forest
+from cocos.plots._forest import UNRESOLVED_GREY, forest
 from cocos.statistics import paired
 from proxy_networks import one_thread, recall, trained
 
@@ -216,7 +216,7 @@ def draw(parts, figure):
         sns.despine(ax=ax, left=True)
     entries = [
         Line2D([], [], color=sns.color_palette("colorblind")[0], marker="o", linewidth=2.4, label="resolved"),
-        Line2D([], [], color=OPEN, marker="o", linewidth=2.4, label="not resolved"),
+        Line2D([], [], color=UNRESOLVED_GREY, marker="o", linewidth=2.4, label="not resolved"),
         Line2D([], [], color="0.4", marker="o", markersize=3.2, linestyle="", label="a seed"),
         Line2D([], [], color="none", markeredgecolor=sns.color_palette("colorblind")[1], marker="D", label="Table IV"),
     ]

@@ -1,9 +1,13 @@
-"""The shelf of plots: each draws the Dataset of the measure of its name, and computes nothing."""
+"""Plots: each draws the Dataset of the measure of its name on Axes, and computes nothing.
+
+A file holds one plot, the `title` that states what its Dataset shows, the `size` of a panel if it is not the usual one,
+and `together`, the options that panels side by side share.
+"""
 
 import importlib
 import pkgutil
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
-# Bound at once: a function has the name of its file, and the first import of a file would bind the module instead.
+# Bind the functions now: each has the name of its file, and a later import of the file would bind the module instead.
 globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in __all__})

@@ -1,4 +1,4 @@
-"""Paired differences with their intervals on a zero line."""
+"""Forest plot: paired differences with their intervals, against a line at zero."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 
 from cocos.statistics import Difference
 
-__all__ = ["OPEN", "forest"]
+__all__ = ["UNRESOLVED_GREY", "forest"]
 
-OPEN = "0.55"  # of a difference that is not resolved
+# Grey level of a difference that is not resolved.
+UNRESOLVED_GREY = "0.55"
 
 
 def forest(
@@ -24,19 +25,18 @@ def forest(
     offset: float = 0.3,
     ax: Axes,
 ) -> Axes:
-    """Draw differences as points with a bar for the interval, blue where it is resolved and grey where not.
+    """Draw differences as points with a bar for the interval, blue if resolved and grey if not.
 
-    Every pair is a small dot beside its bar; a published difference is an open diamond on the other side, so that none
-    covers another.
+    Each pair is a small dot on one side of the bar, a published difference an open diamond on the other side.
 
     Args:
         differences: of `cocos.statistics.paired`.
-        points: the differences of the single pairs, of each.
-        at: place of each on the axis of the names.
-        published: what a paper has instead of each, if any.
-        resolved: which ones to draw as resolved; None is those whose interval excludes 0.
+        points: for each, the differences of its pairs.
+        at: position of each on the axis of names.
+        published: published value of each, NaN where there is none.
+        resolved: whether to draw each as resolved; None: if its interval excludes 0.
         upright: names on the x axis and differences on the y axis, instead of the other way round.
-        offset: distance of the dots and of the diamonds from the bars, in units of `at`.
+        offset: distance of dots and diamonds from the bars, in units of `at`.
         ax: where to draw.
     """
     blue, orange = sns.color_palette("colorblind")[0], sns.color_palette("colorblind")[1]
@@ -47,7 +47,7 @@ def forest(
     (ax.axhline if upright else ax.axvline)(0, color="black", linewidth=0.9, zorder=1)
     told = [one.resolved for one in differences] if resolved is None else resolved
     for k, (one, pairs, place, clear) in enumerate(zip(differences, points, at, told, strict=True)):
-        colour = blue if clear else OPEN
+        colour = blue if clear else UNRESOLVED_GREY
         put(pairs, np.full(len(pairs), place + offset), "o", color=colour, markersize=3.2, alpha=0.6, markeredgewidth=0)
         put((one.low, one.high), (place, place), color=colour, linewidth=2.4, solid_capstyle="butt")
         put(one.mean, place, "o", color=colour, markersize=7, markeredgecolor="white", zorder=4)

@@ -1,4 +1,4 @@
-"""Text on a picture that covers nothing: shortened names, labels beside lines, what several Datasets are called."""
+"""Text in plots that covers nothing: shortened names, labels beside lines, legends below the axes."""
 
 from collections.abc import Sequence
 
@@ -19,13 +19,16 @@ from cocos.plots._wording import middle, names_of
 __all__ = ["BELOW", "STYLES", "below", "beside", "dark", "drawn", "palette", "plain", "series", "spread", "whole"]
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+# Identifier of a legend that a figure may move below all of its axes.
 BELOW = "legend below the axes"
-LONGEST = 26  # characters of a label
-SPACING = 1.25  # between the middles of two lines of text, in sizes of the font
+# Characters of the longest label.
+LABEL_LENGTH = 26
+# Distance between the middles of two lines of text, in units of the font size.
+LINE_SPACING = 1.25
 
 
 def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
-    """The Datasets of one picture by their names.
+    """Name the Datasets that share a plot.
 
     Args:
         dataset: one or several.
@@ -33,17 +36,17 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
     """
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     names = names_of(several) if names is None else names
-    return {plain(str(name), LONGEST): each for name, each in zip(names, several, strict=True)}
+    return {plain(str(name), LABEL_LENGTH): each for name, each in zip(names, several, strict=True)}
 
 
 def plain(text: str, most: int) -> str:
-    """Text of a stranger on one line: printable, without mathematics, shortened in the middle."""
+    """Make a text of unknown origin safe to draw: one printable line, no formula, at most `most` characters."""
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
     return middle(text, most).replace("$", r"\$")
 
 
 def drawn(several: dict[str, xr.Dataset]) -> str:
-    """How the batches of each Dataset are drawn: once for all, or with the names of each way."""
+    """State the batches of the Datasets: once if all are alike, otherwise with the names of the Datasets."""
     ways = {}
     for name, data in several.items():
         ways.setdefault(f"{data.attrs['batch_size']} {data.attrs['sample']}", []).append(name)
@@ -54,33 +57,33 @@ def drawn(several: dict[str, xr.Dataset]) -> str:
 
 
 def whole(axis: Axis, ticks: Sequence[float]) -> None:
-    """Ticks at these places of a logarithmic axis alone, as plain numbers."""
+    """Put the ticks of a logarithmic axis at given places only, written as plain numbers."""
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
 
 def palette(number: int) -> list:
-    """As many colours that colour-blind readers tell apart; the yellow that is hard to see on white is left out."""
+    """Colours that colour-blind readers can tell apart, (number,); without the yellow that is hard to see on white."""
     colours = [each for k, each in enumerate(sns.color_palette("colorblind", 10)) if k != 8]
     return [colours[k % len(colours)] for k in range(number)]
 
 
 def dark(colour) -> tuple[float, float, float]:
-    """The same colour for text on white, with a contrast of about 4.5."""
+    """Darken a colour for text on white, to a contrast of about 4.5."""
     red, green, blue = to_rgb(colour)
     factor = min(1.0, 0.42 / max(0.2126 * red + 0.7152 * green + 0.0722 * blue, 1e-9))
     return red * factor, green * factor, blue * factor
 
 
 def below(ax: Axes, *, lines: int = 2, handles: Sequence[Artist] | None = None, ncols: int = 2) -> Legend:
-    """A legend below the axes, under ticks and labels of `lines` lines; a figure may move it below all of its axes.
+    """Put a legend below the axes; a figure may move it below all of its axes.
 
     Args:
-        ax: where.
-        lines: of the ticks and the label together.
-        handles: what it names; None: what is labelled on the axes.
-        ncols: entries beside each other.
+        ax: the axes.
+        lines: lines of text between axes and legend: ticks and label.
+        handles: artists to name; None: all labelled artists of the axes.
+        ncols: number of columns.
     """
     down = -(12 + 1.3 * lines * FontProperties(size="medium").get_size_in_points()) / 72
     under = ax.transAxes + ScaledTranslation(0, down, ax.figure.dpi_scale_trans)
@@ -92,7 +95,7 @@ def below(ax: Axes, *, lines: int = 2, handles: Sequence[Artist] | None = None, 
 
 
 def spread(places: Sequence[float], gap: float) -> np.ndarray:
-    """Places from 0 to 1 moved apart as little as keeps `gap` between any two, in the order that they were given."""
+    """Move places in [0, 1] apart, as little as keeps `gap` between neighbours and their order, (n,)."""
     order = np.argsort(places, kind="stable")
     moved = np.clip(np.asarray(places, dtype=float)[order], 0, 1)
     for k in range(1, len(moved)):
@@ -103,12 +106,12 @@ def spread(places: Sequence[float], gap: float) -> np.ndarray:
 
 
 def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> None:
-    """Write what each line is called at its height beside the axes, moved apart where they would overlap.
+    """Write the name of each line beside the axes, at its height; names that would overlap are moved apart.
 
     Args:
-        ax: whose limits and scales are set.
-        entries: height in data, text and colour of each.
-        left: on the left, where the axis moves to the right, instead of the right.
+        ax: with its final limits and scales.
+        entries: height in data units, text and colour of each name.
+        left: write on the left and move the axis to the right.
     """
     if not entries:
         return
@@ -116,7 +119,7 @@ def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool
     room = 0.8 * 72 * ax.get_position().height * ax.figure.get_size_inches()[1]  # points, less ticks and titles
     size = FontProperties(size="small").get_size_in_points()
     lines = max(text.count("\n") + 1 for _, text, _ in entries)
-    placed = spread(heights, SPACING * size * lines / room)
+    placed = spread(heights, LINE_SPACING * size * lines / room)
     if left:
         ax.yaxis.tick_right()
         ax.yaxis.set_label_position("right")

@@ -1,4 +1,4 @@
-"""The candidates of one query, drawn."""
+"""Plot of the candidates of one query."""
 
 import textwrap
 from collections.abc import Callable
@@ -16,13 +16,23 @@ from cocos.plots._wording import percent
 
 __all__ = ["contributors", "size", "title"]
 
-MOST = 40  # bars that can be read
-LONGEST = 34  # characters of a label
-HIGH = 15.0  # points of a picture
-LEFT = 0.45  # of the longest push: a longer pull is cut there, and has its number
-OTHERS = "0.7"
-ROOMY = 6.0  # inches of a panel that shows its query beside the bars; in a narrower one its title names it
-LINES, CHARACTERS = 7, 18  # of the text of a query
+# Largest number of bars that can be read.
+MOST_BARS = 40
+# Characters of the longest label.
+CANDIDATE_LENGTH = 34
+# Height of a picture beside its bar, in points.
+PICTURE_POINTS = 15.0
+# Length at which a pull is cut and labelled with its number, as a fraction of the longest push.
+LONGEST_PULL = 0.45
+# Grey level of the bar of all other negatives.
+OTHERS_GREY = "0.7"
+# Narrowest panel that shows its query beside the bars, in inches; a narrower one names it in the title.
+QUERY_INCHES = 6.0
+# Opacity of candidates that do not contribute.
+PALE = 0.45
+BLUE, ORANGE = palette(2)
+# Lines of the text of a query, and characters per line.
+QUERY_LINES, QUERY_CHARACTERS = 7, 18
 
 
 def contributors(
@@ -36,15 +46,15 @@ def contributors(
 ) -> Axes:
     """Draw the candidates of one query: pushes to the right and pulls to the left, as parts of all push and pull.
 
-    Positives are hatched, a pull that is cut has its number. Behind each bar stands what it and those above it hold
-    together; candidates with a share that is not above eps are pale. The last bar is all other negatives.
+    Positives are hatched; a pull that is cut is labelled with its number. The numbers on the right are cumulative.
+    Candidates that do not contribute are pale. The last bar is all other negatives.
 
     Args:
-        dataset: of `cocos.measures.contributors`; the first 40 candidates are drawn.
-        labels: row of a candidate -> its text; None: its group.
+        dataset: of `cocos.measures.contributors`; at most 40 candidates are drawn.
+        labels: row of a candidate -> its text; None: its group and row.
         pictures: row of a candidate -> its picture, (height, width) or (height, width, 3), beside its bar.
         query: text of the query, shown beside the bars; None: its row.
-        image: picture of the query, in the place of its text.
+        image: picture of the query, instead of its text.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -54,41 +64,27 @@ def contributors(
         True
     """
     ax = ax or plt.gca()
-    attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST))
+    attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST_BARS))
     rows, part, weight = (one[name].values for name in ("candidate_index", "part", "weight"))
     positive, above = one["positive"].values, one["share"].values > attrs["eps"]
-    left, others = summaries.rest(dataset, MOST)
-    place, (blue, orange) = np.arange(len(rows)), palette(2)
-    longest = 100 * max([others, *part[weight > 0]], default=1.0) or 100.0
-    kinds = (("positive", positive, orange, "////"), ("negative", ~positive, blue, ""))
-    for said, mask, colour, hatch in kinds:
-        for strong, alpha in ((True, 1.0), (False, 0.45)):
+    left, others = summaries.rest(dataset, MOST_BARS)
+    place, longest = np.arange(len(rows)), 100 * max([others, *part[weight > 0]], default=1.0) or 100.0
+    kinds = (("positive", positive, ORANGE, "////"), ("negative", ~positive, BLUE, ""))
+    for name, mask, colour, hatch in kinds:
+        for strong, alpha in ((True, 1.0), (False, PALE)):
             chosen = mask & (above == strong)
-            length = np.maximum(100 * np.sign(weight) * part, -LEFT * longest)[chosen]
-            bars = ax.barh(
-                place[chosen], length, color=colour, hatch=hatch, edgecolor="white", linewidth=0, alpha=alpha
-            )
-            bars.set_label(said)
-    texts = [plain(labels(row), LONGEST) if labels else f"group {group}, row {row}"
+            length = np.maximum(100 * np.sign(weight) * part, -LONGEST_PULL * longest)[chosen]
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0, "alpha": alpha}
+            ax.barh(place[chosen], length, **look).set_label(name)
+    texts = [plain(labels(row), CANDIDATE_LENGTH) if labels else f"group {group}, row {row}"
              for row, group in zip(rows.tolist(), one["group"].values.tolist(), strict=True)]  # fmt: skip
     if left:
-        ax.barh(len(rows), 100 * others, color=OTHERS, label="others")
+        ax.barh(len(rows), 100 * others, color=OTHERS_GREY, label="others")
         texts.append(f"other {left} negatives")
     ax.set_yticks(np.arange(len(texts)), texts, fontsize="small")
     ax.axvline(0, color="0.3", linewidth=0.8)
-    for at, (length, mass, held) in enumerate(zip(100 * part, weight, 100 * one["held"].values, strict=True)):
-        pull = mass < 0
-        if pull and length > LEFT * longest:
-            ax.annotate(f"pull {length:.0f} %", (-LEFT * longest, at), xytext=(2, 0), va="center", ha="left",
-                        textcoords="offset points", fontsize="x-small", color="black",
-                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
-        said = f"{held:.0f} % of the pull" if pull else f"{held:.0f} %" if mass > 0 else ""
-        ax.text(1.01, at, said, transform=ax.get_yaxis_transform(), fontsize="x-small", va="center", color="0.25")
-    if left:
-        ax.text(1.01, len(rows), f"{100 * others:.0f} % more", transform=ax.get_yaxis_transform(), fontsize="x-small",
-                va="center", color="0.25")  # fmt: skip
-    ax.text(1.01, -0.9, "together", transform=ax.get_yaxis_transform(), fontsize="x-small", color="0.25")
-    low = -1.04 * LEFT * longest if (weight < 0).any() else -0.02 * longest
+    _numbers(one, longest, others if left else None, ax)
+    low = -1.04 * LONGEST_PULL * longest if (weight < 0).any() else -0.02 * longest
     ax.set(
         xlabel="« part of the pull      part of the push »  (%)",
         ylim=(len(texts) - 0.4, -0.6),
@@ -101,42 +97,73 @@ def contributors(
                 color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
     if pictures:
         _beside(ax, place, rows.tolist(), pictures)
-    asked = f"row {attrs['row']}, group {attrs['group']}" if query is None else query
-    which = f"{attrs['loss']}, {plain(attrs['direction'], 20)}"
-    spec = ax.get_subplotspec()
-    columns = 1 if spec is None else spec.get_gridspec().ncols
-    if ax.figure.get_size_inches()[0] / columns >= ROOMY:
-        _query(ax, asked, image)
-    else:
-        which = f'{which}, "{plain(asked, 2 * LONGEST)}"'
-    ax.set_title(f"{which}: {title(dataset)}", fontsize="medium", pad=14)
+    _headed(dataset, query, image, ax)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
-        handles.append(Patch(facecolor=blue, alpha=0.45, label=f"not: {results.above(attrs)}"))
+        handles.append(Patch(facecolor=BLUE, alpha=PALE, label=f"not: {results.above(attrs)}"))
     below(ax, handles=handles, ncols=3)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
 
 
+def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) -> None:
+    """Write the cumulative parts on the right of the bars, and the length of each pull that is cut.
+
+    Args:
+        one: the candidates that are drawn.
+        longest: longest push, in percent.
+        others: part of the other negatives; None: there are none.
+        ax: where to draw.
+    """
+    right = {"transform": ax.get_yaxis_transform(), "fontsize": "x-small", "color": "0.25"}
+    rows = zip(100 * one["part"].values, one["weight"].values, 100 * one["held"].values, strict=True)
+    for at, (length, mass, held) in enumerate(rows):
+        pull = mass < 0
+        if pull and length > LONGEST_PULL * longest:
+            ax.annotate(f"pull {length:.0f} %", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
+                        textcoords="offset points", fontsize="x-small", color="black",
+                        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
+        text = f"{held:.0f} % of the pull" if pull else f"{held:.0f} %" if mass > 0 else ""
+        ax.text(1.01, at, text, va="center", **right)
+    if others is not None:
+        ax.text(1.01, one.sizes["candidate"], f"{100 * others:.0f} % more", va="center", **right)
+    ax.text(1.01, -0.9, "cumulative", **right)
+
+
+def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax: Axes) -> None:
+    """Set the title, and draw the query beside the bars, or name it in the title of a narrow panel."""
+    attrs = dataset.attrs
+    asked = f"row {attrs['row']}, group {attrs['group']}" if query is None else query
+    which = f"{attrs['loss']}, {plain(attrs['direction'], 20)}"
+    spec = ax.get_subplotspec()
+    columns = 1 if spec is None else spec.get_gridspec().ncols
+    if ax.figure.get_size_inches()[0] / columns >= QUERY_INCHES:
+        _query(ax, asked, image)
+    else:
+        which = f'{which}, "{plain(asked, 2 * CANDIDATE_LENGTH)}"'
+    ax.set_title(f"{which}: {title(dataset)}", fontsize="medium", pad=14)
+
+
 def _beside(ax: Axes, place: np.ndarray, rows: list[int], pictures: Callable[[int], np.ndarray | None]) -> None:
-    """The picture of each candidate between its name and its bar."""
-    ax.tick_params(axis="y", length=0, pad=HIGH + 8)
+    """Draw the picture of each candidate between its name and its bar."""
+    ax.tick_params(axis="y", length=0, pad=PICTURE_POINTS + 8)
     for at, row in zip(place, rows, strict=True):
         image = pictures(row)
         if image is None:
             continue
-        box = OffsetImage(image, zoom=HIGH / image.shape[0], cmap="gray", resample=True)
-        ax.add_artist(AnnotationBbox(box, (0, at), xycoords=("axes fraction", "data"), xybox=(-HIGH / 2 - 5, 0),
+        box = OffsetImage(image, zoom=PICTURE_POINTS / image.shape[0], cmap="gray", resample=True)
+        left = (-PICTURE_POINTS / 2 - 5, 0)
+        ax.add_artist(AnnotationBbox(box, (0, at), xycoords=("axes fraction", "data"), xybox=left,
                                      boxcoords="offset points", frameon=False, pad=0))  # fmt: skip
 
 
 def _query(ax: Axes, query: str, image: np.ndarray | None) -> None:
-    """The query, large, on the right of the bars."""
+    """Draw the query, large, on the right of the bars."""
     beside = ax.inset_axes([1.28, 0.55, 0.34, 0.42])
     beside.set(xticks=[], yticks=[])
     beside.set_title("the query", fontsize="small")
     if image is None:
-        lines = textwrap.wrap(plain(query, LINES * CHARACTERS), CHARACTERS)[:LINES]
+        lines = textwrap.wrap(plain(query, QUERY_LINES * QUERY_CHARACTERS), QUERY_CHARACTERS)[:QUERY_LINES]
         beside.text(0.5, 0.5, "\n".join(lines), transform=beside.transAxes, ha="center", va="center", fontsize="small")
         return
     beside.imshow(image, cmap="gray" if image.ndim == 2 else None, interpolation="nearest")
@@ -156,5 +183,5 @@ def title(dataset: xr.Dataset) -> str:
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches: a bar needs its height."""
-    return 8.4, 2.2 + 0.26 * (1 + min(MOST, dataset.sizes["candidate"]))
+    """Width and height of one panel in inches: a line for each bar."""
+    return 8.4, 2.2 + 0.26 * (1 + min(MOST_BARS, dataset.sizes["candidate"]))

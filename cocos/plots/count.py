@@ -1,4 +1,4 @@
-"""How many negatives contribute per query, drawn."""
+"""Plot of the contributing negatives per query."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,14 @@ from cocos.plots._wording import between, number, percent
 
 __all__ = ["count", "size", "title"]
 
-IDLE = "0.62"  # the bars of queries without any
-HIGH, ROW = 0.42, 1.2  # of the highest bar, and from one loss to the next
+# Grey level of the bars of idle queries.
+IDLE_GREY = "0.62"
+# Height of the highest bar, and distance between the rows of two losses, in data units.
+BAR_HEIGHT, ROW_HEIGHT = 0.42, 1.2
+# Hatching of the first and of the second direction.
 HATCHES = ("", "//////")
-NAMED = 0.045  # part of the queries from which a bar has its number
+# Smallest part of the queries whose bar is labelled with its number.
+LABELLED_PART = 0.045
 
 
 def count(
@@ -25,8 +29,8 @@ def count(
 ) -> Axes:
     """Draw the distribution of contributing negatives per query, a row for each loss or file, all on one axis.
 
-    The axis grows as a logarithm does; queries without any stand at 0 in grey, with their part. The first direction is
-    drawn upwards, the second downwards and hatched. A diamond is the mean.
+    The bins grow logarithmically; idle queries are the grey bar at 0, labelled with their part. The first direction is
+    drawn upwards, the second downwards and hatched. A diamond marks the mean.
 
     Args:
         dataset: of `cocos.measures.count`, or several.
@@ -47,17 +51,25 @@ def count(
     directions = list(dict.fromkeys(str(d) for each in found.values() for d in each["direction"].values))
     colours = palette(len(directions))
     for row, part in enumerate(found.values()):
-        base = -ROW * row
+        base = -ROW_HEIGHT * row
         ax.axhline(base, color="0.3", linewidth=0.8)
         for d, name in enumerate(directions):
             if name in part["direction"].values:
-                _row(ax, part.sel(direction=name), upper, base, (-1) ** d * HIGH / highest, colours[d], HATCHES[d % 2])
-    last, most = -ROW * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
+                _row(
+                    ax,
+                    part.sel(direction=name),
+                    upper,
+                    base,
+                    (-1) ** d * BAR_HEIGHT / highest,
+                    colours[d],
+                    HATCHES[d % 2],
+                )
+    last, most = -ROW_HEIGHT * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
     ticks = _ticks(upper, most)
     narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
     slanted = {"rotation": 40, "ha": "right", "rotation_mode": "anchor"} if narrow else {}
     ax.set_xticks(np.arange(len(upper)), ticks, **slanted)
-    ax.set_yticks([-ROW * row for row in range(len(found))], [_said(n, each) for n, each in several.items()])
+    ax.set_yticks([-ROW_HEIGHT * row for row in range(len(found))], [_said(n, each) for n, each in several.items()])
     ax.tick_params(axis="y", length=0)
     for tick, part in zip(ax.get_yticks(), found.values(), strict=True):
         said = " / ".join(number(float(mean)) for mean in part["mean"].values)
@@ -114,17 +126,19 @@ def _finding(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of a picture in inches: a row for each Dataset."""
+    """Width and height of one panel in inches: a row for each Dataset."""
     return 7.2, 1.7 + 1.05 * len(datasets)
 
 
 def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, hatch: str) -> None:
-    """Bars of one direction of one loss, its mean, and the part of its idle queries."""
+    """Draw the bars of one direction of one loss, its mean, and the part of its idle queries."""
     places, values = np.arange(len(upper)), height * part["part"].values
     ax.bar(places[1:], values[1:], bottom=base, width=0.94, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
-    ax.bar(places[:1], values[:1], bottom=base, width=0.94, color=IDLE, hatch=hatch, edgecolor="white", linewidth=0)
+    ax.bar(
+        places[:1], values[:1], bottom=base, width=0.94, color=IDLE_GREY, hatch=hatch, edgecolor="white", linewidth=0
+    )
     for place, (value, share) in enumerate(zip(values, part["part"].values, strict=True)):
-        if not place or share >= NAMED:
+        if not place or share >= LABELLED_PART:
             said = f"{100 * share:.0f}" if place else percent(part["idle_fraction"])
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
                         ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
@@ -134,13 +148,13 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
 
 
 def _ticks(upper: np.ndarray, most: float) -> list[str]:
-    """The counts that each bin holds."""
+    """Name the counts in each bin."""
     lower = np.concatenate([[0], upper[:-1] + 1])
     upper = np.minimum(upper, np.maximum(lower, most)).astype(int)
     return ["none"] + [f"{a}" if a == b else f"{a}–{b}" for a, b in zip(lower[1:], upper[1:], strict=True)]
 
 
 def _said(name: str, data: xr.Dataset) -> str:
-    """What stands at a row: its name, how its batches are drawn, and how many negatives a query has."""
+    """Label a row with its name, the kind of its batches, and the negatives per query."""
     negatives = [f"{float(data['negatives'].sel(direction=d).mean()):.0f}" for d in data["direction"].values]
     return f"{name}\n{data.attrs['sample']}, of {' / '.join(dict.fromkeys(negatives))}"

@@ -1,4 +1,4 @@
-"""Lengths of pull, push and what is left of them, drawn."""
+"""Plot of the lengths of pull, push and their sum."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,14 +14,15 @@ STAGES = {
     "net_norm": "pull + push",
     "tangential_norm": "left by the\nnormalisation",
 }
+# Percentiles at the ends of the whiskers.
 WHISKERS = (5, 95)
 
 
 def decomposition(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw how long the pull and the push of a query are, what is left when they cancel, and after the normalisation.
+    """Draw the lengths of pull and push, of their sum, and of the part of it that the normalisation leaves.
 
-    Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction;
-    queries without any gradient are left out, and said to be.
+    Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction.
+    Queries without a gradient are left out, and a note gives their part.
 
     Args:
         dataset: of `cocos.measures.decomposition`.

@@ -1,4 +1,4 @@
-"""Distance to proxy over the checkpoints of some runs, drawn."""
+"""Plot of the distance to proxy over the checkpoints of some runs."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -7,19 +7,24 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
+from cocos.plots._wording import middle
+
 __all__ = ["dtp"]
 
 STYLES = ("-", "--", "-.", ":")
-LINE = 10.0  # height of a name, in points
-LONGEST = 28  # characters of a name
-SHARED = "0.3"  # an alpha of several runs
+# Height of a line of text, in points.
+LINE_POINTS = 10.0
+# Characters of the longest name of a run.
+RUN_NAME_LENGTH = 28
+# Grey level of an alpha that several runs share.
+SHARED_GREY = "0.3"
 
 
 def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes | None = None) -> Axes:
-    """Draw AvgDTP, one line a run with its name at the end, its band over the classes, and its alpha as a dotted line.
+    """Draw AvgDTP: a line per run with its name at the end, a band over the classes, and alpha as a dotted line.
 
-    The line of a run that has diverged ends in a cross at its last checkpoint with numbers, and its name says so. A
-    long name is cut in its middle; an alpha that several runs have is drawn once, in grey.
+    The line of a diverged run ends in a cross at its last finite checkpoint, and its name says so. Long names are
+    shortened; an alpha that several runs share is drawn once, in grey.
 
     Args:
         dataset: of `cocos.measures.dtp`.
@@ -44,13 +49,13 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         if band:
             ax.fill_between(steps, one["low"], one["high"], color=colour, alpha=0.12, linewidth=0)
         last = int(np.isfinite(one["average"].values).sum()) - 1
-        end, text = float(one["average"][last]), _short(str(name))
+        end, text = float(one["average"][last]), middle(str(name), RUN_NAME_LENGTH)
         if last + 1 < len(steps):
             ax.plot(steps[last], end, color=colour, marker="x", markersize=7, markeredgewidth=1.8)
             text += ": diverged"
         ends.setdefault(steps[last], []).append((end, text, colour))
         if np.isfinite(alpha := float(one["alpha"])):
-            alphas[alpha] = SHARED if alpha in alphas else colour
+            alphas[alpha] = SHARED_GREY if alpha in alphas else colour
     for alpha, colour in alphas.items():
         ax.plot((steps[0], steps[-1]), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
     ax.margins(x=0.02)
@@ -69,28 +74,24 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
     return ax
 
 
-def _short(name: str) -> str:
-    """A name with its middle left out where it is long: what tells runs apart stands at either end."""
-    half = (LONGEST - 1) // 2
-    return name if len(name) <= LONGEST else f"{name[:half]}…{name[half + 1 - LONGEST :]}"
-
-
 def _name(ax: Axes, x: float, named: list[tuple], *, xytext: float, above: float = 0.0, **style) -> None:
-    """Write the names of heights at one x, from the lowest up, as near to them as they fit.
+    """Write names at their heights at one x, moved apart as little as possible where they would overlap.
 
     Args:
-        ax: whose limits are set.
-        x: of all of them.
+        ax: with its final limits.
+        x: of all names.
         named: (height, name, colour) of each, in ascending order.
-        xytext: points to the right.
-        above: points above the height, where there is room.
+        xytext: shift to the right, in points.
+        above: shift upwards, in points.
         style: of the annotations.
     """
     points = 72 / ax.figure.dpi
     height = np.array([ax.transData.transform((x, end))[1] * points for end, *_ in named])
     order = np.arange(len(named))
-    free = height - LINE * order  # names may not come nearer than a line: least squares with this rising is isotonic
-    place = [max(min(free[j : k + 1].mean() for k in order[i:]) for j in order[: i + 1]) for i in order] + LINE * order
+    free = height - LINE_POINTS * order  # names at least a line apart: an isotonic regression
+    place = [
+        max(min(free[j : k + 1].mean() for k in order[i:]) for j in order[: i + 1]) for i in order
+    ] + LINE_POINTS * order
     for (end, text, colour), moved in zip(named, place - height, strict=True):
         ax.annotate(text, (x, end), xytext=(xytext, moved + above), textcoords="offset points", fontsize="small",
                     color=colour, parse_math=False, **style)  # fmt: skip

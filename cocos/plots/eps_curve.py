@@ -1,4 +1,4 @@
-"""COCOS against the threshold, drawn."""
+"""Plot of the contributing negatives against the threshold."""
 
 from collections.abc import Sequence
 
@@ -28,10 +28,10 @@ def eps_curve(
     mark: float = 0.01,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the mean number of contributing negatives against eps, both as logarithms, a line for each loss or file.
+    """Draw the mean number of contributing negatives against eps, both axes logarithmic, a line for each loss or file.
 
-    Directions are one line where they agree within 2 %. Thresholds in use are shaded. A line ends where no negative
-    contributes any more.
+    Directions that agree within 2 % share a line. The range of thresholds in use is shaded. A line ends where no
+    negative contributes.
 
     Args:
         dataset: of `cocos.measures.eps_curve`, or several.
@@ -64,13 +64,7 @@ def eps_curve(
                 marker="o" if at.size == 1 else None, label=name or "all directions")  # fmt: skip
         if at.size and (name or len(lines) > 1):
             named.append((float(counts[0]), name, colour))
-    smallest = min(float(each["eps"][each["eps"].values > 0].min()) for each in several.values())
-    largest = max(float(each["eps"].max()) for each in several.values())
-    ax.set_xlim(smallest / 1.3, largest * 1.3)
-    ax.axvspan(*USUAL_EPS, color="0.94", zorder=0)
-    ax.axvline(mark, color="0.4", linewidth=0.8)
-    ax.annotate(f"eps = {mark:g}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
-                textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
+    _thresholds(several, mark, ax)
     kind = {results.about_weights(each.attrs).partition(":")[0] for each in several.values()} - {""}
     ax.set(
         xlabel=f"eps: smallest share that contributes\n{drawn(several)}",
@@ -87,6 +81,17 @@ def eps_curve(
     )
     ax.spines[["top", "left" if named else "right"]].set_visible(False)
     return ax
+
+
+def _thresholds(several: dict[str, xr.Dataset], mark: float, ax: Axes) -> None:
+    """Set the axis of thresholds, shade those in use, and mark one."""
+    smallest = min(float(each["eps"][each["eps"].values > 0].min()) for each in several.values())
+    largest = max(float(each["eps"].max()) for each in several.values())
+    ax.set_xlim(smallest / 1.3, largest * 1.3)
+    ax.axvspan(*USUAL_EPS, color="0.94", zorder=0)
+    ax.axvline(mark, color="0.4", linewidth=0.8)
+    ax.annotate(f"eps = {mark:g}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(3, 4),
+                textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
@@ -113,5 +118,5 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of a picture in inches."""
+    """Width and height of one panel in inches."""
     return 7.2, 4.6

@@ -1,4 +1,4 @@
-"""The loss around its proxies, drawn."""
+"""Plot of the loss around its proxies."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,16 @@ from matplotlib.ticker import MaxNLocator
 
 __all__ = ["bar", "landscape"]
 
-COMMON = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)  # nats, half decades
-LINEAR = 14  # levels, about, where the landscape spans less than three decades
-ARROWS, COMMON_ARROWS = 15, 9  # on each side
-DECADES = 4  # of gradients that have an arrow
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")  # powers of ten without a dollar sign, which is drawn as it is
+# Levels of the scale that panels have in common: half decades, in nats.
+COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
+# Approximate number of levels of a landscape that spans less than three decades.
+LINEAR_LEVELS = 14
+# Arrows along each axis, and in panels with a common scale.
+ARROWS, COMMON_ARROWS = 15, 9
+# Decades of gradient, below the largest, that have an arrow.
+ARROW_DECADES = 4
+# Superscripts for powers of ten: a formula in dollar signs would be drawn literally.
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def landscape(
@@ -27,15 +32,15 @@ def landscape(
 ) -> Axes:
     """Draw a landscape as contours, or as a surface on Axes in three dimensions.
 
-    Arrows point where the gradient drives an embedding; their length is the logarithm of the gradient's, over four
-    decades below the largest one. The own proxy is a star, the others are squares; a cross is the minimum that is
-    predicted, a circle the one that was found.
+    Arrows point along the negative gradient, which moves an embedding; their length is logarithmic in that of the
+    gradient, over four decades below the largest. The own proxy is a star, the others are squares; a cross marks the
+    predicted minimum, a circle the one found.
 
     Args:
         dataset: of `cocos.measures.landscape`.
         field: draw the arrows.
         legend: name the marks.
-        common: colours and arrows on the one scale that all such panels share (`bar` draws it), arrows full from 1 on.
+        common: use the colours and arrows that panels have in common (`bar`); arrows have full length from 1 on.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -48,7 +53,7 @@ def landscape(
     title = dataset.attrs["title"].removeprefix("Landscape of ")
     if ax.name == "3d":
         return _surface(dataset, title, ax)
-    levels = np.array(COMMON) if common else _levels(height)
+    levels = np.array(COMMON_LEVELS) if common else _levels(height)
     filled = ax.contourf(x, y, height, levels=levels, **_colours(levels))
     filled.set_rasterized(True)
     ax.contour(x, y, height, levels=levels, colors="white", linewidths=0.4, alpha=0.6)
@@ -73,7 +78,7 @@ def landscape(
 
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **style) -> None:
-    """Draw the colour bar of all panels with `common`.
+    """Draw the colour bar that panels with `common` share.
 
     Args:
         figure: of the panels.
@@ -81,14 +86,14 @@ def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **styl
         label: of the bar.
         style: of `Figure.colorbar`.
     """
-    levels = np.array(COMMON)
+    levels = np.array(COMMON_LEVELS)
     held = _colours(levels)
     mapped = ScalarMappable(held["norm"], held["cmap"])
     figure.colorbar(mapped, ax=axes, label=label, ticks=levels[::4], format=_decade, extend="both", **style)
 
 
 def _decade(level: float, _=None) -> str:
-    return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(RAISED)
+    return f"{level:g}" if 1e-3 < level < 1e4 else "10" + str(round(np.log10(level))).translate(SUPERSCRIPTS)
 
 
 def _logarithmic(height: np.ndarray) -> bool:
@@ -96,13 +101,13 @@ def _logarithmic(height: np.ndarray) -> bool:
 
 
 def _levels(height: np.ndarray) -> np.ndarray:
-    """Round numbers: half decades where the landscape spans three decades or more, even steps otherwise."""
+    """Levels of contours: half decades if the landscape spans three decades or more, even steps otherwise."""
     if _logarithmic(height):
-        low, high = np.searchsorted(COMMON, height.min(), "right"), np.searchsorted(COMMON, height.max())
-        levels = np.array(COMMON[max(0, low - 1) : high + 1])
+        low, high = np.searchsorted(COMMON_LEVELS, height.min(), "right"), np.searchsorted(COMMON_LEVELS, height.max())
+        levels = np.array(COMMON_LEVELS[max(0, low - 1) : high + 1])
         if len(levels) > 2:
             return levels
-    levels = MaxNLocator(LINEAR).tick_values(height.min(), height.max())
+    levels = MaxNLocator(LINEAR_LEVELS).tick_values(height.min(), height.max())
     return levels if len(levels) > 1 else np.array([height.min(), height.min() + 1])
 
 
@@ -112,7 +117,7 @@ def _colours(levels: np.ndarray) -> dict:
 
 
 def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
-    """In three dimensions, seen from the side of the own proxy; vertical lines stand on the proxies and the minimum."""
+    """Draw a surface seen from the side of the own proxy, with vertical lines at the proxies and at the minimum."""
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
     colours = sns.color_palette("cividis", as_cmap=True)
     ax.plot_surface(
@@ -148,7 +153,7 @@ def _arrows(dataset: xr.Dataset, common: bool, ax: Axes) -> None:
     full = 1.0 if common else length.max()
     unit = np.divide(force, length, out=np.zeros_like(force), where=length > 0)
     with np.errstate(divide="ignore"):
-        size = np.clip(1 + np.log10(length / (full or 1)) / DECADES, 0, 1)
+        size = np.clip(1 + np.log10(length / (full or 1)) / ARROW_DECADES, 0, 1)
     width, scale = (0.008, 12) if common else (0.005, 21)
     ax.quiver(thin["x"], thin["y"], *(unit * size), color="0.05", edgecolor="white", linewidth=0.5, width=width,
               scale=scale, minlength=0.2, pivot="mid")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Part of the push that the heaviest negatives hold, drawn."""
+"""Plot of the part of the push on the heaviest negatives."""
 
 from collections.abc import Sequence
 
@@ -12,6 +12,7 @@ from cocos.plots._wording import between, listed
 
 __all__ = ["lorenz", "size", "title"]
 
+# Identifier of the curves among the lines of the axes.
 CURVE = "push of the heaviest"
 
 
@@ -22,14 +23,14 @@ def lorenz(
     band: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what part of the push the k heaviest negatives hold, a line for each loss or file, k as a logarithm.
+    """Draw the part of the push on the k heaviest negatives against log k, a line for each loss or file.
 
-    Directions are one line where they agree within 2 %.
+    Directions that agree within 2 % share a line.
 
     Args:
         dataset: of `cocos.measures.lorenz`, or several.
         names: of several; None: their losses.
-        band: shade 5 % to 95 % of the queries, where there is one Dataset.
+        band: shade the 5th to 95th percentile over the queries, if there is one Dataset.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -57,7 +58,7 @@ def lorenz(
     whole(ax.xaxis, ticks)
     ax.set(
         xlabel=f"heaviest negatives of a query\n{drawn(several)}",
-        ylabel="part of the push that they hold (%)",
+        ylabel="their part of the push (%)",
     )
     ax.grid(axis="y", color="0.92")
     ax.set_axisbelow(True)
@@ -85,5 +86,5 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:
-    """Width and height of a picture in inches."""
+    """Width and height of one panel in inches."""
     return 6.4, 4.4

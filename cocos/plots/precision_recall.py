@@ -1,4 +1,4 @@
-"""Precision against recall, drawn: one threshold for all queries, and each query with its own."""
+"""Plot of precision against recall: one threshold for all queries, and one for each."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,8 @@ from cocos.plots._wording import listed, middle
 
 __all__ = ["precision_recall", "title"]
 
-FIRST = 0.01  # recall from which one threshold is drawn: before it, the precision is that of a few pairs
+# Smallest recall at which one threshold is drawn; below it, a few pairs decide the precision.
+FIRST_RECALL = 0.01
 
 
 def precision_recall(
@@ -22,15 +23,15 @@ def precision_recall(
     direction: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw precision against recall of one threshold over all pairs, and of the queries of one direction.
+    """Draw precision against recall for one threshold over all pairs, and for the queries of one direction.
 
-    One threshold is the micro average, drawn from a recall of 1 % on; the mean over queries with thresholds of their
-    own is the macro average; of a single Dataset the band holds the middle half of the queries.
+    One threshold gives the micro average, drawn from a recall of 1 % on; the mean over queries, each with its own
+    thresholds, is the macro average. For a single Dataset, a band contains the middle half of the queries.
 
     Args:
         dataset: of `cocos.measures.precision_recall`, or several.
-        names: of several.
-        direction: whose queries; None: the first.
+        names: of several; None: their losses.
+        direction: of the queries; None: the first.
         ax: where to draw; None is the current Axes.
 
     Raises:
@@ -58,8 +59,8 @@ def precision_recall(
             ax.fill_between(level, low, high, step="pre", facecolor=(*colour, 0.18), linewidth=0,
                             label="middle half of the queries")  # fmt: skip
         ax.plot(level, one["mean"], color=colour, linestyle="--", linewidth=2, drawstyle="steps-pre",
-                label=f"{said}each query its own threshold (macro mean)")  # fmt: skip
-        shown = data["recall"].values >= FIRST
+                label=f"{said}one threshold for each query (macro mean)")  # fmt: skip
+        shown = data["recall"].values >= FIRST_RECALL
         ax.plot(data["recall"][shown], data["precision"][shown], color="0.1" if single else colour, linewidth=1.8,
                 label=f"{said}one threshold for all pairs (micro)")  # fmt: skip
     ax.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))

@@ -1,4 +1,4 @@
-"""Nearest candidates of some queries, drawn as a contact sheet."""
+"""Contact sheet of the nearest candidates of some queries."""
 
 import textwrap
 from collections.abc import Callable
@@ -14,13 +14,18 @@ from cocos.plots._labels import plain
 
 __all__ = ["retrievals", "size", "title"]
 
-GREEN, TICK = "#00694f", "\u2713"  # of positives, dark enough for text
-STEP = 1.12  # from one candidate to the next, in widths of a picture
-GAP, HEAD = 0.35, 0.46  # between the query and its candidates, and below a picture, in widths of a picture
-CELL = 1.08  # inches
-NARROWEST = 2.3  # candidates beside each other that the line above them needs
-MOST = {"queries": 60, "candidates": 40, "cells": 600}  # of a picture that can be looked at
-CHARACTERS, LINES = 14, 6  # of a text in a cell
+# Colour and mark of positives; the green is dark enough for text.
+GREEN, TICK = "#00694f", "\u2713"
+# Distance between candidates, between a query and its candidates, and between rows, in units of the width of a cell.
+CELL_STEP, QUERY_GAP, ROW_GAP = 1.12, 0.35, 0.46
+# Width of a cell, in inches.
+CELL_INCHES = 1.08
+# Narrowest row of candidates, in cells, for the line of text above it.
+NARROWEST_ROW = 2.3
+# Largest sheet that a reader can look through.
+MOST_QUERIES, MOST_CANDIDATES, MOST_CELLS = 60, 40, 600
+# Characters per line and lines of a text in a cell.
+CELL_CHARACTERS, CELL_LINES = 14, 6
 
 
 def retrievals(
@@ -29,14 +34,14 @@ def retrievals(
     pictures: Callable[[str, int], np.ndarray | str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a row for each query: the query, then its candidates from the nearest on, with their scores below them.
+    """Draw a row for each query: the query, then its candidates in order of score, each with its score below.
 
-    A positive has a thick green frame and a tick before its score, the others a thin dashed one. Where no positive is
-    among them, the best one stands at the right end, with its rank.
+    A positive has a thick green frame and a tick before its score, a negative a thin dashed frame. If no positive is
+    among them, the best one is at the right end, with its rank.
 
     Args:
         dataset: of `cocos.measures.retrievals`.
-        pictures: function of (`query` or `candidate`, row of the embeddings) that gives a picture, (height, width) or
+        pictures: (`query` or `candidate`, row of the embeddings) -> a picture, (height, width) or
             (height, width, 3 or 4), or a text, which is wrapped; None: the number of the row.
         ax: where to draw; None is the current Axes.
 
@@ -49,11 +54,11 @@ def retrievals(
     ax = ax or plt.gca()
     show = pictures or (lambda side, row: f"{side}\n{row}")
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
-    end = 1 + GAP + max(NARROWEST, ranks) * STEP + GAP
-    wide = 1 + GAP + (max(NARROWEST, ranks) + 1) * STEP + GAP
-    ax.set(xlim=(-0.1, wide), ylim=(-(queries - 1) * (1 + HEAD) - 1 - HEAD, 0.7), aspect="equal")
+    end = 1 + QUERY_GAP + max(NARROWEST_ROW, ranks) * CELL_STEP + QUERY_GAP
+    wide = 1 + QUERY_GAP + (max(NARROWEST_ROW, ranks) + 1) * CELL_STEP + QUERY_GAP
+    ax.set(xlim=(-0.1, wide), ylim=(-(queries - 1) * (1 + ROW_GAP) - 1 - ROW_GAP, 0.7), aspect="equal")
     for line in range(queries):
-        one, y = dataset.isel(query=line), -line * (1 + HEAD)
+        one, y = dataset.isel(query=line), -line * (1 + ROW_GAP)
         _cell(show("query", int(one["query_index"])), 0, y, ax)
         ax.add_patch(Rectangle((0, y - 1), 1, 1, fill=False, edgecolor="0.1", linewidth=0.8, label="query"))
         rank = float(one["best_rank"])
@@ -61,7 +66,7 @@ def retrievals(
             row = int(one["candidate"][place])
             if row >= 0:
                 positive = bool(one["positive"][place])
-                x, score = 1 + GAP + place * STEP, f"{float(one['score'][place]):.3f}"
+                x, score = 1 + QUERY_GAP + place * CELL_STEP, f"{float(one['score'][place]):.3f}"
                 _framed(show("candidate", row), x, y, positive, f"{TICK} {score}" if positive else score, ax)
         if not np.isfinite(rank):
             ax.text(end + 0.5, y - 0.5, "no positive", ha="center", va="center", fontsize="x-small", color="0.3")
@@ -70,7 +75,9 @@ def retrievals(
             _framed(show("candidate", int(one["best_candidate"])), end, y, True, said, ax)
     ax.text(0.5, 0.1, "query", ha="center", va="bottom", fontsize="small")
     metric = dataset.attrs["metric"].replace("_", " ")
-    ax.text(1 + GAP, 0.1, f"nearest by {metric}; green, {TICK}: positive", ha="left", va="bottom", fontsize="small")
+    ax.text(
+        1 + QUERY_GAP, 0.1, f"nearest by {metric}; green, {TICK}: positive", ha="left", va="bottom", fontsize="small"
+    )
     ax.text(end + 0.5, 0.1, "missed\npositive", ha="center", va="bottom", fontsize="small")
     ax.set_title(title(dataset), fontsize="medium")
     ax.set_axis_off()
@@ -78,7 +85,7 @@ def retrievals(
 
 
 def _framed(content: np.ndarray | str, x: float, y: float, positive: bool, below: str, ax: Axes) -> None:
-    """A candidate in the frame of its kind, with a line or two below it."""
+    """Draw a candidate in the frame of a positive or a negative, with text below it."""
     _cell(content, x, y, ax)
     look = {"edgecolor": GREEN, "linewidth": 3.2} if positive else {"edgecolor": "0.45", "linestyle": "--"}
     name = "positive" if positive else "negative"
@@ -98,38 +105,39 @@ def title(dataset: xr.Dataset) -> str:
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches: cells that hold their texts.
+    """Width and height of one panel in inches.
 
     Raises:
-        InputError: more than can be looked at.
+        InputError: more than a reader can look through.
     """
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
-    if queries > MOST["queries"] or ranks > MOST["candidates"] or queries * ranks > MOST["cells"]:
+    if queries > MOST_QUERIES or ranks > MOST_CANDIDATES or queries * ranks > MOST_CELLS:
         raise InputError(
-            f"retrievals: {queries} queries x {ranks} candidates, too many for a picture: name at most "
-            f"{MOST['queries']} queries and {MOST['candidates']} candidates, {MOST['cells']} cells in all, or write "
-            f"the numbers with --direction {dataset.attrs['direction']} --out x.nc"
+            f"retrievals: {queries} queries x {ranks} candidates, too many for a figure: name at most "
+            f"{MOST_QUERIES} queries and {MOST_CANDIDATES} candidates, {MOST_CELLS} cells in all, or write the numbers "
+            f"with --direction {dataset.attrs['direction']} --out x.nc"
         )
-    return CELL * (1.1 + 2 * GAP + STEP * (max(NARROWEST, ranks) + 1)), CELL * (queries * (1 + HEAD) + 1.1)
+    wide, high = 1.1 + 2 * QUERY_GAP + CELL_STEP * (max(NARROWEST_ROW, ranks) + 1), queries * (1 + ROW_GAP) + 1.1
+    return CELL_INCHES * wide, CELL_INCHES * high
 
 
 def _inches(ax: Axes) -> float:
-    """Width of a cell; where the axes have no limits yet, that of a picture of its own size."""
+    """Width of a cell in inches; the default where the axes have no limits yet."""
     spec = ax.get_subplotspec()
     columns = 1 if spec is None else spec.get_gridspec().ncols
     cells = ax.get_xlim()[1] - ax.get_xlim()[0]
-    return CELL if cells <= 1 else ax.figure.get_size_inches()[0] / columns / cells
+    return CELL_INCHES if cells <= 1 else ax.figure.get_size_inches()[0] / columns / cells
 
 
 def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
-    """One picture, or one text, whose upper left corner is at (x, y)."""
+    """Draw a picture or a text with its upper left corner at (x, y)."""
     if not isinstance(content, str):
         colours = {"cmap": "gray"} if np.ndim(content) == 2 else {}
         ax.imshow(content, extent=(x, x + 1, y - 1, y), interpolation="nearest", zorder=1, **colours)
         return
-    most = max(6, min(CHARACTERS, round(CHARACTERS * _inches(ax) / CELL)))
+    most = max(6, min(CELL_CHARACTERS, round(CELL_CHARACTERS * _inches(ax) / CELL_INCHES)))
     content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content).replace("$", r"\$")
     lines = [part for text in content.splitlines() for part in textwrap.wrap(text, most)]
-    if len(lines) > LINES:
-        lines = [*lines[: LINES - 1], f"{lines[LINES - 1][: most - 2]} …"]
+    if len(lines) > CELL_LINES:
+        lines = [*lines[: CELL_LINES - 1], f"{lines[CELL_LINES - 1][: most - 2]} …"]
     ax.text(x + 0.5, y - 0.5, "\n".join(lines), ha="center", va="center", fontsize="x-small", zorder=2)

@@ -1,4 +1,4 @@
-"""How many candidates the queries have at each similarity, drawn."""
+"""Plot of the number of candidates of each query at each score."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,13 @@ from cocos.plots._wording import middle
 
 __all__ = ["score_distribution", "title"]
 
-FEW = 40  # queries that percentiles are drawn of, at least
-SPREAD = "spread of neighbour k: how far its score differs between queries, in deviations within a query"
-ROOM = 0.4  # part of the axis that what is said of a neighbour takes
-STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
+# Smallest number of queries whose percentiles are drawn.
+FEWEST_QUERIES = 40
+SPREAD = "spread of neighbour k: deviation of its score between queries, in units of that within a query"
+# Width of the text beside the bar of a neighbour, as a fraction of the axis.
+TEXT_WIDTH = 0.4
+# Line style and width of each percentile.
+PERCENTILE_STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
 
 
 def score_distribution(
@@ -28,15 +31,13 @@ def score_distribution(
 ) -> Axes:
     """Draw the negatives of each query against their score, and the 5th, 50th and 95th percentile over the queries.
 
-    Of fewer than 40 queries the lines alone are drawn: percentiles of so few say no more.
-
-    Below them stand the k-th neighbours of the queries, from the 5th to the 95th percentile. The positives of all
-    queries are the hatched area, with an axis of its own on the right.
+    With fewer than 40 queries there are no percentiles. Bars below the axis show the score of the k-th neighbour from
+    the 5th to the 95th percentile. The hatched area is the positives of all queries, with its own axis on the right.
 
     Args:
         dataset: of `cocos.measures.score_distribution`.
-        direction: which one; None: the first.
-        ends: lowest and highest score that are drawn; None: those of all directions, so that panels compare.
+        direction: of the queries; None: the first.
+        ends: lowest and highest score to draw; None: those over all directions, so that panels are comparable.
         ax: where to draw; None is the current Axes.
 
     Raises:
@@ -57,18 +58,13 @@ def score_distribution(
     score = one["bin"].values
     blue, orange, green = sns.color_palette("colorblind", 3)
     lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
-    beside = ax.twinx()
     edges = np.append(score - width / 2, score[-1] + width / 2)
-    beside.stairs(one["positives"], edges, fill=True, facecolor=(*orange, 0.25), edgecolor=(*orange, 0.9), hatch="///",
-                  linewidth=0.8, label="positives")  # fmt: skip
-    beside.set_ylabel("positive pairs of all queries (hatched)", color="0.3")
-    ax.set_zorder(beside.get_zorder() + 1)
-    ax.patch.set_visible(False)
+    beside = _positives(one["positives"], edges, orange, ax)
     thin = [np.column_stack([score, line]) for line in lines]
     ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
     outline = [withStroke(linewidth=3.4, foreground="white")]
-    for percentile in one["percentile"].values if len(lines) >= FEW else ():
-        style, thick = STYLES.get(int(percentile), ("-.", 1.4))
+    for percentile in one["percentile"].values if len(lines) >= FEWEST_QUERIES else ():
+        style, thick = PERCENTILE_STYLES.get(int(percentile), ("-.", 1.4))
         band = one["band"].sel(percentile=percentile)
         ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
@@ -87,10 +83,7 @@ def score_distribution(
     )
     ax.set_title(title(dataset, direction), fontsize="medium")
     ax.minorticks_off()
-    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
-    most = 2.5 * max(1.0, float(one["positives"].max()))
-    beside.set_ylim(-most * zero / (1 - zero), most)  # both axes have their 0 at one height
-    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
+    _align(beside, float(one["positives"].max()), ax)
     handles = [Line2D([], [], color=blue, linewidth=0.8, label="a query"), *ax.get_legend_handles_labels()[0]]
     below(ax, lines=3, handles=[*handles, *beside.get_legend_handles_labels()[0]], ncols=3)
     sns.despine(ax=ax)
@@ -98,22 +91,44 @@ def score_distribution(
     return ax
 
 
+def _positives(counts: xr.DataArray, edges: np.ndarray, colour, ax: Axes) -> Axes:
+    """Draw the positives as a hatched area behind the axes, on an axis of their own, which is returned."""
+    beside = ax.twinx()
+    beside.stairs(counts, edges, fill=True, facecolor=(*colour, 0.25), edgecolor=(*colour, 0.9), hatch="///",
+                  linewidth=0.8, label="positives")  # fmt: skip
+    beside.set_ylabel("positive pairs of all queries (hatched)", color="0.3")
+    ax.set_zorder(beside.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    return beside
+
+
+def _align(beside: Axes, largest: float, ax: Axes) -> None:
+    """Scale the axis of the positives so that both axes have their zero at the same height."""
+    zero = ax.transAxes.inverted().transform(ax.transData.transform((0, 0)))[1]
+    most = 2.5 * max(1.0, largest)
+    beside.set_ylim(-most * zero / (1 - zero), most)
+    beside.set_yticks([tick for tick in beside.get_yticks() if 0 <= tick <= most / 2])
+
+
 def _ends(dataset: xr.Dataset, edges: np.ndarray) -> tuple[float, float]:
-    """The scores between which any direction has candidates, with room for the names of the neighbours."""
+    """Range of scores in which any direction has candidates, with room for the texts of the neighbours."""
     there = (dataset["negatives"] > 0).any(["direction", "query"]) | (dataset["positives"] > 0).any("direction")
     places, width = np.flatnonzero(there.values), dataset.attrs["bin_width"]
     left, right = edges[places[0]] - 2 * width, edges[places[-1] + 1] + 2 * width
     bands = dataset["kth_band"].stack(each=("direction", "k")).transpose("each", "percentile").values
     for low, _, high in bands[np.isfinite(bands).all(axis=1)]:
-        if max(low - left, right - high) < ROOM * (right - left):  # what it is called must stand beside it
-            left = (low - ROOM * right) / (1 - ROOM)
+        if max(low - left, right - high) < TEXT_WIDTH * (right - left):  # neither side has room for its text
+            left = (low - TEXT_WIDTH * right) / (1 - TEXT_WIDTH)
     return left, right
 
 
 def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) -> float:
-    """Bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour; the lowest place.
+    """Draw bars below the axis from the 5th to the 95th percentile of the score of the k-th neighbour.
 
-    What a bar is stands beside it, where there is more room between the ends of the axis.
+    The text of a bar is on the side with more room between the ends of the axis.
+
+    Returns:
+        Lowest place of the bars.
     """
     place = -0.35
     for k in one["k"].values:

@@ -1,4 +1,4 @@
-"""The loss and the weight of a negative over the scores of a positive and a negative, drawn."""
+"""Plot of the loss and of the weight of a negative over the scores of a positive and a negative."""
 
 from collections.abc import Sequence
 
@@ -17,17 +17,20 @@ from cocos import results
 
 __all__ = ["bar", "score_landscape"]
 
-SHARES = tuple(k / 10 for k in range(11))
-NEAREST = 0.05  # of labelled lines, in parts of an axis
-DARK, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]  # seen on any colour, and in grey
+# Levels of the scale of shares that panels have in common.
+SHARE_LEVELS = tuple(k / 10 for k in range(11))
+# Smallest distance between labelled lines, as a fraction of an axis.
+LABEL_DISTANCE = 0.05
+# Lines that are visible on any colour, and in grey: nearly black, with a white outline.
+DARK_GREY, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]
 
 
 def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None = None) -> Axes:
-    """Draw the weight of the negatives as colour, and the loss as lines; both scores are equal on the dashed line.
+    """Draw the weight of the negatives as colour and the loss as lines; both scores are equal on the dashed line.
 
     Args:
         dataset: of `cocos.measures.score_landscape`.
-        share: the weight over the unit of the loss, on the one scale from 0 to 1 that all such panels share (`bar`).
+        share: divide the weight by the unit of the loss, on a scale from 0 to 1 that panels have in common (`bar`).
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -37,7 +40,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
     """
     ax = ax or plt.gca()
     score, weight = dataset["positive"].values, dataset["push"].transpose("negative", "positive").values
-    levels, many = np.array(SHARES), int(dataset.attrs["negatives"])
+    levels, many = np.array(SHARE_LEVELS), int(dataset.attrs["negatives"])
     if share:
         weight = weight / dataset.attrs["unit"]
     else:
@@ -51,11 +54,11 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
     if float(height.max()) > float(height.min()):
         levels = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(float(height.min()), float(height.max()))
         levels = levels[(levels > float(height.min())) & (levels < float(height.max()))]
-        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK, linewidths=0.9)
+        lines = ax.contour(score, dataset["negative"], height, levels=levels, colors=DARK_GREY, linewidths=0.9)
         lines.set(path_effects=HALO)
         for text in ax.clabel(lines, manual=_places(height.values, levels, score), fontsize="x-small", fmt="%g"):
             text.set_bbox({"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 0.6})
-    ax.plot(score[[0, -1]], score[[0, -1]], color=DARK, linestyle="--", linewidth=0.9, path_effects=HALO)
+    ax.plot(score[[0, -1]], score[[0, -1]], color=DARK_GREY, linestyle="--", linewidth=0.9, path_effects=HALO)
     ax.annotate("dashed: equal scores", (1, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points",
                 ha="right", fontsize="small", color="0.3")  # fmt: skip
     metric = dataset.attrs["metric"].replace("_", " ")
@@ -73,7 +76,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
 
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str, **style) -> None:
-    """Draw the colour bar of all panels with `share`.
+    """Draw the colour bar that panels with `share` have in common.
 
     Args:
         figure: of the panels.
@@ -81,9 +84,9 @@ def bar(figure: Figure, axes: Sequence[Axes], label: str, **style) -> None:
         label: of the bar.
         style: of `Figure.colorbar`.
     """
-    held = _colours(np.array(SHARES), True)
+    held = _colours(np.array(SHARE_LEVELS), True)
     mapped = ScalarMappable(held["norm"], held["cmap"])
-    figure.colorbar(mapped, ax=axes, label=label, ticks=SHARES[::2], format="%g", extend="max", **style)
+    figure.colorbar(mapped, ax=axes, label=label, ticks=SHARE_LEVELS[::2], format="%g", extend="max", **style)
 
 
 def _colours(levels: np.ndarray, share: bool) -> dict:
@@ -92,11 +95,11 @@ def _colours(levels: np.ndarray, share: bool) -> dict:
 
 
 def _places(height: np.ndarray, levels: np.ndarray, score: np.ndarray) -> list[tuple[float, float]]:
-    """Where to write the levels: where their lines cross a line across that of equal scores, far enough apart."""
+    """Places of the labels of contour lines: on the diagonal across that of equal scores, far enough apart."""
     across = np.maximum.accumulate(height[np.arange(len(height)), np.arange(len(height))[::-1]])
     kept = []
     for place in np.searchsorted(across, levels):
-        inside = NEAREST * len(score) < place < (1 - NEAREST) * len(score)
-        if inside and (not kept or place - kept[-1] > NEAREST * len(score)):
+        inside = LABEL_DISTANCE * len(score) < place < (1 - LABEL_DISTANCE) * len(score)
+        if inside and (not kept or place - kept[-1] > LABEL_DISTANCE * len(score)):
             kept.append(place)
     return [(score[-1 - place], score[place]) for place in kept]

@@ -1,4 +1,4 @@
-"""Negatives against the temperature, drawn."""
+"""Plot of effective and contributing negatives against the temperature."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,14 @@ from cocos.plots._wording import listed, number, percent
 
 __all__ = ["temperature_curve", "title"]
 
+# Variables of each choice of `show`.
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
-WIDTHS = (2.2, 1.4)
-# What an end of the curve of idle queries means, from the side of small temperatures.
-ENDS = ("solved: the push is\non one negative, or gone", "spread thin: all push,\nnone above eps")
-HIGH = 0.25  # part of the queries from which an end is named
+# Width of the first line and of the others, in points.
+LINE_WIDTHS = (2.2, 1.4)
+# Meaning of many idle queries at the end of small and of large temperatures.
+REGIMES = ("solved: the push is\non one negative, or gone", "spread thin: all push,\nnone above eps")
+# Smallest part of idle queries at which the regime of an end is named.
+REGIME_PART = 0.25
 
 
 def temperature_curve(
@@ -27,18 +30,18 @@ def temperature_curve(
     show: str = "negatives",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw numbers of negatives against the temperature or scale, a colour for each loss or file; the own value marked.
+    """Draw numbers of negatives against the temperature or scale, a colour for each loss or file.
 
-    Directions are one line where they agree within 2 %.
+    A vertical line marks the value of each loss. Directions that agree within 2 % share a line.
 
     Args:
         dataset: of `cocos.measures.temperature_curve`, or several.
         names: of several; None: their losses.
-        show: `negatives`, the effective number and the contributing ones; or `idle`, queries without any of these.
+        show: `negatives`, the effective and the contributing ones; or `idle`, the queries without any of the latter.
         ax: where to draw; None is the current Axes.
 
     Raises:
-        InputError: something else is to be shown, or a temperature beside a scale.
+        InputError: an unknown value of `show`, or a temperature together with a scale.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -52,7 +55,7 @@ def temperature_curve(
     several = series(dataset, names)
     parameters = {each.attrs["parameter"] for each in several.values()}
     if len(parameters) > 1:
-        raise InputError("a temperature divides scores and a scale multiplies them: draw them apart")
+        raise InputError("a temperature divides scores and a scale multiplies them: draw them in separate plots")
     (parameter,), above = parameters, results.above(next(iter(several.values())).attrs)
     said = {"effective": "share the push (effective number)", "contributing_all": above, "idle_fraction": ""}
     lines = [
@@ -64,30 +67,31 @@ def temperature_curve(
         for key, style in zip(SHOWN[show], ("-", "--"), strict=False):
             label = ", ".join(filter(None, (name, said[key]))) or "queries"
             ax.plot(one["value"], 100 * one[key] if show == "idle" else one[key], color=colour, linestyle=style,
-                    linewidth=WIDTHS[place > 0], marker=" os^Dv"[place % 6], markevery=4, markersize=4,
+                    linewidth=LINE_WIDTHS[place > 0], marker=" os^Dv"[place % 6], markevery=4, markersize=4,
                     markerfacecolor="white", label=label)  # fmt: skip
     ax.set_xscale("log")
-    owns = dict.fromkeys(each.attrs["own"] for each in several.values())
     ax.margins(y=0.12)
-    for own in owns:
+    for own in dict.fromkeys(each.attrs["own"] for each in several.values()):
         ax.axvline(own, color="0.4", linewidth=0.8)
         ax.annotate(f"{own:g}", (own, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
                     textcoords="offset points", fontsize="small", color="0.3")  # fmt: skip
-    ax.set(
-        xlabel=parameter,
-        ylabel="idle queries (%)" if show == "idle" else "negatives per query",
-    )
+    ax.set(xlabel=parameter, ylabel="idle queries (%)" if show == "idle" else "negatives per query")
     ax.set_title(title(list(several.values()), list(several), show), fontsize="medium")
     ax.set_ylim(0, 112 if show == "idle" else None)
     if show == "idle":
-        for place, text in zip((0, -1) if parameter == "temperature" else (-1, 0), ENDS, strict=True):
-            if all(float(one["idle_fraction"][place]) >= HIGH for _, one in lines):
-                ax.text(0.02 if place == 0 else 0.98, 0.98, text, transform=ax.transAxes, va="top", fontsize="small",
-                        ha="left" if place == 0 else "right", color="0.2")  # fmt: skip
+        _regimes([one for _, one in lines], parameter, ax)
     if len(lines) * len(SHOWN[show]) > 1:
         below(ax, ncols=1 if len(lines) > 1 else 2)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _regimes(curves: list[xr.Dataset], parameter: str, ax: Axes) -> None:
+    """Name the regime at each end where many queries are idle."""
+    for place, text in zip((0, -1) if parameter == "temperature" else (-1, 0), REGIMES, strict=True):
+        if all(float(one["idle_fraction"][place]) >= REGIME_PART for one in curves):
+            ax.text(0.02 if place == 0 else 0.98, 0.98, text, transform=ax.transAxes, va="top", fontsize="small",
+                    ha="left" if place == 0 else "right", color="0.2")  # fmt: skip
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "negatives") -> str:

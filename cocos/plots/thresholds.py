@@ -1,4 +1,4 @@
-"""What one cut-off means for each query, drawn."""
+"""Plot of the consequences of one cut-off for each query."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,17 +12,19 @@ from cocos.plots._wording import between
 
 __all__ = ["size", "thresholds", "title"]
 
-STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))  # bottom and height of the three parts of the axes
-STYLES = ("-", "--")
-NEAR = 0.02  # part of the axis that the name of a cut-off takes
+# Bottom and height of the three strips, as fractions of the axes.
+STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
+DIRECTION_STYLES = ("-", "--")
+# Width of the name of a cut-off, as a fraction of the axis.
+NAME_WIDTH = 0.02
 
 
 def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Draw what each cut-off returns, in three strips over the same axis of cut-offs.
+    """Draw what each cut-off returns, in three strips above the same axis of cut-offs.
 
-    Above, the candidates that the queries get, the median and a ribbon from the 5th to the 95th percentile; in the
-    middle, the parts of the queries that get nothing, and no positive; below, precision and recall over all pairs. The
-    cut-offs that were chosen are lines with their names.
+    At the top, the candidates per query: median, and a ribbon from the 5th to the 95th percentile. In the middle, the
+    parts of the queries without any candidate, and without a positive. At the bottom, precision and recall over all
+    pairs. Chosen cut-offs are vertical lines with their names.
 
     Args:
         dataset: of `cocos.measures.thresholds`.
@@ -39,31 +41,12 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     level = dataset["level"].values
     strips = [ax.inset_axes([0, low, 1, high]) for low, high in STRIPS]
     many, idle, whole = strips
-    names = [str(name) for name in dataset["direction"].values]
-    handles = []
-    for name, style, colour in zip(names, STYLES, palette(len(names)), strict=False):
-        one, said = dataset.sel(direction=name), plain(name, 20)
-        low, middle, high = one["level_returned"].transpose("percentile", "level").values
-        many.fill_between(level, low, high, color=colour, alpha=0.18, linewidth=0, label="_ribbon")
-        handles += many.plot(level, middle, color=colour, linestyle=style, linewidth=1.8, label=said)
-        idle.plot(level, one["level_none"], color=colour, linestyle=style, linewidth=1.8, label="_nothing")
-        idle.plot(level, one["level_no_positive"], color=colour, linestyle=style, linewidth=0.9, marker=".",
-                  markersize=5, markevery=5, label="_no positive")  # fmt: skip
-    handles += [
-        Patch(color="0.85", label="5 % to 95 % of the queries"),
-        Line2D([], [], color="0.3", linewidth=1.8, label="nothing returned"),
-        Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive returned"),
-    ]
-    for key, style in (("precision", "-"), ("recall", "--")):
-        line = whole.plot(
-            level, 100 * dataset[f"level_{key}"], color="0.15", linestyle=style, label=f"{key}, all pairs"
-        )
-        handles += line
+    handles = _curves(dataset, *strips)
     top = max(10.0, float(dataset["level_returned"].max()))
     many.set_yscale("symlog", linthresh=1, linscale=0.5)
     powers = [10.0**n for n in range(int(np.log10(top)) + 1)]
     many.set_yticks([0, *powers], ["0", *(f"{power:,.0f}" for power in powers)])
-    many.set(ylabel="candidates\nof a query", ylim=(-0.1, 8 * top))
+    many.set(ylabel="candidates\nper query", ylim=(-0.1, 8 * top))
     idle.set(ylabel="queries with\n(%)", ylim=(-3, 103), yticks=[0, 50, 100])
     whole.set(ylabel="all pairs\n(%)", ylim=(-3, 103), yticks=[0, 50, 100], xlabel="cut-off: cosine (L2 below it)")
     for strip in strips:
@@ -83,12 +66,36 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _curves(dataset: xr.Dataset, many: Axes, idle: Axes, whole: Axes) -> list:
+    """Draw the curves of the three strips, and return the handles of the legend."""
+    level, names, handles = dataset["level"].values, [str(name) for name in dataset["direction"].values], []
+    for name, style, colour in zip(names, DIRECTION_STYLES, palette(len(names)), strict=False):
+        one, said = dataset.sel(direction=name), plain(name, 20)
+        low, middle, high = one["level_returned"].transpose("percentile", "level").values
+        many.fill_between(level, low, high, color=colour, alpha=0.18, linewidth=0, label="_ribbon")
+        handles += many.plot(level, middle, color=colour, linestyle=style, linewidth=1.8, label=said)
+        idle.plot(level, one["level_none"], color=colour, linestyle=style, linewidth=1.8, label="_nothing")
+        idle.plot(level, one["level_no_positive"], color=colour, linestyle=style, linewidth=0.9, marker=".",
+                  markersize=5, markevery=5, label="_no positive")  # fmt: skip
+    handles += [
+        Patch(color="0.85", label="5 % to 95 % of the queries"),
+        Line2D([], [], color="0.3", linewidth=1.8, label="nothing returned"),
+        Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive returned"),
+    ]
+    for key, style in (("precision", "-"), ("recall", "--")):
+        line = whole.plot(
+            level, 100 * dataset[f"level_{key}"], color="0.15", linestyle=style, label=f"{key}, all pairs"
+        )
+        handles += line
+    return handles
+
+
 def _named(dataset: xr.Dataset, ax: Axes) -> None:
-    """What the cut-offs were chosen for, along their lines: at the top, or at the bottom beside a near one."""
+    """Write the criterion of each cut-off along its line, at the top or, beside a near one, at the bottom."""
     (low, high), last, top = ax.get_xlim(), -np.inf, False
     for cut, chosen in zip(dataset["cutoff"].values, dataset["chosen"].values, strict=True):
         place = (cut - low) / (high - low)
-        top, last = not top if place - last < NEAR else True, place
+        top, last = not top if place - last < NAME_WIDTH else True, place
         if str(chosen) != "given":
             ax.annotate(str(chosen), (cut, 1.0 if top else 0.0), xycoords=("data", "axes fraction"), rotation=90,
                         xytext=(-1, -2 if top else 2), textcoords="offset points", ha="right",
@@ -113,5 +120,5 @@ def title(dataset: xr.Dataset) -> str:
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches."""
+    """Width and height of one panel in inches."""
     return 7.2, 6.6

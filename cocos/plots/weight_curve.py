@@ -1,4 +1,4 @@
-"""The weight of a candidate against its score, drawn."""
+"""Plot of the weight of a candidate against its score."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def weight_curve(
 ) -> Axes:
     """Draw the weight of a negative and of the positive against their own scores, in units of the loss.
 
-    The rug at the bottom are the other negatives of the query, the dotted line is its positive.
+    Ticks at the bottom are the other negatives of the query, the dotted line is its positive.
 
     Args:
         dataset: of `cocos.measures.weight_curve`, or several.

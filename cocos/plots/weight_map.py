@@ -1,4 +1,4 @@
-"""The weights of one batch, drawn."""
+"""Heat map of the weights of one batch."""
 
 from collections.abc import Sequence
 
@@ -17,25 +17,25 @@ from cocos.plots._wording import middle
 
 __all__ = ["size", "title", "together", "weight_map"]
 
-DECADES = 4  # of shares, below the largest one, that have colours of their own, where eps is not above them
-LESS = "0.88"  # negatives with a share that is not above eps
-OUT = "white"  # pairs that take no part
-BAR = "0.35"  # of the margins
-NAMES = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
-DOWN = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
+# Decades of share, below the largest, that have colours of their own, if eps is not above them.
+SHARE_DECADES = 4
+# Grey level of negatives that do not contribute, colour of pairs that take no part, grey level of the margins.
+NOT_ABOVE_GREY, NO_PART_COLOUR, MARGIN_GREY = "0.88", "white", "0.35"
+COLUMN_ORDER = {"hardness": "the most pushed first", "batch": "in the order of the batch", "group": "by group"}
+ROW_ORDER = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
 
 
 def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = True, ax: Axes | None = None) -> Axes:
-    """Draw the share of each negative of one batch as a heat map, queries downwards, with margins.
+    """Draw the share of each negative of one batch as a heat map with margins, a row for each query.
 
-    On the right stand the contributing negatives of each query, above the part of all push that each candidate
-    receives. Negatives that are not above eps are light grey, pairs that take no part white. Positives are outlined: a
-    circle where one is pulled, an empty square where it has no weight or is pushed.
+    The right margin shows the contributing negatives of each query, the top margin the part of all push that each
+    candidate receives. Negatives that do not contribute are light grey, pairs that take no part white. A circle is a
+    positive that is pulled, a square one that has no weight or is pushed.
 
     Args:
         dataset: of `cocos.measures.weight_map`.
-        most: share at the top of the colours, which makes pictures comparable; None: the largest of a negative.
-        last: of several panels with one scale: it has the colour bar.
+        most: share at the top of the scale, to make panels comparable; None: the largest of a negative.
+        last: whether this is the last of several panels with one scale, which has the colour bar.
         ax: where to draw; None is the current Axes.
 
     Examples:
@@ -49,10 +49,10 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
     eps = float(dataset.attrs["eps"])
     above, (queries, candidates) = negative & (share > eps), share.shape
     look = {"extent": (-0.5, candidates - 0.5, queries - 0.5, -0.5), "aspect": "auto", "interpolation": "nearest"}
-    ax.set_facecolor(OUT)
-    ax.imshow(np.where(negative & ~above, 1.0, np.nan), cmap=ListedColormap([LESS]), **look)
+    ax.set_facecolor(NO_PART_COLOUR)
+    ax.imshow(np.where(negative & ~above, 1.0, np.nan), cmap=ListedColormap([NOT_ABOVE_GREY]), **look)
     shared, most = most is not None, most or _most(dataset) or 1.0
-    norm = LogNorm(max(min(eps, most / 1.001), most * 10.0**-DECADES), most, clip=True)
+    norm = LogNorm(max(min(eps, most / 1.001), most * 10.0**-SHARE_DECADES), most, clip=True)
     cmap = sns.color_palette("cividis", as_cmap=True)
     image = ax.imshow(np.where(above, share, np.nan), cmap=cmap, norm=norm, **look)
     if last and (shared or np.unique(share[above].round(9)).size > 1):
@@ -67,18 +67,18 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
                     markeredgewidth=0.9, linestyle="none", rasterized=True, label=said)  # fmt: skip
     _margins(dataset, ax)
     order = dataset.attrs["order"]
-    ax.set(xlabel=f"candidate, {NAMES[order]}", ylabel=f"query, {DOWN[order]}")
+    ax.set(xlabel=f"candidate, {COLUMN_ORDER[order]}", ylabel=f"query, {ROW_ORDER[order]}")
     below(ax, handles=[*ax.get_legend_handles_labels()[0], *_patches(negative & ~above, ~positive & ~negative)])
     ax.set_title(title(dataset), fontsize="medium", pad=44)
     return ax
 
 
 def _margins(dataset: xr.Dataset, ax: Axes) -> None:
-    """Contributing negatives of each query on the right, and the push that each candidate receives above."""
+    """Draw the contributing negatives of each query on the right, and the push that each candidate receives on top."""
     right, top = ax.inset_axes([1.02, 0, 0.12, 1], sharey=ax), ax.inset_axes([0, 1.02, 1, 0.1], sharex=ax)
     counts, received = dataset["contributing"].values, 100 * dataset["received"].values
-    right.barh(np.arange(len(counts)), counts, height=1, color=BAR, linewidth=0)
-    top.bar(np.arange(len(received)), received, width=1, color=BAR, linewidth=0)
+    right.barh(np.arange(len(counts)), counts, height=1, color=MARGIN_GREY, linewidth=0)
+    top.bar(np.arange(len(received)), received, width=1, color=MARGIN_GREY, linewidth=0)
     right.set(xticks=[0, int(counts.max(initial=0)) or 1])
     right.set_title("above\neps", fontsize="x-small", pad=3)
     top.set(yticks=[0, round(float(received.max(initial=0)), 1 if received.max(initial=0) < 10 else None) or 1])
@@ -94,9 +94,9 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
 
 
 def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
-    """Entries of the legend for the cells that have no colour of their own."""
-    found = [Patch(facecolor=LESS, label="negative that does not contribute")] if less.any() else []
-    return found + ([Patch(facecolor=OUT, edgecolor="0.5", label="takes no part")] if out.any() else [])
+    """Legend entries of the cells outside the colour scale."""
+    found = [Patch(facecolor=NOT_ABOVE_GREY, label="negative that does not contribute")] if less.any() else []
+    return found + ([Patch(facecolor=NO_PART_COLOUR, edgecolor="0.5", label="takes no part")] if out.any() else [])
 
 
 def title(dataset: xr.Dataset) -> str:
@@ -115,12 +115,12 @@ def title(dataset: xr.Dataset) -> str:
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:
-    """Width and height of a picture in inches: a matrix with its margins."""
+    """Width and height of one panel in inches: a matrix with its margins."""
     return 6.8, 5.8
 
 
 def together(datasets: Sequence[xr.Dataset]) -> dict[str, float | None]:
-    """What panels that stand side by side have in common: the largest share of all of them."""
+    """Options that panels side by side share: the largest share of all of them."""
     return {"most": max(map(_most, datasets)) or None}
 
 
