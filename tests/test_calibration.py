@@ -399,7 +399,7 @@ def test_precision_and_recall_are_drawn_as_they_are(captions, ax):
     np.testing.assert_array_equal(line(ax, "one threshold for all pairs (micro)").get_xydata(), points)
     one, said = data.sel(direction="c2q"), ax.get_title()
     assert f"PR-AUC {data.attrs['pr_auc']:.1f} %" in said and f"mAP {float(one['mAP']):.1f} %" in said
-    np.testing.assert_array_equal(line(ax, "each query its own threshold (macro").get_ydata(), one["mean"])
+    np.testing.assert_array_equal(line(ax, "one threshold for each").get_ydata(), one["mean"])
     edge = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert data["percentile"].values.tolist() == [25, 50, 75] and np.isin(one["band"][[0, 2]].values, edge).all()
     with pytest.raises(InputError, match="unknown direction 'x2y'"):

@@ -196,7 +196,7 @@ def test_the_temperatures_are_drawn(embeddings):
     with pytest.raises(InputError, match="unknown show 'idles': did you mean 'idle'"):
         plots.temperature_curve(data, show="idles", ax=right)
     other = measures.temperature_curve(embeddings, losses.load("sampled_softmax"), (1, 5), batch_size=24)
-    with pytest.raises(InputError, match="draw them apart"):
+    with pytest.raises(InputError, match="separate plots"):
         plots.temperature_curve([data, other], ax=right)
     plt.close(figure)
 
