@@ -111,7 +111,7 @@ def test_help_stands_in_groups():
     assert [line for line in text.splitlines() if line in titles] == titles
     assert "Example: cocos count embeddings.npz" in text and "--debug" in text
     text = call("--help").stdout
-    for title in ("Look at a file:", "Losses:", "Pictures:", "The repository:", "The installation:"):
+    for title in ("Look at a file:", "Losses:", "Plots:", "The repository:", "The installation:"):
         assert title in text
     assert "Others:" not in text and all(f"\n  {name}  " in text for name in COMMANDS)
 

@@ -66,13 +66,13 @@ def notes_of(data: "xr.Dataset") -> list[str]:
     return [line for line in data.attrs.get("notes", "").splitlines() if line]
 
 
-def checked(out: Path | None, *inputs: Path | str | None, pictures: bool = False) -> bool:
-    """Refuse an output that cannot be written, before anything is computed; whether it is a picture.
+def checked(out: Path | None, *inputs: Path | str | None, figures: bool = False) -> bool:
+    """Refuse an output that cannot be written, before anything is computed; whether it is a figure.
 
     Args:
         out: the output; None: nothing is written.
         inputs: files that are read; None is no input.
-        pictures: whether the output may be a picture; otherwise it is a Dataset.
+        figures: whether the output may be a figure; otherwise it is a Dataset.
 
     Raises:
         InputError: it cannot be written, or it is one of the inputs.
@@ -82,10 +82,10 @@ def checked(out: Path | None, *inputs: Path | str | None, pictures: bool = False
     from cocos import results
     from cocos.reports import saving
 
-    picture = pictures and out.suffix != ".nc"
-    saving.writable(out, ".nc") if picture else results.writable(out)
+    figure = figures and out.suffix != ".nc"
+    saving.writable(out, ".nc") if figure else results.writable(out)
     writing.apart(out, *inputs)
-    return picture
+    return figure
 
 
 def opened(file: Path, loss: str | None, parameters: dict, source: Source) -> tuple:
@@ -104,7 +104,7 @@ def saved(data: "xr.Dataset", out: Path | None, draw: Callable[[Path], object] |
     Args:
         data: the result.
         out: where to write it; None: nowhere.
-        draw: draws the picture; None: the Dataset is saved.
+        draw: draws the figure; None: the Dataset is saved.
     """
     if out is None:
         return ()

@@ -25,7 +25,7 @@ __all__ = ["Section", "sections"]
 # Name under which this project is installed; `cocos` on the package index is another project.
 DISTRIBUTION = "cocos-metric"
 LIBRARIES = ("torch", "numpy", "scipy", "xarray", "typer")
-# Packages that cocos works without: other losses, encoders of your own, pictures of figures.
+# Packages that cocos works without: other losses, encoders of your own, figures.
 OPTIONAL = ("pytorch-metric-learning", "transformers", "sentence-transformers", "open-clip-torch", "torchvision")
 VARIABLES = (
     *("CC", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "COLUMNS", "PYTHONPATH"),

@@ -53,10 +53,10 @@ Split = Annotated[str, Option(help="Split of the checkpoint's data to encode.")]
 AsJson = Annotated[bool, Option("--json", help="One JSON document on stdout, and nothing else.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 Out = Annotated[Path | None, Option(help="Write the Dataset to this file (.nc).")]
-Picture = Annotated[Path, Option(help="Write the picture (.png, .pdf, .svg) or the Dataset (.nc) to this file.")]
+Figure = Annotated[Path, Option(help="Write the figure (.png, .pdf, .svg) or the Dataset (.nc) to this file.")]
 Width = Annotated[
     str | None,
-    Option(help="Width of the picture: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
+    Option(help="Width of the figure: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
 ]
 
 

@@ -31,7 +31,7 @@ __all__ = ["Command", "app", "command", "main"]
 
 FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
-SECTIONS = ("Look at a file", "Losses", "Pictures", "The repository", "The installation")
+SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installation")
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
 
 

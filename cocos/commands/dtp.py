@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer, checked, notes_of, saved
-from cocos.commands._options import Device, Picture, Source, Split, Width, whole_numbers
+from cocos.commands._options import Device, Figure, Source, Split, Width, whole_numbers
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError, nearest
@@ -55,7 +55,7 @@ def _about_steps(at: list | None, given: bool, unnumbered: str) -> list[str]:
     return [f"{steps} in the names of the files"]
 
 
-@command("Pictures", 3)
+@command("Plots", 3)
 def dtp(
     run: Annotated[list[Path], Argument(help="The checkpoints of one run, or a folder for each run.")],
     source: Source,
@@ -70,7 +70,7 @@ def dtp(
     ] = None,
     device: Device = "auto",
     split: Split = "train",
-    out: Picture = Path("dtp.png"),
+    out: Figure = Path("dtp.png"),
     width: Width = None,
 ):
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""
@@ -81,7 +81,7 @@ def dtp(
     from cocos.reports import saving, table
 
     found = series.files(run)
-    picture = checked(out, source.data, *(each for files in found.values() for each in files), pictures=True)
+    figure = checked(out, source.data, *(each for files in found.values() for each in files), figures=True)
     bounds = _boundaries(alpha or [], list(found))
     at = series.steps(found) if given is None else given
     notes = _about_steps(at, given is not None, series.unnumbered(found))
@@ -107,5 +107,5 @@ def dtp(
         text=lambda: table("dtp", measured),
         document=lambda: results.distances(measured),
         notes=[*notes, *notes_of(measured)],
-        wrote=saved(measured, out, draw if picture else None),
+        wrote=saved(measured, out, draw if figure else None),
     )

@@ -20,7 +20,7 @@ def figures(
     out: Annotated[Path, Option(help="Folder of the figures.")] = Path("figures"),
     fresh: Annotated[bool, Option("--fresh", help="Compute all data again.")] = False,
 ):
-    """Make the figures of the repository again: their data where an input has changed, the pictures, the index."""
+    """Make the figures of the repository again: their data if an input has changed, the files, the index."""
     from cocos.reports import figures as scripts
 
     begun = time.monotonic()

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer, checked, saved
-from cocos.commands._options import Param, Picture, Source, Width, named_values, whole_numbers
+from cocos.commands._options import Figure, Param, Source, Width, named_values, whole_numbers
 from cocos.commands._program import command
 from cocos.commands._progress import progress
 from cocos.errors import InputError
@@ -14,7 +14,7 @@ from cocos.errors import InputError
 __all__ = ["landscape"]
 
 
-@command("Pictures", 2)
+@command("Plots", 2)
 def landscape(
     source: Source,
     file: Annotated[
@@ -41,7 +41,7 @@ def landscape(
     ] = None,
     surface: Annotated[bool, Option("--surface", help="Draw the landscape in three dimensions.")] = False,
     split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
-    out: Picture = Path("landscape.png"),
+    out: Figure = Path("landscape.png"),
     width: Width = None,
 ):
     """Draw the loss around its proxies, with the predicted and the found minimum for an embedding."""  # noqa: DOC501
@@ -69,7 +69,7 @@ def landscape(
     from cocos import measures, plots, results
     from cocos.reports import saving, table
 
-    picture = checked(out, file, source.data, pictures=True)
+    figure = checked(out, file, source.data, figures=True)
     chosen = None if loss is None else shelf.load(loss, parameters)
     embeddings, about, notes = None, [], []
     if file is not None:
@@ -88,5 +88,5 @@ def landscape(
         document=lambda: results.minimum(found),
         about=about,
         notes=notes,
-        wrote=saved(found, out, draw if picture else None),
+        wrote=saved(found, out, draw if figure else None),
     )

@@ -54,7 +54,7 @@ class _Request:
     """The runs that are to be drawn, one for each file and loss, and how to open them.
 
     Args:
-        kind: of picture.
+        kind: of plot.
         options: of the measure and the plot.
         default: the kind's own loss; None: without a loss it reads scores.
         runs: file and name of the loss; None stands for the file, or the loss, that the kind does without.
@@ -165,8 +165,8 @@ def _one(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> "x
     return found[0]
 
 
-def _answer(request: _Request, found: _Found, target: Path | None, picture: bool, width: str | None) -> Answer:
-    """Write the picture or the Dataset, and make the tables of all Datasets."""
+def _answer(request: _Request, found: _Found, target: Path | None, figure: bool, width: str | None) -> Answer:
+    """Write the figure or the Dataset, and make the tables of all Datasets."""
     from cocos import summaries
     from cocos.reports import plot_kinds
 
@@ -182,20 +182,20 @@ def _answer(request: _Request, found: _Found, target: Path | None, picture: bool
         tables = [lines(kind.table(each, told)) for each, told in zip(found.datasets, words, strict=True)]
         return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
 
-    one = None if picture or target is None else _one(target, found.datasets, names)
+    one = None if figure or target is None else _one(target, found.datasets, names)
     return Answer(
         text=text,
         document=lambda: summaries.document(kind.name, found.datasets, names),
         about=found.about,
         notes=found.notes,
-        wrote=saved(one, target, draw if picture else None),
+        wrote=saved(one, target, draw if figure else None),
     )
 
 
-@command("Pictures", 1)
+@command("Plots", 1)
 def plot(
     source: Source,
-    kind: Annotated[str | None, Argument(help=f"Kind of picture: {_names()}. [list them]", show_default=False)] = None,
+    kind: Annotated[str | None, Argument(help=f"Kind of plot: {_names()}. [list them]", show_default=False)] = None,
     files: Annotated[
         list[Path] | None,
         Argument(
@@ -231,11 +231,11 @@ def plot(
     as_json: AsJson = False,
     out: Annotated[
         Path | None,
-        Option(help="Write the picture (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]"),
+        Option(help="Write the figure (.png, .pdf, .svg) or the Dataset (.nc) here. [KIND.png; nothing with --json]"),
     ] = None,
     width: Width = None,
 ):
-    """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds of pictures."""  # noqa: DOC501
+    """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""  # noqa: DOC501
     asked = (loss or None, eps, batch_size, batches, sample, per_group, same_group, queries, direction, seed, dtype)
     given = dict(zip(FLAGS, (*asked, device, split), strict=True))
     given = {name: value for name, value in given.items() if value is not None}
@@ -263,10 +263,10 @@ def plot(
     runs = _runs(chosen, files, wanted)
     by_loss = dict(zip(wanted, plot_kinds.split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
-    picture = checked(target, *(files or ()), source.data, pictures=True)
+    figure = checked(target, *(files or ()), source.data, figures=True)
     for name in wanted if len(runs) > 1 else ():
         shelf.load(name or default, by_loss[name])
     request = _Request(chosen, options, default, runs, by_loss, source)
     with progress() as start:
         found = _measured(request, start)
-    return _answer(request, found, target, picture, width)
+    return _answer(request, found, target, figure, width)

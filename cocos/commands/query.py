@@ -46,7 +46,7 @@ def query(
     from cocos.reports import saving, table
     from cocos.reports.plot_kinds import find
 
-    picture = checked(out, file, source.data, pictures=True)
+    figure = checked(out, file, source.data, figures=True)
     frozen, loss, origin = opened(file, gradient.loss, gradient.parameters, source)
     options = {"row": row, "direction": direction, "top": top, "same_group": same_group, "dtype": dtype}
     with progress() as start:
@@ -60,5 +60,5 @@ def query(
         document=lambda: results.contributed(found, labels, said),
         about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
         notes=[*frozen.notes, *notes_of(found)],
-        wrote=saved(found, out, draw if picture else None),
+        wrote=saved(found, out, draw if figure else None),
     )
