@@ -15,7 +15,18 @@ from torch import Tensor
 
 from cocos.errors import InputError
 
-__all__ = ["TIES", "average_precision", "check", "clustered", "kmeans", "kmeans_plus_plus", "metrics", "nmi", "rsum"]
+__all__ = [
+    "TIES",
+    "average_precision",
+    "check",
+    "clustered",
+    "kmeans",
+    "kmeans_plus_plus",
+    "label",
+    "metrics",
+    "nmi",
+    "rsum",
+]
 
 TIES = "a negative that ties with a positive stands above it"
 RECALLS = (1, 5, 10)  # cut-offs of the average recall and of rsum
@@ -26,6 +37,26 @@ AT_ONCE = 512  # centres up to which a start draws one after the other
 ITERATIONS = 100  # of k-means at most; most sets need 10 to 40
 LEAST = 5  # iterations that the budget must allow
 BUDGET = 2**40  # multiplications of k-means: 40 seconds of one core, with SciPy's search for the nearest
+
+LABELS = {  # long name and units of the metrics, and of what is counted beside them
+    "queries": ("queries that have a positive", "queries"),
+    "candidates": ("candidates that are ranked", "candidates"),
+    "R@k": ("queries with a positive among the first {k}", "%"),
+    "average_recall": ("mean of R@1, R@5 and R@10", "%"),
+    "median_rank": ("median rank of the best positive", "rank"),
+    "mean_rank": ("mean rank of the best positive", "rank"),
+    "MRR": ("mean reciprocal rank of the best positive", "%"),
+    "mAP@k": ("mean average precision among the first {k}, over min({k}, positives)", "%"),
+    "mAP": ("mean average precision over all positives", "%"),
+    "mAP@R": ("mean average precision among the first R, R the number of positives", "%"),
+    "R-precision": ("positives among the first R, R their number", "%"),
+    "tied": ("queries whose best positive ties with a negative", "%"),
+    "left_out": ("queries without any positive, left out", "queries"),
+    "unmatched": ("candidates that match no query: distractors", "candidates"),
+    "rsum": ("sum of R@1, R@5 and R@10 of both directions", "%"),
+    "PR-AUC": ("average precision over all pairs of the first direction, one threshold for all", "%"),
+    "NMI": ("normalised mutual information of classes and k-means clusters", "%"),
+}
 
 
 class Ranked(Protocol):
@@ -49,6 +80,19 @@ def check(ks: Iterable[int]) -> tuple[int, ...]:
     if not ks:
         raise InputError("k: none is given, expected whole numbers of at least 1, like 1, 5 and 10")
     return tuple(sorted({int(k) for k in ks}))
+
+
+def label(name: str) -> tuple[str, str]:
+    """Long name and units of a metric, like `R@5`.
+
+    Examples:
+        >>> from cocos import retrieval
+        >>> retrieval.label("R@5")
+        ('queries with a positive among the first 5', '%')
+    """
+    kind, _, k = name.partition("@")
+    long_name, units = LABELS.get(name) or LABELS[f"{kind}@k"]
+    return long_name.format(k=k), units
 
 
 def metrics(ranked: Ranked, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:

@@ -1,14 +1,14 @@
 """What a picture says in numbers: the totals of a Dataset, its bands over queries, and a few places of its curves."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
 
-from cocos import health, results
+from cocos import health
 
-__all__ = ["ATTRIBUTES", "bins", "counted", "document", "numbers", "places", "rest", "sides"]
+__all__ = ["ATTRIBUTES", "about", "bins", "counted", "document", "numbers", "places", "plain", "sides"]
 
 ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
@@ -36,7 +36,7 @@ def places(size: int) -> np.ndarray:
     return np.linspace(0, size - 1, max(even, default=MOST - 2)).round().astype(int)
 
 
-def _plain(value) -> float | int | bool | None:
+def plain(value) -> float | int | bool | None:
     """A number as JSON has it; None where there is none."""
     value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
@@ -45,7 +45,7 @@ def _plain(value) -> float | int | bool | None:
 def _nested(values: xr.DataArray):
     """A number, or those at each value of the first axis, by that value."""
     if not values.dims:
-        return _plain(values)
+        return plain(values)
     axis = values.dims[0]
     at = values[axis].values
     keys = [str(key) if isinstance(key, str) else f"{round(float(key), 12) + 0:.6g}" for key in at]
@@ -132,15 +132,6 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
     })
 
 
-def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
-    """The negatives that are not among the first candidates of a query: how many, and their part of its push."""
-    first = data.isel(candidate=slice(shown))
-    pushing = ~first["positive"] & (first["weight"] > 0)
-    held = float(first["part"].where(first["weight"] > 0, 0).sum())
-    left = data.attrs["negatives"] - int((~first["positive"]).sum())
-    return left, max(0.0, 1 - held) if left and data.attrs["push"] > 0 and bool(pushing.any()) else 0.0
-
-
 def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
     """The directions of a Dataset by name; one for all, without a name, where they agree in what is drawn.
 
@@ -160,7 +151,7 @@ def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]
     return [(name if len(names) > 1 else "", data.sel(direction=name)) for name in names]
 
 
-def _about(data: xr.Dataset) -> dict:
+def about(data: xr.Dataset) -> dict:
     """Version, file, loss and options."""
     attrs = data.attrs
     about = {"cocos": attrs["cocos"]}
@@ -177,43 +168,6 @@ def _scalar(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _retrieved(data: xr.Dataset) -> list[dict]:
-    """The queries of a contact sheet, and what is nearest to each."""
-    queries = []
-    for place in range(data.sizes["query"]):
-        one = data.isel(query=place)
-        queries.append({
-            "row": _plain(one["query_index"]),
-            **{key: _plain(one[key]) for key in ("positives", "best_rank", "best_score")},
-            "nearest": [
-                {"row": _plain(each["candidate"]), "score": _plain(each["score"]), "positive": _plain(each["positive"])}
-                for each in (one.isel(rank=rank) for rank in range(data.sizes["rank"]))
-                if int(each["candidate"]) >= 0
-            ],
-        })
-    return queries
-
-
-def document(kind: str, found: Iterable[xr.Dataset], names: Sequence[str] | None = None) -> dict:
-    """The JSON document of `cocos plot KIND`.
-
-    Args:
-        kind: name of the measure.
-        found: its Datasets: one, or one for each direction.
-        names: of several losses or files in one picture, each with a document of its own; None: there is one.
-    """
-    found = list(found)
-    if names:
-        return {"kind": kind, "series": [{"name": n} | document(kind, [f]) for n, f in zip(names, found, strict=True)]}
-    whole = {"count": results.summary, "decomposition": results.decomposed}.get(kind)
-    if whole:
-        return {"kind": kind} | whole(found[0])
-    if kind == "contributors":
-        parts = {data.attrs["direction"]: results.contributed(data) for data in found}
-        return {"kind": kind, "directions": parts}
-    if kind == "retrievals":
-        parts = {data.attrs["direction"]: {"queries": _retrieved(data)} for data in found}
-        return {"kind": kind} | _about(found[0]) | {"directions": parts}
-    told = [numbers(data) for data in found]
-    directions = {name: entry for each in told for name, entry in each["directions"].items()}
-    return {"kind": kind} | _about(found[0]) | {"directions": directions, "values": told[0]["values"]}
+def document(data: xr.Dataset) -> dict:
+    """The JSON document of a Dataset whose measure has none of its own: version, file, loss, options and `numbers`."""
+    return about(data) | numbers(data)

@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, annotations, measures, results
+from cocos import Embeddings, InputError, annotations, measures
 from cocos.commands import app
 
 
@@ -35,7 +35,7 @@ def test_equal_sides_are_a_labelled_set_in_python():
     assert found["R@1"].values.ravel()[0] == right["R@1"].values.ravel()[0] < 100
     assert "read as a labelled set" in found.attrs["notes"]
     found, right = (measures.count(one, "ntxent", batch_size="all") for one in (trap, labelled))
-    assert results.summary(found)["directions"] == results.summary(right)["directions"]
+    assert measures.document("count", found)["directions"] == measures.document("count", right)["directions"]
     assert "read as a labelled set" in found.attrs["notes"]
 
 

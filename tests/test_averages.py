@@ -7,9 +7,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, measures, results
+from cocos import Embeddings, measures
 from cocos.batches import Batch
 from cocos.commands import app
+from cocos.measures.count import dataset
 from cocos.reports import table
 from cocos.reports.count import overview
 
@@ -42,7 +43,7 @@ def batchwise(data, direction, name):
 @pytest.mark.parametrize("name", ["ntxent", "triplet"])
 def test_a_batch_weighs_what_it_holds(name, rows, size, full):
     data = measures.count(pairs(rows), name, batch_size=size, n90=True)
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     assert summary["full_batches"] == full
     for direction, entry in summary["directions"].items():
         assert (entry["queries"], entry["batch_queries"]) == (rows, min(rows, size))
@@ -76,8 +77,8 @@ def test_stacks_of_batches_fill_the_same_places_as_batches():
         ]
         for direction, parts in single.items()
     }
-    one = results.count(single, [0, 0, 0], {}, zero_when_idle=False)
-    assert results.count(stacked, [0, 0, 0], {}, zero_when_idle=False, sizes=sizes).identical(one)
+    one = dataset(single, [0, 0, 0], {}, zero_when_idle=False)
+    assert dataset(stacked, [0, 0, 0], {}, zero_when_idle=False, sizes=sizes).identical(one)
     for direction, parts in single.items():
         for place, part in enumerate(parts):
             values = one["contributing"].sel(direction=direction).values[place]
@@ -87,7 +88,7 @@ def test_stacks_of_batches_fill_the_same_places_as_batches():
 
 def test_the_published_way_is_over_batches():
     data = measures.count(pairs(), "ntxent", convention="ecir2022", n90=True)
-    entry = results.summary(data)["directions"]["q2c"]
+    entry = measures.document("count", data)["directions"]["q2c"]
     batches = data.sel(direction="q2c")
     for key in (*OF_QUERIES, *OF_BATCHES):
         values = batches[key].values
@@ -98,7 +99,7 @@ def test_the_published_way_is_over_batches():
 
 def test_eq7_follows_the_same_rule():
     data = measures.count(pairs(40), "smoothap", sample="groups", batch_size=16)
-    entry = results.summary(data)["directions"]["c2q"]
+    entry = measures.document("count", data)["directions"]["c2q"]
     parts = batchwise(data, "c2q", "eq7_per_query")
     counted = np.concatenate(parts)
     assert entry["eq7_mean"]["mean"] == pytest.approx(counted[counted > 0].mean())
@@ -110,7 +111,7 @@ def test_a_partial_batch_alone_is_no_deviation():
     """21 batches of 128 in which no share exceeds eps, and one of 32 in which 28 negatives of each query do."""
     set_ = Embeddings.labelled(torch.ones(2720, 8), torch.arange(2720) // 4)
     data = measures.count(set_, "supcon")
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     entry = summary["directions"]["s2s"]
     assert entry["contributing_mean"] == {"mean": 28.0, "std": None}
     assert entry["idle"] == {"mean": 128.0, "std": 0.0}
@@ -127,7 +128,7 @@ def test_where_no_batch_is_full_all_of_them_are_averaged():
     data = measures.count(set_, "ntxent", batch_size=16)
     sizes = data["queries"].values[0]
     assert sizes.tolist() == [15, 15, 3] or max(sizes) < 16
-    entry = results.summary(data)["directions"]["s2s"]
+    entry = measures.document("count", data)["directions"]["s2s"]
     assert entry["contributing_sum"]["mean"] == pytest.approx(data["contributing_sum"].values.mean())
     assert entry["batch_queries"] == pytest.approx(sizes.mean())
 
@@ -139,7 +140,7 @@ def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
     captions, groups = images.repeat_interleave(5, 0), torch.arange(40)
     set_ = Embeddings(images, captions + 0.5, groups, groups.repeat_interleave(5))
     data = measures.count(set_, "ntxent", sample="groups", batch_size=16)
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     assert summary["full_batches"] == 2
     assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
     assert "of 16 and 80 in a batch" in str(table("count", data))
@@ -153,7 +154,7 @@ def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
     rows = torch.arange(24).split(10)
     batches = [Batch(part, groups[part].unique(), paired=False) for part in rows]
     data = measures.count(set_, "ntxent", batches=batches, sample="pairs")
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     assert (data.attrs["batch_size"], summary["full_batches"]) == (10, 2)
     assert summary["directions"]["c2q"]["batch_queries"] == 5
 
@@ -177,13 +178,14 @@ def test_the_table_and_the_sentence_above_give_the_same_numbers():
 
 def test_a_decomposition_follows_the_same_rule():
     data = measures.decomposition(pairs(), "ntxent")
-    document = results.decomposed(data)
+    document = measures.document("decomposition", data)
     entry = document["directions"]["q2c"]["cancellation"]
     assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "q2c", "cancellation")).mean())
     assert (entry["std"], document["full_batches"]) == (None, 1)
     four = measures.decomposition(pairs(), "ntxent", batch_size=32)
     means = [part.mean() for part in batchwise(four, "q2c", "cancellation")][:4]
-    assert results.decomposed(four)["directions"]["q2c"]["cancellation"]["std"] == pytest.approx(np.std(means))
+    entry = measures.document("decomposition", four)["directions"]["q2c"]["cancellation"]
+    assert entry["std"] == pytest.approx(np.std(means))
     assert "over the 4 full batches" in str(table("decomposition", four))
 
 

@@ -342,7 +342,7 @@ def line(ax, start):
 def test_a_distribution_is_drawn_as_it_is(captions, ax, tmp_path):
     data = measures.score_distribution(captions, queries=12, ks=(1, 10))
     results.save(data, tmp_path / "data.nc")
-    data = results.open_dataset(tmp_path / "data.nc")
+    data = results.open(tmp_path / "data.nc")
     assert plots.score_distribution(data, direction="c2q", ax=ax) is ax
     one, thin = data.sel(direction="c2q"), ax.collections[0]
     assert len(thin.get_segments()) == 12 and thin.get_rasterized()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import results
+from cocos import measures, results
 from cocos.commands import app, demo
 
 COCOS = [sys.executable, "-m", "cocos"]
@@ -108,10 +108,10 @@ def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
     embeddings = cocos.Embeddings(*arrays.values())
     loss = cocos.losses.load("smoothap", {"temperature": 0.05})
     expected = cocos.measures.count(embeddings, loss, 0.02, batch_size=16, seed=4)
-    summary = results.summary(expected)
+    summary = measures.document("count", expected)
     assert json.loads(done.stdout)["directions"] == summary["directions"]
     assert set(summary["directions"]["q2c"]) >= KEYS | {"eq7_mean", "eq7_sum", "eq7_idle"}
-    saved = results.open_dataset(out)
+    saved = results.open(out)
     assert saved.attrs["loss_repr"] == "SmoothAP(temperature=0.05)"
     np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
 
@@ -356,7 +356,7 @@ def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
     done = call("demo")
     assert done.exit_code == 0, done.stderr
     assert sorted(os.listdir(tmp_path / "cocos-demo")) == ["count.nc", "count.png"]
-    data = results.open_dataset(tmp_path / "cocos-demo" / "count.nc")
+    data = results.open(tmp_path / "cocos-demo" / "count.nc")
     assert data["loss"].values.tolist() == ["ntxent", "triplet", "triplet_sh", "smoothap"]
     assert data["contributing_all"].sel(loss="ntxent").mean() > 1
     for name in data["loss"].values:

@@ -21,14 +21,13 @@ from cocos import (
     losses,
     measures,
     plots,
-    results,
     scores,
-    summaries,
     weights,
 )
 from cocos.batches import plan
 from cocos.commands import app, demo
 from cocos.data import emoji_captions, precomp
+from cocos.measures.contributors import rest
 from cocos.plots.contributors import title as title_of_contributors
 from cocos.reports import table
 
@@ -195,7 +194,7 @@ def test_the_contributors_are_drawn(embeddings):
     labels = "row {} costs $5".format
     assert plots.contributors(data, labels=labels, pictures=lambda row: np.full((4, 4), row), query="x", ax=ax) is ax
     figure.canvas.draw()
-    left, others = summaries.rest(data, 8)
+    left, others = rest(data, 8)
     bars = sorted(ax.patches, key=lambda bar: bar.get_y())
     assert len(bars) == 9 and left == data.attrs["negatives"] - int((~data["positive"]).sum())
     listed = data["part"].where(data["weight"] > 0, 0)
@@ -271,7 +270,7 @@ def test_the_command_lists_one_query(file, tmp_path, embeddings):
     document = json.loads(found.stdout)
     assert found.exit_code == 0 and not found.stderr and len(document["candidates"]) == 20
     data = measures.contributors(embeddings, "ntxent", 0.1, row=80, direction="c2q", batch_size="all", top=20)
-    ours = results.contributed(data)
+    ours = measures.document("contributors", data)
     assert document["candidates"] == ours["candidates"] and document["totals"] == ours["totals"]
     assert document["query"] == {"row": 80, "group": 26, "direction": "c2q"} and document["eps"] == 0.1
     assert document["candidates"][0]["row"] == data["candidate_index"].values[0]

@@ -469,7 +469,7 @@ def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
         for key in set(whole.data_vars) - {"queries"}:
             found, expected = (each[key].where(some) for each in (blocks, whole))
             np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10, err_msg=key)
-        assert json.dumps(results.decomposed(whole), allow_nan=False)
+        assert json.dumps(measures.document("decomposition", whole), allow_nan=False)
         assert str(table("decomposition", whole))
 
 
@@ -491,7 +491,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     eye = torch.eye(8, dtype=torch.float64)
     data = measures.decomposition(Embeddings(eye, eye), "triplet", batch_size=8)
     assert (data["net_norm"] == 0).all() and data["cancellation"].isnull().all()
-    entry = results.decomposed(data)["directions"]["q2c"]
+    entry = measures.document("decomposition", data)["directions"]["q2c"]
     assert entry["net_norm"] == {"mean": 0.0, "std": None}
     for key in (
         "cancellation",
@@ -507,7 +507,7 @@ def test_queries_without_a_gradient_are_missing_and_not_averaged(tmp_path):
     ax = plots.decomposition(data, ax=plt.figure().subplots())
     assert "100.0 % of the queries have no gradient" in ax.texts[0].get_text()
     plt.close("all")
-    assert results.open_dataset(results.save(data, tmp_path / "d.nc")).identical(data)
+    assert results.open(results.save(data, tmp_path / "d.nc")).identical(data)
 
 
 def test_everything_is_labelled_and_the_plot_draws_it():
@@ -600,11 +600,11 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     document = json.loads(done.stdout)
     loss = losses.load("arcface", {"margin": 0.3})
     expected = measures.decomposition(planted(), loss, 0.02, batch_size=16, seed=4)
-    assert document["directions"] == results.decomposed(expected)["directions"]
+    assert document["directions"] == measures.document("decomposition", expected)["directions"]
     assert document["loss"] == {"name": "arcface", "parameters": {"scale": 64.0, "margin": 0.3}}
     assert document["checkpoint"]["path"] == str(file) and document["cocos"] == cocos.__version__
     assert set(document["directions"]["q2c"]["cancellation"]) == {"mean", "std"}
-    np.testing.assert_array_equal(results.open_dataset(out)["net_norm"], expected["net_norm"])
+    np.testing.assert_array_equal(results.open(out)["net_norm"], expected["net_norm"])
     text = call(file, *options).stdout
     for key, label in ROWS:
         assert (label in text) == (key in expected), key

@@ -153,7 +153,7 @@ def public():
 
 def test_every_public_function_class_and_loss_has_an_example():
     called = {name: found for name, found in public() if callable(found) and not getattr(found, "_is_protocol", False)}
-    inner = {name for name in called if name.startswith("results.")} - {"results.save", "results.open_dataset"}
+    inner = {name for name in called if name.startswith("results.")} - {"results.save", "results.open"}
     assert len(called) > 100
     assert not [name for name in called.keys() - inner if ">>> " not in (called[name].__doc__ or "")]
 

@@ -150,7 +150,7 @@ def test_a_folder_is_a_run_and_epoch_2_stands_before_epoch_10(folders):
 def test_files_are_one_run_and_the_dataset_says_which(folders):
     files = [folders / "warp" / f"epoch_{epoch}.npz" for epoch in (1, 10, 2)]
     assert call(*files, "--metric", "squared_euclidean", "--out", "one.nc").exit_code == 0
-    saved = results.open_dataset(folders / "one.nc")
+    saved = results.open(folders / "one.nc")
     assert saved["step"].values.tolist() == [1, 2, 10] and saved["run"].values.tolist() == ["warp"]
     np.testing.assert_allclose(saved["average"].squeeze(), [4, 16, 400], rtol=1e-9)
     assert [Path(path).name for path in saved.attrs["checkpoint_path"].splitlines()] == [
@@ -279,7 +279,7 @@ def test_samples_without_a_proxy_are_told(tmp_path, monkeypatch):
     left = int((one.query_group != label[0]).sum())
     assert f"note: {left} of 30 samples left out: class {label[1]} without a proxy\n" in done.stderr
     assert "mean over 1 class of the mean" in done.stdout
-    notes = results.open_dataset(tmp_path / "a.nc").attrs["notes"]
+    notes = results.open(tmp_path / "a.nc").attrs["notes"]
     whole = replace(one, candidate=one.candidate[label], candidate_group=label)
     part = replace(one, candidate=one.candidate[label[:1]], candidate_group=label[:1])
     assert measures.dtp({"a": [whole]}).attrs["notes"] == ""

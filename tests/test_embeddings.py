@@ -243,7 +243,7 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
     found = measures.count(mapped, "ntxent", batch_size=20)
     for name in right.data_vars:
         np.testing.assert_array_equal(found[name], right[name])
-    saved = results.open_dataset(results.save(found, tmp_path / "a.nc"))
+    saved = results.open(results.save(found, tmp_path / "a.nc"))
     assert saved.attrs["checkpoint_sha256"] == read.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert "checkpoint_mapped" not in saved.attrs and found.attrs["checkpoint_sha256"] == ""
     np.savez_compressed(tmp_path / "packed.npz", **sides)

@@ -208,7 +208,7 @@ def test_five_folds_are_the_1k_protocol_of_coco():
         )
     folds = measures.evaluate(embeddings, folds=5)
     parts = [published(images[20 * i : 20 * i + 20], texts[100 * i : 100 * i + 100]) for i in range(5)]
-    summary = results.evaluated(folds)
+    summary = measures.document("evaluate", folds)
     for d, direction in enumerate(("q2c", "c2q")):
         entry = summary["directions"][direction]
         assert entry["candidates"] == {"mean": (100, 20)[d], "std": 0}
@@ -566,8 +566,8 @@ def test_the_command_prints_one_document(files, captions):
     document = json.loads(done.stdout)
     assert document["k"] == [1, 20] and document["ties"] == "a negative that ties with a positive stands above it"
     assert document["checkpoint"]["format"] == "embeddings" and document["split"] is None
-    saved = results.open_dataset(files / "a.nc")
-    assert results.evaluated(saved) == document
+    saved = results.open(files / "a.nc")
+    assert measures.document("evaluate", saved) == document
     expected = measures.evaluate(captions, ks=(1, 20))
     assert document["directions"]["c2q"]["R@20"]["mean"] == values(expected, "c2q")["R@20"]
     assert document["directions"]["q2c"]["unmatched"] == document["directions"]["c2q"]["left_out"] == 40

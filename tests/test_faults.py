@@ -151,19 +151,19 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_before_any_work(tmp_path,
 def test_a_damaged_result_is_a_sentence(tmp_path, file):
     data = cocos.measures.count(cocos.open(file), cocos.losses.load("ntxent"))
     whole = results.save(data, tmp_path / "x.nc").read_bytes()
-    assert results.open_dataset(tmp_path / "x.nc")["contributing"].equals(data["contributing"])
+    assert results.open(tmp_path / "x.nc")["contributing"].equals(data["contributing"])
     with h5py.File(tmp_path / "x.nc") as held:
         place = held["weight_above"].id.get_chunk_info(0).byte_offset
         assert all(each.fletcher32 for name, each in held.items() if name in data.data_vars and each.ndim)
     (tmp_path / "x.nc").write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
     with pytest.raises(InputError, match="damaged one"):
-        results.open_dataset(tmp_path / "x.nc")
+        results.open(tmp_path / "x.nc")
     for damaged in (whole[: len(whole) // 2], b"", b"no result"):
         (tmp_path / "x.nc").write_bytes(damaged)
         with pytest.raises(InputError, match="damaged one"):
-            results.open_dataset(tmp_path / "x.nc")
+            results.open(tmp_path / "x.nc")
     with pytest.raises(InputError, match="there is no such file"):
-        results.open_dataset(tmp_path / "y.nc")
+        results.open(tmp_path / "y.nc")
 
 
 def test_the_output_is_never_an_input(tmp_path, file):

@@ -177,7 +177,7 @@ def test_a_count_of_a_collapsed_set_says_so_in_its_dataset():
     assert found["directions"]["s2s"]["cancellation"] == pytest.approx(1)
     assert found["directions"]["s2s"]["reaching"] == pytest.approx(0)
     assert found["directions"]["s2s"]["tied"] == 1
-    assert results.summary(data)["health"] == found
+    assert measures.document("count", data)["health"] == found
     plots.count(data, ax=plt.figure().subplots())
     assert "collapsed" in plt.gca().get_title()
     assert "collapsed" in str(overview([data.assign_attrs(checkpoint_path="", checkpoint_sha256="")]))
@@ -186,7 +186,7 @@ def test_a_count_of_a_collapsed_set_says_so_in_its_dataset():
 def test_one_side_may_collapse_alone():
     set_ = Embeddings(noise(40, 8), torch.ones(40, 8))
     data = measures.count(set_, "ntxent", batch_size=20)
-    found = results.summary(data)["health"]
+    found = measures.document("count", data)["health"]
     assert found["collapsed"] and not found["sides"]["query"]["collapsed"]
     assert "all 40 candidates are one point" in data.attrs["notes"]
     first, second = found["directions"].values()
@@ -196,7 +196,7 @@ def test_one_side_may_collapse_alone():
 def test_proxies_and_neural_collapse():
     proxies, labels = noise(10, 16), torch.arange(100) % 10
     whole = Embeddings.labelled(proxies[labels], labels, proxies)
-    found = results.summary(measures.count(whole, "normalized_softmax", batch_size=32))["health"]
+    found = measures.document("count", measures.count(whole, "normalized_softmax", batch_size=32))["health"]
     assert found["collapsed"] is False and found["sides"]["query"]["duplicates"] == 90
     gone = Embeddings.labelled(noise(100, 16), labels, torch.ones(10, 16))
     data = measures.count(gone, "normalized_softmax", batch_size=32)
@@ -208,7 +208,7 @@ def test_every_loss_has_a_line_of_health(name):
     for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
         set_ = Embeddings.labelled(rows, torch.arange(16) % 4, noise(4, 6))
         data = measures.count(set_, name, batch_size=8)
-        found = results.summary(data)["health"]
+        found = measures.document("count", data)["health"]
         assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
         text = str(table("count", data))
         assert ("collapsed" in text) == collapsed and "health: " in text
@@ -217,16 +217,16 @@ def test_every_loss_has_a_line_of_health(name):
 
 def test_scores_that_are_visited_have_the_same_health():
     set_ = Embeddings(noise(200, 16), noise(200, 16) + noise(200, 16))
-    held = results.summary(measures.count(set_, "ntxent", batch_size="all", n90=True))["health"]
+    held = measures.document("count", measures.count(set_, "ntxent", batch_size="all", n90=True))["health"]
     visited = measures.count(set_, "ntxent", batch_size="all")
-    found = results.summary(visited)["health"]
+    found = measures.document("count", visited)["health"]
     assert found["sides"].keys() == held["sides"].keys()
     for name, each in found["directions"].items():
         assert each == pytest.approx(held["directions"][name], abs=1e-5)
         assert each["candidates"] == health.PAIRS
     for collapsed in (torch.ones(200, 16), torch.ones(200, 16).half()):
         data = measures.count(Embeddings(collapsed, collapsed), "ntxent", batch_size="all")
-        assert results.summary(data)["health"]["collapsed"]
+        assert measures.document("count", data)["health"]["collapsed"]
 
 
 def test_a_large_batch_of_groups_keeps_the_positives_of_its_first_queries(monkeypatch):
@@ -234,7 +234,9 @@ def test_a_large_batch_of_groups_keeps_the_positives_of_its_first_queries(monkey
     monkeypatch.setattr(health, "CANDIDATES", 10)
     groups = torch.arange(60) % 30
     set_ = Embeddings(noise(30, 8), noise(60, 8), torch.arange(30), groups)
-    found = results.summary(measures.count(set_, "ntxent", sample="groups", batch_size=30))["health"]["directions"]
+    found = measures.document("count", measures.count(set_, "ntxent", sample="groups", batch_size=30))["health"][
+        "directions"
+    ]
     for each in found.values():
         assert each["queries"] == 4 and 10 <= each["candidates"] <= 18
         assert 0 < each["cancellation"] < 1
@@ -287,7 +289,7 @@ def test_the_word_stands_where_it_is_so_and_only_there(files, tmp_path, monkeypa
 def test_candidates_of_one_query_say_so_too():
     for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
         data = measures.contributors(labelled(rows), "ntxent", batch_size=8)
-        assert results.contributed(data)["health"] == {"collapsed": collapsed}
+        assert measures.document("contributors", data)["health"] == {"collapsed": collapsed}
         assert ("collapsed" in str(table("contributors", data))) == collapsed
         for measure in (measures.thresholds, measures.retrievals):
             data = measure(labelled(rows), **({"precisions": [0.1]} if measure is measures.thresholds else {}))
@@ -308,12 +310,12 @@ def test_the_help_of_count_does_not_name_it():
 def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
     set_ = Embeddings(noise(40, 8), noise(40, 9)[:, 1:])
     data = measures.health(set_, "ntxent", batch_size=20)
-    found = results.summary(measures.count(set_, "ntxent", batch_size=20))["health"]
+    found = measures.document("count", measures.count(set_, "ntxent", batch_size=20))["health"]
     assert json.loads(data.attrs["health"]) == found
     for name, each in found["sides"].items():
         assert float(data["spread"].sel(side=name)) == each["spread"]
     for name, each in found["directions"].items():
         assert float(data["reaching"].sel(direction=name)) == each["reaching"]
-    saved = results.open_dataset(results.save(data, tmp_path / "health.nc"))
+    saved = results.open(results.save(data, tmp_path / "health.nc"))
     np.testing.assert_array_equal(saved["spread"], data["spread"])
     str(table("summary", data))

@@ -588,12 +588,12 @@ def test_names_and_parameters_come_back(own):
 def test_provenance_is_json_and_says_what_the_weights_are(own, tmp_path):
     data = measures.count(labelled(), own("to_centres"))
     assert data.attrs["weights"] == "influence"
-    summary = json.loads(json.dumps(results.summary(data), allow_nan=False))
+    summary = json.loads(json.dumps(measures.document("count", data), allow_nan=False))
     assert (summary["weights"], summary["gradient"]) == ("influence", "autograd")
     assert "influence matrix" in str(table("count", data)) and "influence matrix" in latex(data, "x")
     assert "influence matrix" in data.attrs["notes"]
     results.save(data, tmp_path / "own.nc")
-    assert results.open_dataset(tmp_path / "own.nc").attrs == data.attrs
+    assert results.open(tmp_path / "own.nc").attrs == data.attrs
     assert results.heading(data).endswith("my_losses.py:to_centres(), influence matrix")
     recall = results.provenance(losses.load("recall_at_k"))
     assert json.loads(recall["loss_parameters"])["ks"] == [1, 2, 4, 8, 16]

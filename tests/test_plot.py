@@ -162,7 +162,7 @@ def test_the_numbers_are_those_of_the_measures(file, embeddings, undrawn):
     above = ((weighed["share"] > 0.1) & weighed["negative"]).sum("candidate")
     assert document["directions"]["q2c"]["contributing"]["mean"] == pytest.approx(float(above.mean()))
     counted = measures.count(embeddings, "ntxent", batch_size=12)
-    assert told("count", file, "--batch-size", 12)["directions"] == results.summary(counted)["directions"]
+    assert told("count", file, "--batch-size", 12)["directions"] == measures.document("count", counted)["directions"]
     assert told("decomposition", file, "--batch-size", 12)["directions"]["q2c"]["pull_norm"]["mean"] > 0
     listed = told("contributors", file, "--batch-size", 12, "--set", "row=3")["directions"]
     assert [entry["query"]["row"] for entry in listed.values()] == [3, 3] and list(listed) == ["q2c", "c2q"]
@@ -263,11 +263,11 @@ def test_json_alone_draws_nothing(file, tmp_path):
 
 def test_the_dataset_is_written_in_the_place_of_a_picture(file, embeddings, tmp_path):
     assert call("plot", "lorenz", file, "--batch-size", 12, "--out", "l.nc").exit_code == 0
-    saved, expected = results.open_dataset(tmp_path / "l.nc"), measures.lorenz(embeddings, "ntxent", batch_size=12)
+    saved, expected = results.open(tmp_path / "l.nc"), measures.lorenz(embeddings, "ntxent", batch_size=12)
     xr.testing.assert_equal(saved, expected)
     assert saved.attrs["checkpoint_path"] == "rows.npz"
     done = call("plot", "weight_map", file, "--batch-size", 12, "--direction", "c2q", "--out", "w.nc")
-    assert done.exit_code == 0 and results.open_dataset(tmp_path / "w.nc").attrs["direction"] == "c2q"
+    assert done.exit_code == 0 and results.open(tmp_path / "w.nc").attrs["direction"] == "c2q"
 
 
 @pytest.mark.parametrize(

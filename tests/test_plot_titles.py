@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
-from cocos import Embeddings, InputError, losses, measures, plots, results, summaries
+from cocos import Embeddings, InputError, losses, measures, plots, summaries
 from cocos.commands import app
 from cocos.plots import _labels, _wording
 from cocos.plots.count import title as title_of_count
@@ -167,7 +167,7 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
     named = [each["name"] for each in document["series"]]
     assert named == ["ntxent, first", "triplet, first", "ntxent, second", "triplet, second"]
     second = measures.count(planted(noise=2.0), losses.load("triplet"), batch_size=24)
-    assert document["series"][3]["directions"] == results.summary(second)["directions"]
+    assert document["series"][3]["directions"] == measures.document("count", second)["directions"]
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_the_command_prints_and_writes_once(alone, folder):
     assert (code, said(err)) == (0, []), err
     assert out == expected.stdout and json.loads(out)["batches"] == 8
     assert err.count(f"wrote {two}") == err.count("a.npz (embeddings): loss ntxent") == 1
-    xr.testing.assert_identical(results.open_dataset(two), results.open_dataset(one))
+    xr.testing.assert_identical(results.open(two), results.open(one))
     assert not list(folder.glob(".cocos-*"))
 
 

@@ -162,7 +162,7 @@ def test_real_batches_are_tried(tmp_path):
                 "--out", tmp_path / "v.nc")  # fmt: skip
     found = json.loads(done.stdout)[0]
     assert done.exit_code == 0 and found["cases"] == 4 and found["finite_difference"] < 1e-5
-    data = results.open_dataset(tmp_path / "v.nc")
+    data = results.open(tmp_path / "v.nc")
     assert list(data["case"].values) == ["batch 0 q2c", "batch 0 c2q", "batch 1 q2c", "batch 1 c2q"]
 
 

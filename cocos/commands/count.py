@@ -54,7 +54,7 @@ def count(
     """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
-    from cocos import measures, results
+    from cocos import measures
     from cocos.reports import table
     from cocos.reports.latex import latex
 
@@ -79,7 +79,7 @@ def count(
     processes.close()
     if not first:
         return None
-    document = functools.partial(results.summary, counted)
+    document = functools.partial(measures.document, "count", counted)
     shown = {
         "table": lambda: table("count", counted),
         "latex": lambda: latex(counted, file.name),

@@ -31,7 +31,7 @@ def decompose(
     out: Out = None,
 ):
     """Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes."""
-    from cocos import measures, results
+    from cocos import measures
     from cocos.reports import table
 
     checked(out, file, source.data)
@@ -41,7 +41,7 @@ def decompose(
         found = measures.decomposition(frozen, loss, gradient.eps, **vars(sampling), **options, progress=start)
     return Answer(
         text=lambda: table("decomposition", found),
-        document=lambda: results.decomposed(found),
+        document=lambda: measures.document("decomposition", found),
         about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
         notes=[*frozen.notes, *notes_of(found)],
         wrote=saved(found, out),

@@ -94,6 +94,6 @@ def demo(
     _made(out)
     return Answer(
         text=lambda: overview(datasets),
-        document=lambda: [results.summary(data) for data in datasets],
+        document=lambda: [measures.document("count", data) for data in datasets],
         wrote=[results.save(together, out / "count.nc"), draw(datasets, out / "count.png")],
     )

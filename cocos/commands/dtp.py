@@ -75,7 +75,7 @@ def dtp(
 ):
     """Follow the distance to proxy over the checkpoints of runs: how far a class settles from its proxy."""
     given = None if steps is None else whole_numbers(steps, "--steps", "1,5,10")
-    from cocos import measures, plots, results
+    from cocos import measures, plots
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
     from cocos.reports import saving, table
@@ -105,7 +105,7 @@ def dtp(
     draw = functools.partial(saving.save_plot, plots.dtp, measured, size=(7.2, 4.6), width=width)
     return Answer(
         text=lambda: table("dtp", measured),
-        document=lambda: results.distances(measured),
+        document=lambda: measures.document("dtp", measured),
         notes=[*notes, *notes_of(measured)],
         wrote=saved(measured, out, draw if figure else None),
     )

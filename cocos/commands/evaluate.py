@@ -33,7 +33,7 @@ def evaluate(
     A negative that ties with a positive ranks above it. All values except ranks are in percent.
     """
     cutoffs = whole_numbers(k, "--k", "1,5,10")
-    from cocos import checkpoints, measures, results
+    from cocos import checkpoints, measures
     from cocos.reports import table
 
     checked(out, file, source.data, distractors)
@@ -53,7 +53,7 @@ def evaluate(
         )
     return Answer(
         text=lambda: table("evaluate", found),
-        document=lambda: results.evaluated(found),
+        document=lambda: measures.document("evaluate", found),
         notes=[*frozen.notes, *(more.notes if more else ()), *notes_of(found)],
         wrote=saved(found, out),
     )

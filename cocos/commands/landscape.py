@@ -66,7 +66,7 @@ def landscape(
         raise InputError(f"--{next(iter(polygon))} and {file}: the proxies are its own; choose them with --rows")
     asked = {} if rows is None else {"rows": whole_numbers(rows, "--rows", "0,1,2")}
     from cocos import losses as shelf
-    from cocos import measures, plots, results
+    from cocos import measures, plots
     from cocos.reports import saving, table
 
     figure = checked(out, file, source.data, figures=True)
@@ -85,7 +85,7 @@ def landscape(
 
     return Answer(
         text=lambda: table("landscape", found),
-        document=lambda: results.minimum(found),
+        document=lambda: measures.document("landscape", found),
         about=about,
         notes=notes,
         wrote=saved(found, out, draw if figure else None),

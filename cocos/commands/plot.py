@@ -167,7 +167,6 @@ def _one(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> "x
 
 def _answer(request: _Request, found: _Found, target: Path | None, figure: bool, width: str | None) -> Answer:
     """Write the figure or the Dataset, and make the tables of all Datasets."""
-    from cocos import summaries
     from cocos.reports import plot_kinds
 
     kind, split = request.kind, request.options.get("split") or "train"
@@ -185,7 +184,7 @@ def _answer(request: _Request, found: _Found, target: Path | None, figure: bool,
     one = None if figure or target is None else _one(target, found.datasets, names)
     return Answer(
         text=text,
-        document=lambda: summaries.document(kind.name, found.datasets, names),
+        document=lambda: kind.document(found.datasets, names),
         about=found.about,
         notes=found.notes,
         wrote=saved(one, target, draw if figure else None),

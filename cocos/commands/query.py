@@ -41,7 +41,8 @@ def query(
     width: Width = None,
 ):
     """List the candidates that make up the gradient of one query, in the first batch that contains it."""
-    from cocos import measures, plots, results
+    from cocos import measures, plots
+    from cocos.measures.contributors import document
     from cocos.plots.contributors import size
     from cocos.reports import saving, table
     from cocos.reports.plot_kinds import find
@@ -57,7 +58,7 @@ def query(
     draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=width)
     return Answer(
         text=lambda: table("contributors", found, labels=labels, query=said),
-        document=lambda: results.contributed(found, labels, said),
+        document=lambda: document(found, labels, said),
         about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
         notes=[*frozen.notes, *notes_of(found)],
         wrote=saved(found, out, draw if figure else None),

@@ -52,7 +52,7 @@ def verify(
 ):
     """Check the weights of one loss or all: closed form, torch.func, finite differences, four dtypes; 1 if wrong."""  # noqa: DOC501
     from cocos import losses as shelf
-    from cocos import measures, results
+    from cocos import measures
     from cocos.reports import table
 
     parameters = named_values(param)
@@ -72,7 +72,7 @@ def verify(
         found = [measures.verify(each, frozen, **options, device=device, progress=start) for each in chosen]
     return Answer(
         text=lambda: table("verify", found),
-        document=lambda: [results.verdict(one) for one in found],
+        document=lambda: [measures.document("verify", one) for one in found],
         wrote=saved(found[0], out),
         code=int(any(one.attrs["faults"] for one in found)),
     )

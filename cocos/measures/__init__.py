@@ -2,8 +2,30 @@
 
 import importlib
 import pkgutil
+import sys
+
+import xarray as xr
+
+from cocos import summaries
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 # Bound at once: a function has the name of its file, and the first import of a file would bind the module instead.
 globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in __all__})
+
+
+def document(measure: str, data: xr.Dataset) -> dict:
+    """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`cocos.summaries`).
+
+    Args:
+        measure: name of the measure.
+        data: what it returned.
+
+    Examples:
+        >>> import cocos
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> cocos.measures.document("weight_curve", data)["loss"]
+        {'name': 'triplet', 'parameters': {'margin': 0.2}}
+    """
+    module = sys.modules[globals()[measure].__module__]
+    return getattr(module, "document", summaries.document)(data)

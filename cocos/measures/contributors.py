@@ -1,5 +1,6 @@
 """Which candidates make up the gradient of one query?"""
 
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -7,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import losses, results, statistics
+from cocos import health, losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
@@ -16,6 +17,7 @@ from cocos.run import Progress, Run, prepare
 
 __all__ = ["contributors"]
 
+TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")  # of one query
 LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),
     "group": ("group of the candidate", "1"),
@@ -210,3 +212,42 @@ def contributors(
     variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}
     variables["candidate"] = ("candidate", range(1, len(order[:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
+
+
+def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
+    """The candidates of one query as the JSON document of `cocos query --json`.
+
+    Args:
+        data: of `cocos.measures.contributors`.
+        labels: row of a candidate -> its text.
+        query: text of the query.
+    """
+    attrs, listed = data.attrs, []
+    for place in range(data.sizes["candidate"]):
+        entry = {name: data[name].values[place].item() for name in data.data_vars}
+        entry = {"row": entry.pop("candidate_index")} | entry
+        listed.append(entry | ({"text": labels(entry["row"])} if labels else {}))
+    return {
+        **results.about(attrs),
+        "gradient": attrs["gradient"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
+        "eps": float(attrs["eps"]),
+        "health": {"collapsed": bool(health.warnings(attrs["notes"]))},
+        "query": {"row": int(attrs["row"]), "group": int(attrs["group"]), "direction": attrs["direction"]}
+        | ({"text": query} if query is not None else {}),
+        **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
+        **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
+        "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
+        | {name: int(attrs[name]) for name in TOTALS if name in attrs},
+        "candidates": listed,
+    }
+
+
+def rest(data: xr.Dataset, shown: int) -> tuple[int, float]:
+    """The negatives that are not among the first candidates of a query: how many, and their part of its push."""
+    first = data.isel(candidate=slice(shown))
+    pushing = ~first["positive"] & (first["weight"] > 0)
+    held = float(first["part"].where(first["weight"] > 0, 0).sum())
+    left = data.attrs["negatives"] - int((~first["positive"]).sum())
+    return left, max(0.0, 1 - held) if left and data.attrs["push"] > 0 and bool(pushing.any()) else 0.0

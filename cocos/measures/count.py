@@ -1,12 +1,15 @@
 """How many negatives contribute to the gradient of each query?"""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 
+import numpy as np
 import torch
 import xarray as xr
+from torch import Tensor
 
 from cocos import conventions, engine, losses, processes, results, retrieval, statistics
 from cocos.batches import Batch
@@ -16,6 +19,8 @@ from cocos.engine import devices, fused, readers
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
+from cocos.measures import _per_query
+from cocos.measures._per_query import LABELS, arrays, deviation, full_batches
 from cocos.run import OUT_OF_RANGE, Progress, Run, prepare, threads, within
 
 __all__ = ["count"]
@@ -23,6 +28,44 @@ __all__ = ["count"]
 UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
+OF_A_QUERY = {
+    "contributing": ("contributing negatives", "candidates"),
+    "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
+    "relative_uncertain": ("candidates whose part of the push is too near eps to tell", "candidates"),
+    "uncertain": ("candidates too near eps to tell: the count lies within so many", "candidates"),
+    "weight_above_per_query": ("summed share of the negatives above eps", "share"),
+    "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
+    "weight_positive_per_query": ("summed share of the positives", "share"),
+    "push": ("total weight above zero", "weight"),
+    "pull": ("total weight below zero", "weight"),
+    "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
+    "participation_per_query": ("participation ratio of the negatives", "candidates"),
+    "n90_per_query": ("negatives that hold 90 % of the push", "candidates"),
+    "hardest_share_per_query": ("part of the push that the heaviest negative holds", "1"),
+    "eq7_per_query": ("count of Eq. 7 (SmoothAP)", "pairs per positive"),
+}
+OF_A_BATCH = {
+    "contributing_mean": (
+        "contributing negatives, mean over the queries with at least one (C^A)",
+        "candidates",
+    ),
+    "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
+    "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
+    "idle": ("queries without any contributing negative (C^0)", "queries"),
+    "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
+    "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
+    "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
+    "weight_positive": ("share of the positives, mean over the queries (W^{qv+})", "share"),
+    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "participation": ("participation ratio, mean over the queries with any push", "candidates"),
+    "n90": ("negatives that hold 90 % of the push, mean over the queries with any push", "candidates"),
+    "hardest_share": ("part of the push on the heaviest negative, mean over the queries with any push", "1"),
+    "eq7_mean": ("count of Eq. 7, mean over the queries with at least one (C^q)", "pairs per positive"),
+    "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
+    "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
+}
+SPREAD = ("effective", "participation", "n90", "hardest_share")
+OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
 
 
 @dataclass(frozen=True)
@@ -121,7 +164,11 @@ def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | 
     singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
     if len(names) > 1:
         singles["rsum"] = retrieval.rsum(*metrics.values())
-    return results.with_metrics(data, metrics, singles)
+    more = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]} | singles
+    data = data.assign(more)
+    for name in more:
+        data[name].attrs.update(zip(("long_name", "units"), retrieval.label(name), strict=True))
+    return data
 
 
 def _notes(run: Run) -> list[str]:
@@ -183,7 +230,7 @@ def count(
         progress: called with what is done (`encoding`, `counting`, `ranking`); gives a function of (done, in all).
 
     Returns:
-        A Dataset with dims direction, batch, query: see `cocos.results.count`.
+        A Dataset with dims direction, batch, query: see `dataset` in its file.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -248,5 +295,151 @@ def count(
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     same, as_published = run.same_group_pairs(), convention == "ecir2022"
-    data = results.count(counted.records, same, attrs, zero_when_idle=as_published, sizes=counted.sizes)
+    data = dataset(counted.records, same, attrs, zero_when_idle=as_published, sizes=counted.sizes)
     return _with_metrics(data, run, counted.others, progress) if metrics else data
+
+
+def _mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
+    """Mean of the values that are known in a mask, NaN where there is none."""
+    where = where & ~np.isnan(values)
+    number = where.sum(axis=axis)
+    total = np.where(where, values, 0).sum(axis=axis)
+    return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)
+
+
+def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
+    """The entries of `OF_A_BATCH` over the queries of each batch, or of all of them: a mean over no query is missing.
+
+    Args:
+        values: of the queries, by the names of `OF_A_QUERY`, NaN where there is no query.
+        axis: one or several, that the queries are along.
+        zero_when_idle: `eq7_mean` without any count is 0 instead of missing.
+    """
+    counted = values["contributing"]
+    every = ~np.isnan(counted)
+    result = {
+        "contributing_mean": _mean(counted, counted > 0, axis),
+        "contributing_sum": np.where(every, counted, 0).sum(axis=axis),
+        "contributing_all": _mean(counted, every, axis),
+        "idle": (counted == 0).sum(axis=axis),
+    }
+    for name in ("relative", "weight_above", "weight_below", "weight_positive"):
+        if f"{name}_per_query" in values:  # a file of an earlier version has no `relative`
+            result[name] = _mean(values[f"{name}_per_query"], every, axis)
+    for name in SPREAD:
+        if f"{name}_per_query" in values:  # n90 is there where it was asked for
+            result[name] = _mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
+    if "eq7_per_query" in values:
+        eq7 = values["eq7_per_query"]
+        found = _mean(eq7, eq7 > 0, axis)
+        result["eq7_mean"] = np.nan_to_num(found, nan=0.0) if zero_when_idle else found
+        result["eq7_sum"] = np.where(np.isnan(eq7), 0, eq7).sum(axis=axis)
+        result["eq7_idle"] = (eq7 == 0).sum(axis=axis)
+    return result
+
+
+def dataset(
+    records: dict[str, list[dict[str, Tensor]]],
+    same_group_pairs: list[int],
+    attrs: dict,
+    *,
+    zero_when_idle: bool,
+    sizes: dict[str, list[int]] | None = None,
+) -> xr.Dataset:
+    """Label the counts of a run.
+
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
+        same_group_pairs: of every batch, unordered pairs of rows that are of one group.
+        attrs: provenance.
+        zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
+        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
+
+    Returns:
+        Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
+        the largest one. Per batch, dims (direction, batch): the entries of the published tables.
+    """
+    values = arrays(records, sizes)
+    values = {
+        name if name in OF_A_QUERY.keys() | LABELS.keys() else f"{name}_per_query": array
+        for name, array in values.items()
+    }
+    values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
+    values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
+    values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
+    return _per_query.dataset(values, OF_A_QUERY | OF_A_BATCH, list(records), attrs)
+
+
+def _metrics(data: xr.Dataset) -> dict:
+    """The retrieval metrics among counts, as plain data; empty without any."""
+    found = [name for name in data if data[name].dims in {(), ("direction",)}]
+    if not found:
+        return {}
+    directions = {
+        str(name): {key: float(data[key].sel(direction=name)) for key in found if data[key].dims}
+        for name in data["direction"].values
+    }
+    return {"metrics": {"directions": directions, **{key: float(data[key]) for key in found if not data[key].dims}}}
+
+
+def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """The entries of one direction in the convention `standard`.
+
+    The mean of what a query has is over all queries drawn, so that a batch weighs what it holds. The mean of what a
+    batch has, and every deviation, is over the full batches alone; one batch has no deviation.
+    """
+    over, entries = _statistics({str(name): one[name].values for name in one if one[name].ndim == 2}, (0, 1)), {}
+    for name in OF_A_BATCH:
+        if name in one:
+            batches = one[name].values[full]
+            mean = float(batches.mean() if name in OF_BATCHES else over[name])
+            entries[name] = {"mean": mean if math.isfinite(mean) else None, "std": deviation(batches)}
+    return entries
+
+
+def document(data: xr.Dataset) -> dict:
+    """The counts of a Dataset as the JSON document of `cocos count --json`.
+
+    Entries are mean and deviation as the convention has them: over batches as published, and otherwise over the queries
+    and the full batches; `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries
+    of a batch, of the mean one where they differ.
+    """
+    attrs = data.attrs
+    without, directions = data["idle"] == data["queries"], {}
+    full = full_batches(data) if attrs["convention"] == "standard" else np.ones(data.sizes["batch"], dtype=bool)
+    for name in data["direction"].values:
+        one = data.sel(direction=name)
+        if attrs["convention"] == "standard":
+            entry = _whole(one, full)
+        else:
+            entry = {key: results.mean_std(one[key]) for key in OF_A_BATCH if key in one}
+        entry.setdefault("n90", None)
+        entry["queries"] = int(one["queries"].sum())
+        entry["active_queries"] = int((one["contributing"] > 0).sum())
+        entry["batch_queries"] = float(one["queries"].values[full].mean())
+        entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
+        entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
+        directions[str(name)] = entry
+    return {
+        **results.about(attrs),
+        "gradient": attrs["gradient"],
+        "weights": attrs["weights"],
+        "unit": attrs.get("unit", "natural"),
+        "share": attrs.get("share", "unit"),
+        "eps": float(attrs["eps"]),
+        "convention": attrs["convention"],
+        "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        "dtype": attrs["dtype"],
+        "sample": attrs["sample"],
+        "same_group": attrs["same_group"],
+        "same_group_pairs": int(data["same_group_pairs"].sum()),
+        "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
+        "batches_without_active_queries": int(without.any("direction").sum()),
+        "directions": directions,
+        **_metrics(data),
+    }

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from numbers import Real
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -14,10 +15,39 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.measures._per_query import arrays, dataset, deviation, full_batches
 from cocos.run import Progress, Run, prepare
 from cocos.scores import Pairs, length
 
 __all__ = ["decomposition"]
+
+STATISTICS = {
+    "pull_norm": ("length of the pull of the positives, before the normalisation", "loss / length"),
+    "push_norm": ("length of the push of the negatives, before the normalisation", "loss / length"),
+    "net_norm": ("length of pull and push together", "loss / length"),
+    "tangential_norm": ("length of what the normalisation leaves of it", "loss / length"),
+    "gradient_norm": ("length of the gradient of the raw embedding", "loss / length"),
+    "candidate_role_norm": ("length of its gradient as a candidate of the others", "loss / length"),
+    "both_roles_norm": ("length of its gradient in both roles", "loss / length"),
+    "mass_ratio": ("weight of the negatives against that of the positives", "1"),
+    "pull_push_cosine": ("cosine of the angle between pull and push", "1"),
+    "cancellation": ("part of pull and push that cancels", "1"),
+    "radial_fraction": ("radial part of pull and push together, which the normalisation removes", "1"),
+    "radial_fraction_pull": ("radial part of the pull", "1"),
+    "radial_fraction_push": ("radial part of the push", "1"),
+    "radial": ("slope of the loss along the norm of the query", "loss / length"),
+    "hardest_share": ("part of the weight that pushes on the heaviest negative", "1"),
+    "hardest_share_force": ("part of the force that pushes on the strongest negative", "1"),
+    "hardest_projection": ("part of the push that the heaviest negative makes along it", "1"),
+    "hardest_rank": ("rank by score of the heaviest negative", "rank"),
+    "hardest_rank_force": ("rank by score of the strongest negative", "rank"),
+    "contributing": ("negatives whose share by weight is above eps", "candidates"),
+    "contributing_force": ("negatives whose share by force is above eps", "candidates"),
+    "pushed_positives": ("positives that are pushed", "candidates"),
+    "pushed_positives_part": ("part of all weight that pushes positives", "1"),
+    "pulled_negatives": ("negatives that are pulled", "candidates"),
+    "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
+}
 
 
 def _radial(loss, pairs: Pairs) -> Tensor | None:
@@ -148,4 +178,38 @@ def decomposition(
         health=json.dumps(run.health()),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.decomposition(records, attrs)
+    found = arrays(records)
+    values = {name: found[name] for name in (*STATISTICS, "negatives", "query_index") if name in found}
+    values["queries"] = (~np.isnan(found["contributing"])).sum(axis=2)
+    return dataset(values, STATISTICS, list(records), attrs)
+
+
+def document(data: xr.Dataset) -> dict:
+    """A decomposition as the JSON document of `cocos decompose --json`.
+
+    An entry is the mean over all queries for which the statistic is defined, and the deviation over the full batches of
+    their own means; one batch has no deviation.
+    """
+    attrs, named = data.attrs, data[[name for name in STATISTICS if name in data]]
+    whole, means, full = named.mean(("batch", "query")), named.mean("query"), full_batches(data)
+
+    def entry(key: str, name: str) -> dict[str, float | None]:
+        mean, batches = (each[key].sel(direction=name).values for each in (whole, means))
+        return {"mean": float(mean) if np.isfinite(mean) else None, "std": deviation(batches[full])}
+
+    return {
+        **results.about(attrs),
+        "gradient": attrs["gradient"],
+        "metric": attrs["metric"],
+        "eps": float(attrs["eps"]),
+        "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        "dtype": attrs["dtype"],
+        "sample": attrs["sample"],
+        "same_group": attrs["same_group"],
+        "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
+    }

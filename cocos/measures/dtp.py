@@ -209,3 +209,28 @@ def same_classes(data: xr.Dataset) -> None:
                     f"{name}, step {step:g}: no sample with a proxy of class {absent[0]}{more}, which others have; an "
                     "average over other classes cannot be compared: save the same classes at every step"
                 )
+
+
+def document(data: xr.Dataset) -> dict:
+    """Distances to proxies as the JSON document of `cocos dtp --json`; None for an alpha that is not known."""
+    runs, attrs = {}, data.attrs
+    for name in data["run"].values:
+        one = data.sel(run=name)
+        alpha = float(one["alpha"])
+        runs[str(name)] = {
+            "files": int(data.sizes["step"]),
+            "first": float(one["average"][0]),
+            "last": float(one["average"][-1]),
+            "last_5": float(one["low"][-1]),
+            "last_95": float(one["high"][-1]),
+            "alpha": alpha if math.isfinite(alpha) else None,
+            "average": one["average"].values.tolist(),
+        }
+    return {
+        "cocos": attrs["cocos"],
+        "metric": attrs["metric"],
+        "classes": int(data.sizes["class"]),
+        "steps": data["step"].values.tolist(),
+        "runs": runs,
+        "alpha_correlation": attrs.get("alpha_correlation"),
+    }

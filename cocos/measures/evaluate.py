@@ -234,7 +234,7 @@ def evaluate(
         progress: called with what is done (`encoding`, `ranking`, `clustering`); gives a function of (done, in all).
 
     Returns:
-        A Dataset with dims distractors (`without`, `with`), direction, fold: see `cocos.results.evaluate`. The metrics
+        A Dataset with dims distractors (`without`, `with`), direction, fold: see `_dataset`. The metrics
         are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
         one run from a k-means++ start, as many clusters as classes, at a bounded cost (`cocos.retrieval.clustered`):
@@ -300,4 +300,67 @@ def evaluate(
         "health": json.dumps(health.report(spread)),
         **where,
     }
-    return results.evaluate(records, singles, sizes, attrs)
+    return _dataset(records, singles, sizes, attrs)
+
+
+def _dataset(
+    records: dict[str, dict[str, list[dict[str, float]]]],
+    singles: dict[str, dict[str, list[float]]],
+    sizes: dict[str, list[int]],
+    attrs: dict,
+) -> xr.Dataset:
+    """Label the metrics: (distractors, direction, fold), (distractors, fold) and (direction,).
+
+    Args:
+        records: `without` and `with` distractors -> direction -> one entry a fold -> metric -> value.
+        singles: the same -> what belongs to no single direction -> one value a fold.
+        sizes: what is counted over all folds -> one number a direction.
+        attrs: provenance.
+    """
+    first = records["without"]
+    found = {}
+    for name in next(iter(first.values()))[0]:
+        values = [[[entry[name] for entry in entries] for entries in one.values()] for one in records.values()]
+        found[name] = (("distractors", "direction", "fold"), values)
+    for name in singles["without"]:
+        found[name] = (("distractors", "fold"), [one[name] for one in singles.values()])
+    found |= {name: ("direction", values) for name, values in sizes.items()}
+    variables = {name: (dims, values, *retrieval.label(name)) for name, (dims, values) in found.items()}
+    variables |= {"distractors": ("distractors", list(records)), "direction": ("direction", list(first))}
+    variables["fold"] = ("fold", range(attrs["folds"]))
+    return results.labelled(variables, results.versions() | attrs)
+
+
+def document(data: xr.Dataset) -> dict:
+    """Retrieval metrics as the JSON document of `cocos evaluate --json`: mean and deviation over the folds."""
+    attrs, blocks = data.attrs, {}
+    for condition in data["distractors"].values:
+        one = data.sel(distractors=condition)
+        blocks[str(condition)] = {
+            "directions": {
+                str(name): {
+                    key: results.mean_std(one[key].sel(direction=name))
+                    for key in one
+                    if one[key].dims == ("direction", "fold")
+                }
+                for name in data["direction"].values
+            },
+            **{key: results.mean_std(one[key]) for key in one if one[key].dims == ("fold",)},
+        }
+    whole = blocks["without"]
+    for key in ("left_out", "unmatched"):
+        for name, entry in whole["directions"].items():
+            entry[key] = int(data[key].sel(direction=name))
+    return {
+        **results.about(attrs),
+        "split": attrs.get("split"),
+        "health": json.loads(attrs["health"]),
+        "metric": attrs["metric"],
+        "k": [int(k) for k in attrs["k"].split(",")],
+        "folds": int(attrs["folds"]),
+        "ties": attrs["ties"],
+        "seed": int(attrs["seed"]),
+        "device": attrs["device"],
+        **whole,
+        **({"with_distractors": blocks["with"]} if "with" in blocks else {}),
+    }

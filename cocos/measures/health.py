@@ -1,7 +1,9 @@
 """Do the embeddings tell rows apart, and does the gradient of a loss reach them?"""
 
+import json
 from collections.abc import Sequence
 
+import numpy as np
 import xarray as xr
 
 from cocos import losses, results
@@ -11,6 +13,25 @@ from cocos.embeddings import Embeddings
 from cocos.run import Progress, prepare
 
 __all__ = ["health"]
+
+OF_A_SIDE = {
+    "rows": ("rows of the side", "rows"),
+    "sampled": ("rows that spread and rank are taken of", "rows"),
+    "dimensions": ("width of the embeddings", "dimensions"),
+    "spread": ("root mean square distance from the mean, in parts of the length", "1"),
+    "effective_rank": ("effective rank (exp of the entropy of the singular values)", "dimensions"),
+    "duplicates": ("rows that repeat another one exactly", "rows"),
+    "near_duplicates": ("rows that repeat another one up to rounding", "rows"),
+    "at_one_point": ("part of the rows within rounding of one point", "1"),
+    "collapsed": ("the side is one point up to rounding", "1"),
+}
+REACHING = {
+    "queries": ("queries whose pull and push are added up", "queries"),
+    "candidates": ("candidates that take part", "candidates"),
+    "cancellation": ("part of pull and push that cancels", "1"),
+    "reaching": ("part of pull and push that reaches the embeddings", "1"),
+    "tied": ("queries whose best positive ties with a negative", "1"),
+}
 
 
 def health(
@@ -85,4 +106,12 @@ def health(
         notes="\n".join(run.notes),
         **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
-    return results.health_of(run.health(), attrs)
+    found = run.health()
+    variables = {}
+    for dim, entries, labels in (("side", found["sides"], OF_A_SIDE), ("direction", found["directions"], REACHING)):
+        for name, about in labels.items():
+            values = [np.nan if each is None else each[name] for each in entries.values()]
+            kind = bool if name == "collapsed" else np.float64
+            variables[name] = (dim, np.array([np.nan if value is None else value for value in values], kind), *about)
+        variables[dim] = (dim, list(entries))
+    return results.labelled(variables, attrs | {"health": json.dumps(found)})

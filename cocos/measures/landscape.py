@@ -1,6 +1,7 @@
 """What does a loss look like around its proxies, and where does it want an embedding to be?"""
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -389,3 +390,31 @@ def _attributes(
     if predicted is not None and found is not None:
         attrs["gap"] = float((predicted - found).norm())
     return attrs
+
+
+def document(data: xr.Dataset) -> dict:
+    """A landscape as the command line prints it: proxies, and the minimum as predicted and as found.
+
+    Args:
+        data: of `cocos.measures.landscape`.
+
+    Returns:
+        Plain data; a place is (x, y), None where there is none.
+    """
+
+    def place(name: str) -> list[float] | None:
+        values = data[name].values.tolist() if name in data else []
+        return values if values and bool(np.isfinite(values).all()) else None
+
+    attrs = data.attrs
+    proxies = np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1)
+    return {
+        "cocos": attrs["cocos"],
+        "title": attrs["title"],
+        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "proxies": proxies.tolist(),
+        "distance": float(attrs["distance"]),
+        "predicted": place("predicted"),
+        "found": place("found"),
+        **{name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")},
+    }

@@ -6,13 +6,14 @@ from numbers import Integral
 import torch
 import xarray as xr
 
-from cocos import engine, results
+from cocos import engine, results, summaries
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked
 from cocos.run import Progress
+from cocos.summaries import plain
 
 __all__ = ["retrievals"]
 
@@ -105,3 +106,20 @@ def retrievals(
     }
     attrs = seen.attrs | {"title": "Nearest candidates of some queries", "direction": direction}
     return results.labelled(variables, attrs)
+
+
+def document(data: xr.Dataset) -> dict:
+    """The JSON document: the queries, and what is nearest to each."""
+    queries = []
+    for place in range(data.sizes["query"]):
+        one = data.isel(query=place)
+        queries.append({
+            "row": plain(one["query_index"]),
+            **{key: plain(one[key]) for key in ("positives", "best_rank", "best_score")},
+            "nearest": [
+                {"row": plain(each["candidate"]), "score": plain(each["score"]), "positive": plain(each["positive"])}
+                for each in (one.isel(rank=rank) for rank in range(data.sizes["rank"]))
+                if int(each["candidate"]) >= 0
+            ],
+        })
+    return summaries.about(data) | {"directions": {data.attrs["direction"]: {"queries": queries}}}

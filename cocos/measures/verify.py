@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -411,3 +412,31 @@ def verify(
         "dtype": ("dtype", np.array(list(DTYPES))),
     }
     return results.labelled(variables, attrs)
+
+
+def _worst_case(values: xr.DataArray) -> str | None:
+    """Name of the case with the largest value; None where all are 0 or none is known."""
+    known = values.dropna("case")
+    return str(known["case"].values[known.values.argmax()]) if len(known) and float(known.max()) > 0 else None
+
+
+def document(data: xr.Dataset) -> dict:
+    """What `verify` found, as plain data; None where a question does not apply."""
+
+    def number(value) -> float | None:
+        return float(value) if np.isfinite(value) else None
+
+    worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
+    return {
+        "loss": {"name": data.attrs["loss"], "parameters": json.loads(data.attrs["loss_parameters"])},
+        "gradient": data.attrs["gradient"],
+        "verdict": data.attrs["verdict"],
+        "faults": data.attrs["faults"].splitlines(),
+        "notes": data.attrs["notes"].splitlines(),
+        "cases": int(data.sizes["case"]),
+        **{name: {str(d): number(each.sel(dtype=d)) for d in data["dtype"].values} for name, each in worst.items()},
+        "gap_on": _worst_case(data["gap"].sel(dtype="float64")),
+        "finite_difference": number(data["finite_difference"].max()),
+        "peer": {name: number(data.attrs[f"peer_{name}"]) for name in ("value", "gradient")},
+        "largest": number(data["largest"].max()),
+    }

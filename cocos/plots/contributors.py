@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
-from cocos import results, summaries
+from cocos import results
+from cocos.measures.contributors import rest
 from cocos.plots._labels import below, palette, plain
 from cocos.plots._wording import percent
 
@@ -67,7 +68,7 @@ def contributors(
     attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST_BARS))
     rows, part, weight = (one[name].values for name in ("candidate_index", "part", "weight"))
     positive, above = one["positive"].values, one["share"].values > attrs["eps"]
-    left, others = summaries.rest(dataset, MOST_BARS)
+    left, others = rest(dataset, MOST_BARS)
     place, longest = np.arange(len(rows)), 100 * max([others, *part[weight > 0]], default=1.0) or 100.0
     kinds = (("positive", positive, ORANGE, "////"), ("negative", ~positive, BLUE, ""))
     for name, mask, colour, hatch in kinds:

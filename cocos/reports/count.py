@@ -5,7 +5,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from cocos import health, results
+from cocos import health, measures, results
 from cocos.reports._phrases import averaging, drawn, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Table
 
@@ -58,7 +58,7 @@ def table(data: xr.Dataset) -> Table:
     Args:
         data: of `cocos.measures.count`.
     """
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
     batch = queries_per_batch(directions)
     rows = tuple(
@@ -89,7 +89,7 @@ def overview(datasets: Sequence[xr.Dataset]) -> Table:
     Args:
         datasets: of `cocos.measures.count`.
     """
-    summaries = [results.summary(data) for data in datasets]
+    summaries = [measures.document("count", data) for data in datasets]
     rows, notes, readings = [], [], []
     for data, summary in zip(datasets, summaries, strict=True):
         for direction, entry in summary["directions"].items():

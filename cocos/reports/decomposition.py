@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from cocos import health, results
+from cocos import health, measures, results
 from cocos.reports._phrases import averaging, drawn, loss_call
 from cocos.reports.layout import Table
 
@@ -45,7 +45,7 @@ def table(data: xr.Dataset) -> Table:
     Args:
         data: of `cocos.measures.decomposition`.
     """
-    found = results.decomposed(data)
+    found = measures.document("decomposition", data)
     directions = found["directions"]
     given = next(iter(directions.values()))
     rows = tuple(

@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from cocos import results
+from cocos import measures
 from cocos.reports.layout import Table
 
 __all__ = ["table"]
@@ -14,7 +14,7 @@ def table(data: xr.Dataset) -> Table:
     Args:
         data: of `cocos.measures.dtp`.
     """
-    found, rows = results.distances(data), []
+    found, rows = measures.document("dtp", data), []
     for name, run in found["runs"].items():
         low, high = run["last_5"], run["last_95"]
         rows.append((

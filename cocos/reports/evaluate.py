@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from cocos import health, results
+from cocos import health, measures
 from cocos.reports._phrases import number
 from cocos.reports.layout import Table
 
@@ -18,7 +18,7 @@ def table(data: xr.Dataset) -> Table:
     Args:
         data: of `cocos.measures.evaluate`.
     """
-    found = results.evaluated(data)
+    found = measures.document("evaluate", data)
     blocks = {"": found, " + distractors": found.get("with_distractors", {"directions": {}})}
     columns, singles = {}, {}
     for mark, block in blocks.items():

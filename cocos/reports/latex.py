@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from cocos import health, results
+from cocos import health, measures, results
 from cocos.reports import terminal
 from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
 
@@ -25,7 +25,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         data: of `cocos.measures.count`.
         label: first cell of the row.
     """
-    summary = results.summary(data)
+    summary = measures.document("count", data)
     columns = COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]
     wide = len(columns)

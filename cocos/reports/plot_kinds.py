@@ -148,6 +148,24 @@ class PlotKind:
             found += [measure(direction=name) for name in held[0].directions[1:]]
         return found
 
+    def document(self, found: Sequence[xr.Dataset], names: Sequence[str] | None = None) -> dict:
+        """Make the JSON document of `cocos plot`.
+
+        Args:
+            found: Datasets of `measured`: one, or one for each direction.
+            names: names of several losses or files in one picture, each with a document of its own; None: there is one.
+        """
+        if names:
+            series = [{"name": n} | self.document([data]) for n, data in zip(names, found, strict=True)]
+            return {"kind": self.name, "series": series}
+        first, *_ = documents = [measures.document(self.name, data) for data in found]
+        parts = [
+            each.get("directions", {data.attrs.get("direction"): each})
+            for data, each in zip(found, documents, strict=True)
+        ]
+        directions = {name: part for each in parts for name, part in each.items()}
+        return {"kind": self.name} | (first if "directions" in first else {}) | {"directions": directions}
+
     @property
     def combines(self) -> bool:
         """Whether several losses and files can be drawn on the same axes."""
@@ -243,7 +261,7 @@ def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
         runs: file and loss of each.
     """
     files, losses = ({run[k] for run in runs} for k in (0, 1))
-    stems = {file.stem for file in files}
+    stems = {file and file.stem for file in files}
     parts = [
         ([loss] if len(losses) > 1 else [])
         + ([file.stem if len(stems) == len(files) else str(file)] if len(files) > 1 else [])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from cocos import results
+from cocos import measures
 from cocos.reports.layout import Table
 
 __all__ = ["table"]
@@ -29,7 +29,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
         found: of `cocos.measures.verify`, one a loss.
     """
     rows, notes = [], []
-    for one in map(results.verdict, found):
+    for one in (measures.document("verify", data) for data in found):
         name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
         before = (name, one["verdict"], _difference(gap["float64"]), one["gap_on"] or "")
         after = (gap["float32"], error["float32"], error["bfloat16"], error["float16"], one["finite_difference"])

@@ -32,7 +32,7 @@ WHAT = {
     "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint inside",
     "npy": "is a single numpy array, of one side; cocos reads both from one file, which this writes: {}. Row i then "
     "matches row i; query_group= and candidate_group= say otherwise, and a labelled set has embeddings= and labels=",
-    "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open_dataset",
+    "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open",
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",
     "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",

@@ -1,0 +1,77 @@
+"""Statistics of every query of a run, (direction, batch, query): their arrays, their Dataset, and the full batches."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from cocos import results
+
+__all__ = ["arrays", "dataset", "deviation", "full_batches"]
+
+LABELS = {
+    "negatives": ("negatives in the batch", "candidates"),
+    "query_index": ("row of the query in the embeddings", "1"),
+    "queries": ("queries in the batch", "queries"),
+    "same_group_pairs": ("pairs of rows in the batch that are of one group", "pairs"),
+}
+
+
+def arrays(
+    records: dict[str, list[dict[str, Tensor]]], sizes: dict[str, list[int]] | None = None
+) -> dict[str, np.ndarray]:
+    """Statistics by their names, (direction, batch, query), NaN where a batch has fewer queries than the largest.
+
+    Args:
+        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
+        sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
+    """
+    if sizes is None:
+        sizes = {name: [len(entry["contributing"]) for entry in entries] for name, entries in records.items()}
+    batches, width = max(map(len, sizes.values())), max(map(max, sizes.values()))
+    there = np.zeros((len(records), batches, width), dtype=bool)
+    for d, of_direction in enumerate(sizes.values()):
+        there[d, : len(of_direction)] = np.arange(width) < np.asarray(of_direction)[:, None]
+    full, found = bool(there.all()), {}
+    for name in next(iter(records.values()))[0]:
+        flat = np.concatenate([entry[name].cpu().numpy() for entries in records.values() for entry in entries])
+        if full:
+            found[name] = flat.astype(np.float64).reshape(there.shape)
+        else:
+            found[name] = np.full(there.shape, np.nan)
+            found[name][there] = flat
+    return found
+
+
+def dataset(
+    values: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, str]], directions: list[str], attrs: dict
+) -> xr.Dataset:
+    """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one."""
+    dims, labels = ("direction", "batch", "query"), LABELS | labels
+    variables = {
+        name: (dims[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
+        for name, array in values.items()
+    }
+    _, batches, width = values["contributing"].shape
+    variables["direction"] = ("direction", directions)
+    variables["batch"] = ("batch", range(batches), "training batch")
+    variables["query"] = ("query", range(width), "place in the batch")
+    return results.labelled(variables, attrs)
+
+
+def full_batches(data: xr.Dataset) -> np.ndarray:
+    """Which batches hold as many rows as were asked for, (batch,); all of them where none does.
+
+    A batch of pairs is as large as its larger side; the candidates of other batches are not counted.
+    """
+    queries = data["queries"]
+    rows = queries.max("direction") if data.attrs["sample"] == "pairs" else queries.isel(direction=0)
+    full = rows.values >= int(data.attrs["batch_size"])
+    return full if full.any() else np.ones_like(full)
+
+
+def deviation(values: np.ndarray) -> float | None:
+    """Population deviation of the values that are known; None where there are fewer than two."""
+    found = values[np.isfinite(values)].astype(np.float64)
+    return float(found.std()) if len(found) > 1 else None
