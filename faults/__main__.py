@@ -1,16 +1,13 @@
 """The command line of the faults: python -m faults, in the folder of the repository."""
 
 import argparse
+import os
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 
-from faults.planting import HERE, Fault, Found, Unfit, copied, load, place, tried
-
-REPOSITORY = HERE.parent
+from faults.planting import HERE, Fault, Found, Unfit, copied, load, place, preload, tried
 
 
 def _arguments() -> argparse.Namespace:
@@ -18,7 +15,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="NAME", help="faults, rooms or test files; repeatable")
     parser.add_argument("--list", action="store_true", help="list the faults and where each applies, and run nothing")
     parser.add_argument("--whole", action="store_true", help="run the whole suite where the test files miss a fault")
-    parser.add_argument("--jobs", type=int, default=1, help="faults that are tried at once, each in its own copy")
+    parser.add_argument("--repository", type=Path, default=HERE.parent, help="another state of it, as a worktree")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds that the test files of a fault may take")
     return parser.parse_args()
 
@@ -30,23 +27,18 @@ def _tell(found: Found) -> None:
 
 def _every(faults: list[Fault], given: argparse.Namespace) -> list[Found]:
     """The results of all faults, told one by one as they come."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    preload()
+    results = []
     with tempfile.TemporaryDirectory(prefix="faults-") as scratch:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for job in range(given.jobs):
-            copies.put(copied(REPOSITORY, Path(scratch) / str(job)))
-
-        def one(fault: Fault) -> Found:
-            copy = copies.get()
+        copy = copied(given.repository, Path(scratch))
+        for fault in faults:
             try:
-                found = tried(fault, copy, deadline=given.deadline, whole=given.whole)
+                results.append(tried(fault, copy, deadline=given.deadline, whole=given.whole))
             except Unfit as error:
-                found = Found(fault, False, str(error), 0.0)
-            copies.put(copy)
-            _tell(found)
-            return found
-
-        with ThreadPoolExecutor(given.jobs) as pool:
-            return list(pool.map(one, faults))
+                results.append(Found(fault, False, str(error), 0.0))
+            _tell(results[-1])
+    return results
 
 
 def main() -> int:
@@ -63,7 +55,7 @@ def main() -> int:
         unfit = 0
         for fault in faults:
             try:
-                where = str(place(fault, REPOSITORY).relative_to(REPOSITORY))
+                where = str(place(fault, given.repository).relative_to(given.repository))
             except Unfit as error:
                 where, unfit = str(error), unfit + 1
             print(f"{fault.room:12}{fault.name:44}{where}")

@@ -1,22 +1,30 @@
 """Plants faults, one at a time, in a copy of the repository, and runs the tests that ought to catch them."""
 
+import importlib
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import tomllib
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["HERE", "Fault", "Found", "Unfit", "copied", "load", "place", "tried"]
+__all__ = ["HERE", "Fault", "Found", "Unfit", "copied", "load", "place", "preload", "tried"]
 
 HERE = Path(__file__).parent
 SOURCES = (".py", ".c", ".h")
+SAID = ".faults.txt"  # file of a copy for what pytest says
+HEAVY = (  # imported once, before processes are forked that run tests
+    *("h5netcdf", "matplotlib.pyplot", "numpy", "pandas", "PIL.Image", "pytest", "rich.console"),
+    *("safetensors.torch", "scipy.cluster.vq", "scipy.special", "seaborn", "torch", "typer.testing", "xarray"),
+)
 LISTED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)  # in the summary of pytest; without parameters
 
 
@@ -116,18 +124,52 @@ def _planted(fault: Fault, repository: Path) -> Generator[None]:
         _write(path, sound)
 
 
+def preload() -> None:
+    """Import what tests import, the package aside, so that a fork of this process starts at once."""
+    for name in HEAVY:
+        importlib.import_module(name)
+    import torch
+
+    torch.func.grad(torch.sum)(torch.ones(2))  # imports half as much again
+
+
+def _tests(repository: Path, arguments: list[str]) -> None:
+    """Be a process that runs pytest in a copy of the repository."""
+    os.setsid()
+    with open(repository / SAID, "wb") as said:
+        for descriptor in (1, 2):
+            os.dup2(said.fileno(), descriptor)
+    os.chdir(repository)
+    sys.path[:0] = [str(repository)]
+    os.environ |= {"PYTHONPATH": str(repository), "XDG_CACHE_HOME": str(repository / ".cache")}
+    for name in [name for name in sys.modules if name.partition(".")[0] == "faults"]:
+        del sys.modules[name]
+    code = 3
+    try:
+        import pytest
+
+        code = pytest.main(["-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments])
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+
+
 def _run(repository: Path, arguments: list[str], seconds: float) -> tuple[int | None, str]:
     """Exit code of pytest, None past the deadline, and the first test that failed."""
-    own = {"PYTHONPATH": str(repository), "XDG_CACHE_HOME": str(repository / ".cache"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider", *arguments]
-    try:
-        done = subprocess.run(
-            command, check=False, cwd=repository, env=os.environ | own, capture_output=True, text=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    failed = LISTED.search(done.stdout)
-    return done.returncode, failed[1] if failed else ""
+    child = os.fork()
+    if not child:
+        _tests(repository, arguments)
+    end = time.monotonic() + seconds
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None, ""
+        time.sleep(0.05)
+    failed = LISTED.search((repository / SAID).read_text("utf-8", "replace"))
+    return os.waitstatus_to_exitcode(ended[1]), failed[1] if failed else ""
 
 
 def tried(fault: Fault, repository: Path, *, deadline: float, whole: bool) -> Found:
