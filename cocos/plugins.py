@@ -44,7 +44,7 @@ class Plugin:
 
 def _declared(group: str) -> list[importlib.metadata.EntryPoint]:
     """Entry points of a group; one that the search path shows twice is listed once."""
-    found = {}
+    found: dict[tuple[str, str, str], importlib.metadata.EntryPoint] = {}
     for point in importlib.metadata.entry_points(group=group):
         found.setdefault((point.name, point.value, _owner(point)[0]), point)
     return list(found.values())

@@ -38,7 +38,7 @@ def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Ten
     return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Pairs:
     """Everything a loss may look at: scores, and which of them belong to positives and to negatives.
 
@@ -65,13 +65,32 @@ class Pairs:
 
     scores: Tensor
     positive: Tensor
-    negative: Tensor | None = None
+    negative: Tensor
     candidate_group: Tensor | None = None
     query_norm: Tensor | None = None
     candidate_norm: Tensor | None = None
     embeddings: Embeddings | None = None
 
-    def __post_init__(self):
+    def __init__(
+        self,
+        scores: Tensor,
+        positive: Tensor,
+        negative: Tensor | None = None,
+        candidate_group: Tensor | None = None,
+        query_norm: Tensor | None = None,
+        candidate_norm: Tensor | None = None,
+        embeddings: Embeddings | None = None,
+    ):
+        self.__dict__.update(scores=scores, positive=positive, negative=negative, embeddings=embeddings)
+        self.__dict__.update(candidate_group=candidate_group, query_norm=query_norm, candidate_norm=candidate_norm)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what no loss could read, and fill in the mask of the negatives.
+
+        Raises:
+            InputError: see the class.
+        """
         for name in ("scores", "positive"):
             if not isinstance(getattr(self, name), Tensor):
                 raise InputError(f"{name}: {type(getattr(self, name)).__name__}, expected a torch.Tensor")
@@ -86,8 +105,7 @@ class Pairs:
         for name in ("positive", "negative"):
             mask = getattr(self, name)
             if mask is None and name == "negative":
-                mask = ~self.positive
-                object.__setattr__(self, name, mask)
+                mask = self.__dict__["negative"] = ~self.positive
             if not isinstance(mask, Tensor):
                 raise InputError(f"{name}: {type(mask).__name__}, expected a torch.Tensor")
             if mask.dtype != torch.bool or tuple(mask.shape) != shape:
@@ -104,7 +122,7 @@ class Pairs:
             if values is not None and tuple(values.shape) != (length,):
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},)")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         dtype = str(self.scores.dtype).removeprefix("torch.")
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
         optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings")
@@ -230,12 +248,14 @@ def _scale(rows: Tensor) -> Tensor:
 def length(rows: Tensor) -> Tensor:
     """Lengths of the rows, (N,), right from the smallest to the largest number of the dtype."""
     scale = _scale(rows)
-    return (rows / scale).norm(dim=1) * scale[:, 0]
+    found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
+    return found
 
 
 def _unit(rows: Tensor) -> Tensor:
     rows = rows / _scale(rows)
-    return rows / rows.norm(dim=1, keepdim=True)
+    found: Tensor = rows / rows.norm(dim=1, keepdim=True)
+    return found
 
 
 def cosine(query: Tensor, candidate: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Weights of a loss, ∂ Σ loss / ∂ score, from three independent sides, and the gap between them."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ def autograd(loss: Loss, pairs: Pairs) -> Tensor:
         return loss(pairs.with_scores(scores)).sum()
 
     if traits(loss).gradient != "autograd":
-        return torch.func.grad(total)(pairs.scores.detach())
+        return cast(Tensor, torch.func.grad(total)(pairs.scores.detach()))
     with torch.enable_grad():
         scores = pairs.scores.detach().clone().requires_grad_()
         (found,) = torch.autograd.grad(total(scores), scores, allow_unused=True, materialize_grads=True)
@@ -109,7 +109,7 @@ def autograd_radial(loss: Loss, pairs: Pairs) -> Tensor:
     def total(norm: Tensor) -> Tensor:
         return loss(pairs.with_scores(pairs.scores, norm)).sum()
 
-    return torch.func.grad(total)(pairs.query_norm.detach())
+    return cast(Tensor, torch.func.grad(total)(pairs.query_norm.detach()))
 
 
 def finite_difference(loss: Loss, pairs: Pairs, step: float = 1e-6) -> Tensor:

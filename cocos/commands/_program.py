@@ -115,7 +115,7 @@ def command(section: str, place: int, *, epilog: str | None = None, shared: bool
             finally:
                 quiet.reset(token)
 
-        run.__doc__, run.__signature__ = function.__doc__, inspect.Signature(list(options.values()))
+        run.__doc__, run.__signature__ = function.__doc__, inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
         run.__annotations__ = {name: each.annotation for name, each in options.items()}
         return Command(run, section, place, epilog)
 

@@ -115,7 +115,7 @@ def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
     """
     from cocos.losses import _about
 
-    found = {_plain(name): (name, {}) for name in names()}
+    found: dict[str, tuple[str, dict[str, str]]] = {_plain(name): (name, {}) for name in names()}
     for module in names():
         said = _about.sections(_of_file(module)).get("Also called", "")
         for name, remark in _about.listed(said):
@@ -162,7 +162,7 @@ def brought(name: str) -> dict[str, str]:
 
 def _of_file(module: str) -> type:
     found = importlib.import_module(f"{__name__}.{module}")
-    return getattr(found, found.__all__[0])
+    return cast(type, getattr(found, found.__all__[0]))
 
 
 def _class(name: str) -> type:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -65,7 +65,7 @@ class ASoftmax:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.margin, int) or self.margin < 1:
             raise ValueError(f"margin must be a whole number of at least 1, got {self.margin}")
         if not 0 <= self.annealing < math.inf:
@@ -104,13 +104,13 @@ class ASoftmax:
         """Weight of a negative that holds all of the probability for every positive, (Q, 1): |x| |P|."""
         return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         same = ("l_softmax", {"margin": self.margin, "annealing": self.annealing}, "unit norms")
         plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
         return (same, plain) if self.margin == 1 else (same,)
 
-    def peer(self) -> tuple[str, dict, str] | None:
+    def peer(self) -> tuple[str, dict[str, Any], str] | None:
         """The same loss in pytorch-metric-learning: class, arguments, setting; None with annealing."""
         if self.annealing > 0:
             return None

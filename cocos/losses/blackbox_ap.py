@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,12 +28,12 @@ class _Ranker(torch.autograd.Function):
         return _ranks(scores, part) / part.sum(dim=1, keepdim=True).clamp(min=1)
 
     @staticmethod
-    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         scores, part, ctx.lam = inputs
         ctx.save_for_backward(scores, part, output)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         scores, part, ranks = ctx.saved_tensors
         return (_Ranker.forward(scores + ctx.lam * gradient, part, ctx.lam) - ranks) / ctx.lam, None, None
 
@@ -85,7 +85,7 @@ class BlackBoxAP:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.lam < math.inf:
             raise ValueError(f"lam must be finite and above 0, got {self.lam}")
         if not 0 <= self.margin < math.inf:
@@ -97,7 +97,8 @@ class BlackBoxAP:
         scores = torch.where(pairs.positive, pairs.scores - half, pairs.scores + half)
         part = pairs.positive | pairs.negative
         among = _ranks(scores.detach(), pairs.positive) / part.sum(dim=1, keepdim=True).clamp(min=1)
-        return _Ranker.apply(scores, part, self.lam), among, scores
+        ranks = _Ranker.apply(scores, part, self.lam)  # type: ignore[no-untyped-call]
+        return ranks, among, scores
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class CrossExampleSoftmax:
     sample: ClassVar[str] = "pairs"
     per_positive: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
@@ -81,6 +81,6 @@ class CrossExampleSoftmax:
         """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (("ce_nm", {"scale": self.scale, "fraction": 1.0}, "always"),)

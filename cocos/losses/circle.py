@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class Circle:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
         if not 0 < self.gamma < math.inf:
@@ -101,6 +101,6 @@ class Circle:
         """Weight of a candidate that holds all of its side at pace 1, (): γ."""
         return pairs.scores.new_tensor(self.gamma)
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "CircleLoss", {"m": self.margin, "gamma": self.gamma}, "labelled"

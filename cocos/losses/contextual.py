@@ -67,7 +67,7 @@ class Contextual:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (isinstance(self.k, int) and self.k >= 2):
             raise ValueError(f"k must be a whole number of at least 2, got {self.k}")
         if not 0 <= self.eps < math.inf:

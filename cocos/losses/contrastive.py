@@ -52,7 +52,7 @@ class Contrastive:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.margin < math.inf:
             raise ValueError(f"margin must be finite and above 0, got {self.margin}")
 

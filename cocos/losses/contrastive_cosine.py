@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class ContrastiveCosine:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("pos_margin", "neg_margin"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be finite, got {getattr(self, name)}")
@@ -74,6 +74,6 @@ class ContrastiveCosine:
         """One violation, (): 1."""
         return pairs.scores.new_ones(())
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class ContrastiveLinear:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("pos_margin", "neg_margin"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
@@ -75,6 +75,6 @@ class ContrastiveLinear:
         """One violation, (): 1."""
         return pairs.scores.new_ones(())
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

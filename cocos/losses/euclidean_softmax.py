@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,9 +15,9 @@ __all__ = ["EuclideanSoftmax"]
 CURVES = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}  # powers of the distance
 
 
-def _canonical(field: str, f) -> str:
+def _canonical(field: str, f: str | float) -> str:
     if f == "t" or f in CURVES:
-        return f
+        return str(f)
     try:
         factor = float(f)
     except (TypeError, ValueError):
@@ -27,9 +27,9 @@ def _canonical(field: str, f) -> str:
     return "t" if factor == 1 else repr(factor)
 
 
-def _factor(f: str) -> float | None:
-    """The number k where f(t) = kt; None for a curve."""
-    return 1.0 if f == "t" else None if f in CURVES else float(f)
+def _factor(f: str) -> float:
+    """The number k of a line f(t) = kt."""
+    return 1.0 if f == "t" else float(f)
 
 
 def _power(distance: Tensor, exponent: float) -> Tensor:
@@ -94,7 +94,7 @@ class EuclideanSoftmax:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in ("f1", "f2"):
             object.__setattr__(self, field, _canonical(field, getattr(self, field)))
         if not 0 < self.scale < math.inf:
@@ -136,15 +136,15 @@ class EuclideanSoftmax:
         steepness = self._steepness(pairs)
         return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
-        own, other = _factor(self.f1), _factor(self.f2)
-        if own and other:
+        if not CURVES.keys() & {self.f1, self.f2}:
+            own, other = _factor(self.f1), _factor(self.f2)
             outer = {"alpha": 0.0, "k1": 1.0, "k2": own / other, "delta": 1.0, "scale": self.scale * other}
             return (("warped_softmax", outer, "always"),)
         return (("proxynca_pp", {"scale": self.scale}, "always"),) if self.f1 == self.f2 == "t^2" else ()
 
-    def peer(self) -> tuple[str, dict, str] | None:
+    def peer(self) -> tuple[str, dict[str, Any], str] | None:
         """The same loss in pytorch-metric-learning: class, arguments, setting; None unless f1 and f2 are one line."""
         if not self.balanced:
             return None

@@ -1,7 +1,7 @@
 """FastAP: average precision over a soft histogram of the distances."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ class FastAP:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (isinstance(self.bins, int) and 1 <= self.bins <= 10_000):  # (queries, bins) numbers are held
             raise ValueError(f"bins must be a whole number from 1 to 10000, got {self.bins}")
 
@@ -104,10 +104,10 @@ class FastAP:
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
         return self.bins / LARGEST / number
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (("listwise_ap", {"bins": self.bins + 1, "low": -1.0, "high": 1.0}, "unit vectors"),)
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "FastAPLoss", {"num_bins": self.bins, "distance.normalize_embeddings": True}, "labelled"

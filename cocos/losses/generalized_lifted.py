@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ class GeneralizedLifted:
     sample: ClassVar[str] = "groups"
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
@@ -71,6 +71,6 @@ class GeneralizedLifted:
         """Weight of a candidate that holds all of the push, (): 1."""
         return pairs.scores.new_ones(())
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "GeneralizedLiftedStructureLoss", {"neg_margin": self.margin}, "pairs"

@@ -55,7 +55,7 @@ class HIST:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class LiftedStructure:
     sample: ClassVar[str] = "groups"
     per_positive: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.margin < math.inf:
             raise ValueError(f"margin must be finite and above 0, got {self.margin}")
 
@@ -103,6 +103,6 @@ class LiftedStructure:
         """Margin of a pair for every positive, (Q, 1): m|P|."""
         return self.margin * pairs.positives()
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "LiftedStructureLoss", {"neg_margin": self.margin}, "labelled"

@@ -1,7 +1,7 @@
 """Linear softmax: the cross-entropy of a classifier, with label smoothing."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ class LinearSoftmax:
     sample: ClassVar[str] = "pairs"
     per_positive: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
 
@@ -88,6 +88,6 @@ class LinearSoftmax:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
         return pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (("n_pair", {}, "always"),) if self.smoothing == 0 else ()

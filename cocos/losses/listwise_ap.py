@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ class ListwiseAP:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (isinstance(self.bins, int) and 2 <= self.bins <= 10_000):  # (queries, bins) numbers are held
             raise ValueError(f"bins must be a whole number from 2 to 10000, got {self.bins}")
         if not -math.inf < self.low < self.high < math.inf:
@@ -111,7 +111,7 @@ class ListwiseAP:
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
         return (self.bins - 1) / (self.high - self.low) / number
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         whole = (self.low, self.high) == (-1, 1)
         return (("fastap", {"bins": self.bins - 1}, "unit vectors"),) if whole else ()

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -67,7 +67,7 @@ class MagFace:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
         if not 0 < self.l_a < self.u_a < math.inf:
@@ -141,7 +141,7 @@ class MagFace:
         """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         plain = self.u_m == 0 and self.lambda_g == 0
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if plain else ()

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class MultiSimilarity:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
@@ -106,10 +106,9 @@ class MultiSimilarity:
         """Weight of a candidate that holds all of a threshold, (): 1."""
         return pairs.scores.new_ones(())
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
-        arguments = {"alpha": self.alpha, "beta": self.beta, "base": self.base}
+        arguments: dict[str, Any] = {"alpha": self.alpha, "beta": self.beta, "base": self.base}
         if self.mining is not None:
-            miner = {"miner": "MultiSimilarityMiner", "miner_arguments": {"epsilon": self.mining}}
-            arguments = {**arguments, **miner}
+            arguments |= {"miner": "MultiSimilarityMiner", "miner_arguments": {"epsilon": self.mining}}
         return "MultiSimilarityLoss", arguments, "labelled"

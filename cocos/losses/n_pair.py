@@ -1,7 +1,7 @@
 """N-pair: softmax over inner products, without a temperature."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -65,7 +65,7 @@ class NPair:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
         return pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (
             ("linear_softmax", {"smoothing": 0.0}, "always"),

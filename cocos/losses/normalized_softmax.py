@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -51,7 +51,7 @@ class NormalizedSoftmax:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
@@ -76,7 +76,7 @@ class NormalizedSoftmax:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
         return 1 / self.temperature * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (
             ("ntxent", {"temperature": self.temperature}, "always"),
@@ -84,6 +84,6 @@ class NormalizedSoftmax:
             ("arcface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
         )
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "NormalizedSoftmaxLoss", {"temperature": self.temperature}, "proxies"

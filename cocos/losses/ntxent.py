@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -52,7 +52,7 @@ class NTXent:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
@@ -77,7 +77,7 @@ class NTXent:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
         return 1 / self.temperature * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (
             ("sampled_softmax", {"scale": 1 / self.temperature}, "always"),
@@ -86,6 +86,6 @@ class NTXent:
             ("supcon", {"temperature": self.temperature}, "one positive"),
         )
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "NTXentLoss", {"temperature": self.temperature}, "labelled"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class ProxyAnchor:
     balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "pairs"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
             raise ValueError(f"alpha must be finite and above 0, got {self.alpha}")
         if not math.isfinite(self.margin):
@@ -101,6 +101,6 @@ class ProxyAnchor:
         present, taking_part = self._numbers(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ProxyAnchorLoss", {"margin": self.margin, "alpha": self.alpha}, "proxies"

@@ -58,7 +58,7 @@ class ProxyGML:
     sample: ClassVar[str] = "pairs"
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.ratio <= 1:
             raise ValueError(f"ratio must be above 0 and at most 1, got {self.ratio}")
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -53,7 +53,7 @@ class ProxyNCApp:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
@@ -78,13 +78,13 @@ class ProxyNCApp:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (
             ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
             ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),
         )
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ProxyNCALoss", {"softmax_scale": self.scale}, "proxies"

@@ -57,7 +57,7 @@ class RecallAtK:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("temperature", "temperature_k"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")

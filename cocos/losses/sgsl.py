@@ -54,7 +54,7 @@ class SGSL:
     sample: ClassVar[str] = "pairs"
     per_positive: ClassVar[bool] = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.gamma < math.inf:
             raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
 

@@ -51,7 +51,7 @@ class SmoothAP:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class StochasticNegativeMining:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale must be finite and above 0, got {self.scale}")
         if not 0 < self.fraction <= 1:
@@ -88,6 +88,6 @@ class StochasticNegativeMining:
         """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (("sampled_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

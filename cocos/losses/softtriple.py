@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class SoftTriple:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("la", "gamma"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
@@ -112,7 +112,7 @@ class SoftTriple:
         """Weight of a class that holds all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.la)
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "SoftTripleLoss", {"la": self.la, "gamma": self.gamma, "margin": self.margin}, "proxies"
 

@@ -59,7 +59,7 @@ class SupAP:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("temperature", "rho"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
@@ -71,9 +71,8 @@ class SupAP:
     def _surrogate(self, gap: Tensor) -> Tensor:
         """H of how far a negative stands above a positive."""
         sigmoid = (gap / self.temperature).sigmoid()
-        beyond = self.offset
-        if beyond is None:
-            beyond = 0.5 + (gap.new_tensor(self.delta) / self.temperature).sigmoid()
+        continued = 0.5 + (gap.new_tensor(self.delta) / self.temperature).sigmoid()
+        beyond = continued if self.offset is None else self.offset
         near = torch.where(gap > 0, sigmoid + 0.5, sigmoid)
         return torch.where(gap > self.delta, self.rho * (gap - self.delta) + beyond, near)
 

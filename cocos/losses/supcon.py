@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ class SupCon:
     sample: ClassVar[str] = "groups"
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
@@ -86,10 +86,10 @@ class SupCon:
         """Weight of a negative that holds all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         return (("ntxent", {"temperature": self.temperature}, "one positive"),)
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "SupConLoss", {"temperature": self.temperature}, "labelled"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -53,7 +53,7 @@ class TripletEuclidean:
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
@@ -72,6 +72,6 @@ class TripletEuclidean:
         """One violated triplet, (): 1."""
         return pairs.scores.new_ones(())
 
-    def peer(self) -> tuple[str, dict, str]:
+    def peer(self) -> tuple[str, dict[str, Any], str]:
         """The same loss in pytorch-metric-learning: class, arguments, setting."""
         return "TripletMarginLoss", {"margin": self.margin}, "labelled"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ class WarpedSoftmax:
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("k1", "k2", "scale"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
@@ -113,7 +113,7 @@ class WarpedSoftmax:
         """Weight of a candidate that holds all of the probability for every positive, (Q, C): T|P| times its slope."""
         return self.scale * self._slope(pairs) * pairs.positives()
 
-    def equals(self) -> tuple[tuple[str, dict, str], ...]:
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""
         one_line = self.alpha == 0 or self.k1 == self.k2 == 1
         line = {"f1": repr(float(self.k2)), "f2": "t", "scale": self.scale}

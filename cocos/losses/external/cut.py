@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +56,9 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.shapes, self.see = {tuple(shape), tuple(shape)[::-1]}, see
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Run a function of PyTorch and look at its result."""
         result = func(*args, **(kwargs or {}))
         if not isinstance(result, Tensor) or not result.is_floating_point() or tuple(result.shape) not in self.shapes:
@@ -153,12 +156,13 @@ class _Trial:
 
         def like(rows: Tensor) -> Tensor:
             ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
-            lengths = rows.norm(dim=1, keepdim=True)
+            lengths: Tensor = rows.norm(dim=1, keepdim=True)
             if self.near:
                 ways = rows + 0.05 * lengths * ways
             elif stretched:
                 lengths = lengths * (0.8 + 0.4 * torch.rand(lengths.shape, generator=self.generator).to(rows))
-            return ways / ways.norm(dim=1, keepdim=True) * lengths
+            size: Tensor = ways.norm(dim=1, keepdim=True)
+            return ways / size * lengths
 
         query = like(self.query)
         return (query, query) if self.shared else (query, like(self.candidate))
@@ -249,7 +253,12 @@ class _Trial:
         close = 0.99 * longest + 0.01 * self.base[0][i]
         close = close * longest.norm() / close.norm()
         found: list[Tensor] = []
-        self.run(self.with_row(0, i, close), lambda matrix: found.append(matrix.detach().clone()) or matrix)
+
+        def keep(matrix: Tensor) -> Tensor:
+            found.append(matrix.detach().clone())
+            return matrix
+
+        self.run(self.with_row(0, i, close), keep)
         row = (found[place[0]].T if place[1] else found[place[0]])[i]
         others = torch.arange(len(row), device=row.device) != j
         if self.shared:
@@ -263,8 +272,8 @@ class _Trial:
         for name in KNOWN:
             metric = METRICS[name](*self.base)[off]
             centred = metric - metric.mean()
-            factor = ((values - values.mean()) * centred).sum() / centred.square().sum()
-            factor = 1.0 if abs(factor.item() - 1) < self.tolerance else factor.item()
+            factor = (((values - values.mean()) * centred).sum() / centred.square().sum()).item()
+            factor = 1.0 if abs(factor - 1) < self.tolerance else factor
             offset = (values - factor * metric).mean().item()
             offset = 0.0 if abs(offset) < self.tolerance * metric.abs().max().item() else offset
             if factor > 0 and _close(factor * metric + offset, values, 10 * self.tolerance):

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
-from cocos.losses import traits
+from cocos.losses import ClosedForm, traits
 from cocos.losses.external.cut import Cut, See, find, seeded
 from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
 from cocos.scores import METRICS, Pairs, length
@@ -64,7 +64,7 @@ class Embedded:
     """
 
     spelling: str
-    given: dict
+    given: dict[str, Any]
     calls: tuple[Call, ...]
     matching: str
     sample: str
@@ -72,19 +72,19 @@ class Embedded:
     reduction: str | None = None
     sorted_by_group: bool = False
     unit_: float | None = None
-    twins: Callable[[str], list] | None = None
+    twins: Callable[[str], list[ClosedForm]] | None = None
     metric: str = "cosine"
     cut: Cut | None = None
     weights: str = "score"
     notes: tuple[str, ...] = ()
     bound: bool = False
-    twin: object = None
+    twin: ClosedForm | None = None
     reads: ClassVar[str] = "embeddings"
     couples: ClassVar[str] = "batch"
     gradient: ClassVar[str] = "autograd"
     balanced: ClassVar[bool] = False
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return shown(self.spelling, self.given)
 
     @property
@@ -161,7 +161,7 @@ class Embedded:
         """The loss, (Q,) or (), with a change of its scores, (Q, C)."""
         rows, columns = self._order(part)
         ordered = self._ordered(part, rows, columns)
-        see = _unseen
+        see: See = _unseen
         if self.cut and change is not None:
             scores = METRICS[self.metric](ordered.query, ordered.candidate)
             see = self.cut.moved(change[rows][:, columns], scores, self.spelling)
@@ -178,7 +178,7 @@ class Embedded:
         if self.bound:
             return self
         loss = self._settle(pairs)
-        if not loss._has_gradient(pairs.embeddings):
+        if not loss._has_gradient(self._rows(pairs)):
             raise InputError(f"{self.spelling}: {DETACHED}")
         return loss._with_unit(pairs)
 
@@ -190,7 +190,7 @@ class Embedded:
         said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here" if twin else UNIT
         return replace(self, twin=twin, notes=(*self.notes, said))
 
-    def _twin(self, pairs: Pairs):
+    def _twin(self, pairs: Pairs) -> ClosedForm | None:
         """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
         if self.twins is None or self.weights == "influence":
             return None
@@ -199,16 +199,16 @@ class Embedded:
         except InputError:
             return None  # said where it is weighed
         room = torch.finfo(found.dtype).eps ** 0.5 * found.abs().max()
-        metrics = (self.metric, "squared_euclidean") if self.metric == "cosine" else (self.metric,)
+        metrics = [self.metric, "squared_euclidean"] if self.metric == "cosine" else [self.metric]
         if self.own_scores:
-            metrics = ("euclidean",) if self.cut.sign < 0 else ()
+            metrics = ["euclidean"] if self.cut and self.cut.sign < 0 else []
         for twin in (twin for metric in metrics for twin in self.twins(metric)):
             own, factor = self._as_read(twin, pairs)
             if (factor * twin.weight(own) - found).abs().max() <= room:
                 return twin
         return None
 
-    def _as_read(self, twin, pairs: Pairs) -> tuple[Pairs, float]:
+    def _as_read(self, twin: ClosedForm, pairs: Pairs) -> tuple[Pairs, float]:
         """The pairs as a twin reads them, and the slope of its scores: of unit vectors, -d² is 2 cos - 2.
 
         Distances of its own are those of the rows divided by their norms, where they are anything that a twin reads.

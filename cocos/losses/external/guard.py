@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def _place(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def shown(spelling: str, given: dict) -> str:
+def shown(spelling: str, given: dict[str, Any]) -> str:
     """A loss and its parameters on one short line, of a file only its name."""
     return f"{spelling.rpartition('/')[-1]}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
@@ -63,7 +64,7 @@ def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[No
         raise InputError(f"{name}{while_}: {type(error).__name__}: {text}{where}{hint}") from error
 
 
-def checked(name: str, value, queries: int) -> Tensor:
+def checked(name: str, value: Any, queries: int) -> Tensor:
     """What a loss returned, (Q,) or ().
 
     Raises:
@@ -91,8 +92,8 @@ def finite(name: str, value: Tensor, what: str = "returned") -> None:
     Raises:
         InputError: naming the queries.
     """
-    bad = ~value.isfinite()
-    bad = (bad.any(dim=1) if bad.ndim == 2 else bad.reshape(-1)).nonzero().flatten().tolist()
+    wrong = ~value.isfinite()
+    bad = (wrong.any(dim=1) if wrong.ndim == 2 else wrong.reshape(-1)).nonzero().flatten().tolist()
     if bad:
         some = ", ".join(map(str, bad[:5])) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
         where = f" for {'queries' if len(bad) > 1 else 'query'} {some}" if value.ndim else ""

@@ -5,8 +5,10 @@ import importlib.util
 import inspect
 import sys
 from dataclasses import dataclass
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +35,7 @@ from cocos.scores import METRICS
 __all__ = ["canonical", "known", "load", "located", "of", "qualified", "taken"]
 
 
-def _from_file(spelling: str, path: Path, kind: str):
+def _from_file(spelling: str, path: Path, kind: str) -> Any:
     """The module of a file; it is run again only after it was changed.
 
     Raises:
@@ -47,10 +49,10 @@ def _from_file(spelling: str, path: Path, kind: str):
     name, stamp = f"cocos_{kind}_{path.stem}", (str(path), path.stat().st_mtime_ns, path.stat().st_size)
     if getattr(sys.modules.get(name), "cocos_stamp", None) == stamp:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    spec = cast(ModuleSpec, importlib.util.spec_from_file_location(name, path))
+    module: Any = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    cast(Loader, spec.loader).exec_module(module)
     module.cocos_stamp = stamp
     return module
 
@@ -61,7 +63,7 @@ def _is_there(module: str) -> bool:
     return (not parent or _is_there(parent)) and importlib.util.find_spec(module) is not None
 
 
-def located(spelling: str, kind: str = "loss"):
+def located(spelling: str, kind: str = "loss") -> Any:
     """The object that `package.module:attribute` or `file.py:attribute` names.
 
     Args:
@@ -92,7 +94,7 @@ def located(spelling: str, kind: str = "loss"):
     return found
 
 
-def _call_of(target):
+def _call_of(target: Any) -> Any:
     """What a call of an instance of a class runs; None where it is no class."""
     if not isinstance(target, type):
         return None
@@ -121,7 +123,7 @@ def taken(target: Any) -> set[str] | None:
     return None if any(map(takes_any, signatures)) else names - {"self"} | set(RESERVED)
 
 
-def _split(spelling: str, target, given: dict) -> tuple[object, dict]:
+def _split(spelling: str, target: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The callable, a class built with the parameters of its constructor, and the parameters that are left.
 
     Raises:
@@ -149,7 +151,7 @@ class _Sides:
 
     call: Told
 
-    def __call__(self, part: Embeddings, query: Tensor, candidate: Tensor, see: See):
+    def __call__(self, part: Embeddings, query: Tensor, candidate: Tensor, see: See) -> Any:
         """Its result."""
         roles, labels = self.call.roles, part.query_group
         if part.proxies and "candidate_labels" not in roles:
@@ -166,7 +168,7 @@ class _Sides:
             return self.call(told, query)
 
 
-def of(target, spelling: str, given: dict):
+def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded:
     """A loss from a callable, or from a class that is built with the parameters.
 
     What it is told is decided by the names of its parameters (`ROLES`): `pairs`; `scores`, `positive` and `negative`,
@@ -225,7 +227,7 @@ def of(target, spelling: str, given: dict):
     )
 
 
-def load(spelling: str, given: dict):
+def load(spelling: str, given: dict[str, Any]) -> OfScores | Embedded:
     """The loss that `package.module:attribute` or `file.py:attribute` names; see `of`.
 
     Raises:

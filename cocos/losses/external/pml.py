@@ -50,7 +50,7 @@ UNUSABLE = {
 }
 
 
-def _library(part: str):
+def _library(part: str) -> Any:
     """A module of the library.
 
     Raises:
@@ -96,9 +96,9 @@ def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _arguments(cls: type) -> dict[str, inspect.Parameter]:
+def _arguments(cls: Any) -> dict[str, inspect.Parameter]:
     """Parameters of the constructor, those that it hands on to its base classes too."""
-    found = {}
+    found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if base is nn.Module:
             break
@@ -113,7 +113,7 @@ def known(spelling: str) -> set[str]:
     return _arguments(_class(spelling)).keys() - SIZES.keys() | {"miner", "unit"}
 
 
-def _object(spelling: str, name: str, chosen: str, arguments: dict):
+def _object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) -> Any:
     """An object of the library by the name of its class.
 
     Raises:
@@ -144,13 +144,13 @@ class _Library:
     """
 
     spelling: str
-    cls: type
-    given: dict
-    objects: dict[str, tuple[str, dict]]
+    cls: Any
+    given: dict[str, Any]
+    objects: dict[str, tuple[str, dict[str, Any]]]
     proxies: tuple[str, bool] | None = None
     watched: bool = False
 
-    def build(self, classes: int, width: int, per_class: int = 1) -> nn.Module:
+    def build(self, classes: int, width: int, per_class: int = 1) -> Any:
         """The module, for so many classes; its parts add up over the batch unless a reducer was chosen."""
         takes = _arguments(self.cls)
         sizes = {"classes": classes, "width": width}
@@ -233,7 +233,7 @@ class _Library:
             raise Unfit(f"{self.spelling}: class {int(part.query_group[~found][0])} has samples and no proxy")
         return labels, per_class
 
-    def twins(self, metric: str) -> list:
+    def twins(self, metric: str) -> list[losses.ClosedForm]:
         """Losses of the shelf whose peer this one is, with these parameters, on scores of this metric."""
         actual = {n: p.default for n, p in _arguments(self.cls).items()} | self.given
         found = []
@@ -246,19 +246,19 @@ class _Library:
         return found
 
 
-def _matched(loss, cls: str, actual: dict):
+def _matched(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
     """A loss of the shelf with the parameters that make its peer this class with these arguments; None: there are none.
 
     A parameter may be the argument, one over it, or the same angle in radians.
     """
 
-    def peer(each) -> dict | None:
+    def peer(each: losses.HasPeer) -> dict[str, Any] | None:
         found = each.peer()
         return None if found is None or found[0] != cls else {k: v for k, v in found[1].items() if k in actual}
 
-    def same(each, key: str) -> bool:
+    def same(each: losses.HasPeer, key: str) -> bool:
         own = peer(each)
-        values = (own or {}).get(key), actual[key]
+        values: tuple[Any, Any] = (own or {}).get(key), actual[key]
         if not all(isinstance(value, int | float) for value in values):
             return own is not None and values[0] == values[1]
         return math.isclose(*values, rel_tol=1e-9)
@@ -275,7 +275,7 @@ def _matched(loss, cls: str, actual: dict):
     return loss if peer(loss) is not None else None
 
 
-def _summed(parts: dict, query: Tensor) -> Tensor:
+def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
     """What a loss that was not reduced holds for each query, (Q,); its sum, (), where a part of it belongs to none."""
     totals, of_batch = query.new_zeros(len(query)), None
     for part in parts.values():
@@ -298,7 +298,7 @@ def _proxies(loss: _Library) -> tuple[str, bool] | None:
     return None
 
 
-def _default_distance(cls: type, arguments: dict) -> tuple[str, dict]:
+def _default_distance(cls: Any, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The distance that a loss has by itself, with some arguments changed."""
     default = cls.get_default_distance(None)
     plain = type(default)()
@@ -306,7 +306,7 @@ def _default_distance(cls: type, arguments: dict) -> tuple[str, dict]:
     return type(default).__name__, {n: v for n, v in kept.items() if v != getattr(plain, n)} | arguments
 
 
-def load(spelling: str, given: dict) -> Embedded:
+def load(spelling: str, given: dict[str, Any]) -> Embedded:
     """A loss of the library with its own arguments.
 
     Its distance and its miner are the library's defaults, or the classes that are named (`distance=CosineSimilarity`,
@@ -322,7 +322,8 @@ def load(spelling: str, given: dict) -> Embedded:
     own, reserved = parameters_of(spelling, given, takes - {"unit"})
     for name in reserved.keys() - {"unit"}:
         raise InputError(nearest(f"parameter of {spelling}", name, takes))
-    plain, objects = {}, {}
+    plain: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
     for name, value in own.items():
         head, dot, tail = name.partition(".")
         if head not in takes or (dot and head not in OBJECTS):

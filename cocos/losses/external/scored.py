@@ -4,7 +4,7 @@ import contextlib
 import copy
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,11 +30,11 @@ class Told:
     """
 
     spelling: str
-    target: object
+    target: Any
     roles: dict[str, str]
-    given: dict
+    given: dict[str, Any]
 
-    def __call__(self, told: dict, like: Tensor):
+    def __call__(self, told: dict[str, Any], like: Tensor) -> Any:
         """Its result for these values of the roles, one loss per query where it can be had.
 
         Args:
@@ -62,11 +62,11 @@ class Told:
             found = None if parameter is None or "reduction" in self.given else parameter.default
         return found if found in {"mean", "sum"} else None
 
-    def _fresh(self, like: Tensor, reduction: str | None = None):
+    def _fresh(self, like: Tensor, reduction: str | None = None) -> Any:
         """A copy of a module, since it may remember what it has seen; anything else is itself."""
         if not isinstance(self.target, torch.nn.Module):
             return self.target
-        module = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
+        module: Any = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
         if reduction:
             module.reduction = reduction
         return module
@@ -88,41 +88,41 @@ class OfScores:
     """
 
     spelling: str
-    given: dict
+    given: dict[str, Any]
     call: Told
-    target: object
+    target: Any
     metric_: str | None = None
     unit_: float | None = None
     notes: tuple[str, ...] = ()
     weights: ClassVar[str] = "score"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return shown(self.spelling, self.given)
 
     @property
     def metric(self) -> str:
         """Of the scores that it reads."""
-        return self.metric_ or getattr(self.target, "metric", "cosine")
+        return str(self.metric_ or getattr(self.target, "metric", "cosine"))
 
     @property
     def couples(self) -> str:
         """Whether queries share terms: as the target says, else they may."""
-        return getattr(self.target, "couples", "batch")
+        return str(getattr(self.target, "couples", "batch"))
 
     @property
     def gradient(self) -> str:
         """As the target says; "autograd" for one without a closed form."""
-        return getattr(self.target, "gradient", "exact" if self._closed else "autograd")
+        return str(getattr(self.target, "gradient", "exact" if self._closed else "autograd"))
 
     @property
     def balanced(self) -> bool:
         """As the target says."""
-        return getattr(self.target, "balanced", False)
+        return bool(getattr(self.target, "balanced", False))
 
     @property
     def sample(self) -> str:
         """As the target says, else pairs."""
-        return getattr(self.target, "sample", "pairs")
+        return str(getattr(self.target, "sample", "pairs"))
 
     @property
     def matching(self) -> str | None:
@@ -172,7 +172,7 @@ class OfScores:
             notes.append(UNIT)
         return dataclasses.replace(self, notes=tuple(notes))
 
-    def _told(self, pairs: Pairs) -> dict:
+    def _told(self, pairs: Pairs) -> dict[str, Any]:
         """What it is told, without the pairs that take no part where it is told no negatives.
 
         Raises:

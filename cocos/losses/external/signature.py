@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ UNDERSTOOD = "(pairs), (scores, positive, negative), (embeddings, labels) and (q
 RESERVED = ("arguments", "metric", "unit")
 
 
-def literal(text):
+def literal(text: Any) -> Any:
     """A value of the command line: a number, true, false, none, a tuple or list of them, or text."""
     if not isinstance(text, str):
         return text
@@ -59,7 +60,7 @@ def literal(text):
     return text
 
 
-def value_of(name: str, text, parameter: inspect.Parameter):
+def value_of(name: str, text: Any, parameter: inspect.Parameter) -> Any:
     """A parameter as its annotation or its default has it.
 
     Raises:
@@ -86,7 +87,7 @@ def takes_any(signature: inspect.Signature | None) -> bool:
     return signature is None or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
 
 
-def signature_of(target) -> inspect.Signature | None:
+def signature_of(target: Any) -> inspect.Signature | None:
     """Of a class its constructor, of a module its `forward`; None where Python does not know it."""
     try:
         return inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target)
@@ -94,7 +95,9 @@ def signature_of(target) -> inspect.Signature | None:
         return None
 
 
-def roles_of(spelling: str, fields: dict[str, inspect.Parameter], given: dict, arguments: str | None) -> dict[str, str]:
+def roles_of(
+    spelling: str, fields: dict[str, inspect.Parameter], given: dict[str, Any], arguments: str | None
+) -> dict[str, str]:
     """What each parameter of the callable is told: role -> name of the parameter.
 
     Raises:
@@ -118,7 +121,7 @@ def roles_of(spelling: str, fields: dict[str, inspect.Parameter], given: dict, a
         kind = "pairs" if "pairs" in roles else "one set"
     found: dict[str, str] = {}
     for name in (*required, *optional):
-        role = ROLE_OF.get(name.lower())
+        role = ROLE_OF.get(name.lower(), "")
         role = "query" if role == "embeddings" and kind == "two sides" else role
         if role in KINDS[kind] and role not in found:
             found[role] = name
@@ -135,7 +138,7 @@ def roles_of(spelling: str, fields: dict[str, inspect.Parameter], given: dict, a
     return found
 
 
-def parameters_of(spelling: str, given: dict, names: set[str]) -> tuple[dict, dict]:
+def parameters_of(spelling: str, given: dict[str, Any], names: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters that are the callable's own, and those that cocos reads: metric, unit, arguments.
 
     Raises:

@@ -1,10 +1,12 @@
 """Losses added with coefficients: `triplet+0.5*contrastive_cosine`."""
 
+import functools
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -41,7 +43,7 @@ class Sum:
 
     terms: tuple[tuple[float, losses.Loss], ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # Which scores a loss of embeddings has is known when it is bound.
         sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or losses.traits(loss).bound]
         self._agree({loss.metric: losses.name_of(loss) for loss in sure}, "reads {} scores")
@@ -59,11 +61,11 @@ class Sum:
         return "+".join(("" if c == 1 else f"{c:.15g}*") + losses.name_of(loss) for c, loss in self.terms)
 
     @property
-    def given(self) -> dict:
+    def given(self) -> dict[str, Any]:
         """Parameters of all terms, with the name of the term before each."""
         return {f"{losses.name_of(loss)}.{k}": v for _, loss in self.terms for k, v in losses.parameters(loss).items()}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
 
     @property
@@ -126,11 +128,11 @@ class Sum:
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,)."""
-        return sum(c * loss(pairs) for c, loss in self.terms)
+        return _total(c * loss(pairs) for c, loss in self.terms)
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
-        return sum(c * _weight(loss, pairs) for c, loss in self.bind(pairs).terms)
+        return _total(c * _weight(loss, pairs) for c, loss in self.bind(pairs).terms)
 
     @property
     def unit_from(self) -> str:
@@ -142,7 +144,7 @@ class Sum:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
         if self.unit_from == "push":
             return pushes(weights, pairs)
-        return sum(c * loss.unit(pairs) for c, loss in self.terms)
+        return _total(c * loss.unit(pairs) for c, loss in self.terms)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that has one unit of every term, or the query's own push, broadcastable to (Q, C)."""
@@ -152,13 +154,17 @@ class Sum:
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
         parts = [c * loss.radial(pairs) for c, loss in self.terms if isinstance(loss, losses.ReadsNorms)]
-        return sum(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
+        return _total(parts) if parts else torch.zeros_like(pairs.scores[:, 0])
 
 
-def _weight(loss, pairs: Pairs) -> Tensor:
+def _total(parts: Iterable[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, parts)
+
+
+def _weight(loss: losses.Loss, pairs: Pairs) -> Tensor:
     if losses.has_weight(loss):
         return loss.weight(pairs)
-    return torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach())
+    return cast(Tensor, torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach()))
 
 
 def terms_of(text: str) -> list[tuple[float, str]]:
@@ -232,10 +238,13 @@ def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 def known(text: str) -> set[str] | None:
     """Names of the parameters of all terms, with the name of the term before each; None: any."""
-    owned = [(name, losses.known(name)) for _, name in terms_of(text)]
-    if any(own is None for _, own in owned):
-        return None
-    return {f"{name}.{parameter}" for name, own in owned for parameter in own}
+    found = set()
+    for _, name in terms_of(text):
+        own = losses.known(name)
+        if own is None:
+            return None
+        found |= {f"{name}.{parameter}" for parameter in own}
+    return found
 
 
 def load(text: str, parameters: dict[str, Any]) -> Sum:
@@ -249,7 +258,7 @@ def load(text: str, parameters: dict[str, Any]) -> Sum:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"loss {text!r}: {name} stands in it twice; add up its coefficients")
-    chosen: dict[str, dict] = {name: {} for name in names}
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
     for key, value in qualified(text, parameters).items():
         name = next(name for name in sorted(names, key=len, reverse=True) if key.startswith(f"{name}."))
         chosen[name][key.removeprefix(f"{name}.")] = value
