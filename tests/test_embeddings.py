@@ -236,7 +236,7 @@ def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_rea
     read = cocos.open(path)
     right = measures.count(read, "ntxent", batch_size=20)
     monkeypatch.setattr(held, "MAX_HELD", 0)
-    monkeypatch.setattr(files, "LARGE", 0)
+    monkeypatch.setattr(files, "MIN_MAPPED", 0)
     mapped = cocos.open(path)
     assert isinstance(mapped.embed(device="cpu").mapped[0], matrices.Mapped) and not mapped.sha256
     assert "its sha256 is not taken, save where a result is saved" in mapped.notes[-1]

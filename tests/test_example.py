@@ -116,7 +116,7 @@ def test_embeddings_are_unit_vectors(embeddings):
 
 
 def test_an_embedding_does_not_depend_on_its_neighbours(checkpoint, embeddings, val, monkeypatch):
-    monkeypatch.setattr(encoders, "CHUNK", 97)
+    monkeypatch.setattr(encoders, "ITEMS_AT_ONCE", 97)
     again = checkpoint.embed("val", device="cpu")
     torch.testing.assert_close(again.query, embeddings.query, atol=1e-6, rtol=0)
     torch.testing.assert_close(again.candidate, embeddings.candidate, atol=1e-6, rtol=0)

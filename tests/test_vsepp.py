@@ -392,7 +392,7 @@ def test_an_image_stored_five_times_is_one_image(tmp_path):
     single = precomp.load("train", write_folder(tmp_path / "one"))
     np.testing.assert_array_equal(stored.images, single.images)
     assert stored.caption_group.tolist() == single.caption_group.tolist()
-    assert isinstance(stored.images, precomp.Rows)  # still on disk
+    assert isinstance(stored.images, precomp.StoredRows)  # still on disk
 
 
 def test_other_numbers_of_captions_and_other_floats(tmp_path):
@@ -650,7 +650,7 @@ def test_a_caption_of_more_than_ten_pages_is_named(tmp_path):
 
 def test_captions_out_of_all_proportion_to_their_images_are_not_read(tmp_path, monkeypatch):
     folder = write_folder(tmp_path / "data")
-    monkeypatch.setattr(precomp, "ROOM", (10, 1))
+    monkeypatch.setattr(precomp, "CAPTION_ROOM", (10, 1))
     with pytest.raises(
         InputError, match=rf"train_caps\.txt has \d+ bytes, expected at most {10 + IMAGES} for the images"
     ):
@@ -686,7 +686,7 @@ def test_rows_are_those_of_the_array(tmp_path):
             np.testing.assert_array_equal(found, whole[place])
             assert found.dtype.isnative
         stepped = precomp._features(tmp_path / "a.npy")
-        if isinstance(stepped, precomp.Rows):
+        if isinstance(stepped, precomp.StoredRows):
             np.testing.assert_array_equal(replace(stepped, step=5)[:], whole[::5])
 
 

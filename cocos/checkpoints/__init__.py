@@ -9,7 +9,7 @@ from pathlib import Path
 from cocos.checkpoints import _inventory, _model_function
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, describe, plain
-from cocos.checkpoints.files.kinds import TENSORS
+from cocos.checkpoints.files.kinds import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, names
 from cocos.errors import InputError
 
@@ -79,7 +79,7 @@ def inspect(path, data=None) -> dict:
             about = _of_format(_read(file, format, data))
         else:
             advice = describe(file)
-            if file.kind not in TENSORS:
+            if file.kind not in TENSOR_KINDS:
                 raise InputError(advice)
             about = _of_kind(file) | {"advice": advice}
         every = _inventory.tensors(file)
@@ -110,7 +110,7 @@ def _of_format(found: Checkpoint) -> dict:
 
 
 def _of_kind(file: File) -> dict:
-    """What a file without a format on the shelf says of itself."""
+    """Describe a file that no format recognises."""
     recorded, loss, _ = _inventory.recorded(file)
     return {
         "format": file.kind,

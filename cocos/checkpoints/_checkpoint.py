@@ -29,9 +29,10 @@ def one_sentence(path: Path, what: str) -> Generator[None]:
     try:
         yield
     except InputError as error:
-        if str(path) in str(error):
+        said = " ".join(str(error).splitlines())  # names of keys, and reasons of libraries, may have several lines
+        if said == str(error) and str(path) in said:
             raise
-        raise type(error)(f"{path}: {error}") from error
+        raise type(error)(said if str(path) in said else f"{path}: {said}") from error
     except MemoryError as error:
         raise InputError(f"{path} {what}: it takes more memory than there is") from error
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Find what a file of any architecture holds: tensors, class weights, hyperparameters, a recorded temperature."""
+"""Take stock of a file of any architecture: tensors, class weights, hyperparameters, parameters of its loss."""
 
 import io
 import math
@@ -17,15 +17,18 @@ __all__ = ["class_weights", "hyperparameters", "recorded", "tensors", "values"]
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_CONTAINERS = 8  # containers that a tensor may be in
-STATES = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")  # not of the model
-SETTINGS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")  # where training scripts keep them
-NUMBERS = ("temperature", "tau", "scale", "logit_scale", "margin")
-LOSS = ("loss", "criterion", "loss_name", "loss_type", "objective")
-TEMPERATURE, MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")  # losses that one number means the same to
-LARGEST = 20  # logarithm of a scale
-SMALL = 4096  # bytes of an array of one number
-PROXIES = re.compile(r"prox(y|ies)|centers?\b|centroids?|prototypes?", re.IGNORECASE)
-CLASSES = re.compile(
+# Beginnings of top-level keys whose tensors do not belong to the model.
+NOT_OF_THE_MODEL = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")
+# Keys under which training scripts keep their settings.
+SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
+LOSS_NUMBERS = ("temperature", "tau", "scale", "logit_scale", "margin")
+LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
+# Losses for which one recorded temperature, or one margin, has the same meaning.
+WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
+MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
+MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
+PROXY_NAMES = re.compile(r"prox(y|ies)|centers?\b|centroids?|prototypes?", re.IGNORECASE)
+CLASS_WEIGHT_NAMES = re.compile(
     r"(^|[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc)\w*\b.*weight$", re.IGNORECASE
 )
 
@@ -36,7 +39,7 @@ class Found:
 
     Args:
         name: keys that lead to it, with dots.
-        shape: of it.
+        shape: of the tensor.
         dtype: without `torch.`.
     """
 
@@ -50,12 +53,12 @@ def _walk(value, prefix: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor 
         yield prefix, value
     elif deep < MAX_CONTAINERS and isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if not (deep == 0 and isinstance(key, str) and key.lower().startswith(STATES)):
+            if not (deep == 0 and isinstance(key, str) and key.lower().startswith(NOT_OF_THE_MODEL)):
                 yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1)
 
 
 def _arrays(file: File) -> Iterator[Found]:
-    """Arrays of an npz, of which only the headers are read."""
+    """Read the headers of the arrays of an npz."""
     with file.archive() as archive:
         for name in [each for each in archive.namelist() if each.endswith(".npy")]:
             with archive.open(name) as stream:
@@ -65,7 +68,7 @@ def _arrays(file: File) -> Iterator[Found]:
 
 
 def tensors(file: File) -> list[Found]:
-    """Tensors of the model, in the order of the file; those of optimizers and schedulers are left out."""
+    """List the tensors of the model, in the order of the file, without those of optimizers and schedulers."""
     if file.kind == "npz":
         return list(_arrays(file))
     every = _walk(file.content) if file.content is not None else ()
@@ -73,12 +76,13 @@ def tensors(file: File) -> list[Found]:
 
 
 def class_weights(found: list[Found]) -> list[dict]:
-    """Matrices that look like proxies or class weights, by their names, each with how to count them."""
+    """Find matrices whose names are those of proxies or class weights, and say how to count each."""
     shown = []
     for each in found:
         if len(each.shape) != 2 or not each.dtype.startswith(("float", "bfloat")) or min(each.shape) < 2:
             continue
-        what = "proxies" if PROXIES.search(each.name) else "class weights" if CLASSES.search(each.name) else None
+        classes = "class weights" if CLASS_WEIGHT_NAMES.search(each.name) else None
+        what = "proxies" if PROXY_NAMES.search(each.name) else classes
         if what:
             loss = "proxynca" if what == "proxies" else "normalized_softmax"
             advice = (
@@ -90,7 +94,7 @@ def class_weights(found: list[Found]) -> list[dict]:
 
 
 def _settings(file: File) -> Iterator[tuple[str, object]]:
-    for key in SETTINGS:
+    for key in SETTINGS_KEYS:
         held = file.record.get(key)
         held = vars(held) if isinstance(held, NAMESPACES) else held
         if isinstance(held, dict):
@@ -98,12 +102,12 @@ def _settings(file: File) -> Iterator[tuple[str, object]]:
 
 
 def values(file: File) -> dict:
-    """Numbers and text that stand at the top of a torch file, as `epoch` does."""
+    """Read numbers and text at the top level of a torch file, such as `epoch`."""
     return {str(key): plain(each) for key, each in file.record.items() if isinstance(each, bool | int | float | str)}
 
 
 def hyperparameters(file: File) -> dict:
-    """Settings of its training that a file holds, as plain data, by the name that it keeps them under."""
+    """Read the settings of the training in a file, as plain data, by the keys of the file."""
     return {key: plain(held) for key, held in _settings(file)}
 
 
@@ -117,7 +121,7 @@ def _flat(values: dict, deep: int = 0) -> Iterator[tuple[str, object]]:
 
 
 def _number(value) -> float | None:
-    """A finite number above 0, from a number, text, or a tensor of one number."""
+    """Read a finite number above 0 from a number, text, or a tensor of one number; None from anything else."""
     try:
         if isinstance(value, Tensor | np.ndarray):
             value = value.reshape(-1)[0] if math.prod(value.shape) == 1 else None
@@ -128,13 +132,13 @@ def _number(value) -> float | None:
 
 
 def _said(file: File) -> Iterator[tuple[str, object]]:
-    """Names and values that may be of the loss: of settings, of tensors of one number, of the metadata."""
+    """Yield names and values that may belong to the loss: settings, tensors of one number, metadata."""
     for _, held in _settings(file):
         yield from _flat(held)
     yield from file.metadata.items()
     if file.kind == "npz":
-        for name in (each for each in NUMBERS if f"{each}.npy" in file.members):
-            if file.members[f"{name}.npy"].file_size <= SMALL:
+        for name in (each for each in LOSS_NUMBERS if f"{each}.npy" in file.members):
+            if file.members[f"{name}.npy"].file_size <= MAX_NUMBER_MEMBER:
                 with file.archive() as archive:
                     yield name, np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
     elif file.content is not None:
@@ -146,23 +150,25 @@ def _said(file: File) -> Iterator[tuple[str, object]]:
 
 
 def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]:
-    """What a file records of its loss, where only one reading of it is possible.
+    """Read the loss and its parameters that a file records, where only one reading is possible.
 
     Args:
         file: of any kind.
 
     Returns:
-        Loss -> parameters; the loss that it names, if that is on the shelf; and every number found, as a hint. A number
-        that is recorded with two values is none of them. `logit_scale` is the logarithm of a scale, as CLIP has it.
+        Loss -> parameters; the loss that the file names, if it is on the shelf; and every number found, as a hint. A
+        number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
     """
     seen: dict[str, set] = {}
     named = set()
     for key, value in _said(file):
-        if key in LOSS and isinstance(value, str) and len(value) < 100:
+        if key in LOSS_KEYS and isinstance(value, str) and len(value) < 100:
             named.add(value)
-        elif key in NUMBERS and (number := _exponential(value) if key == "logit_scale" else _number(value)) is not None:
+        elif key in LOSS_NUMBERS:
+            number = _exponential(value) if key == "logit_scale" else _number(value)
             name = {"tau": "temperature", "logit_scale": "scale"}.get(key, key)
-            seen.setdefault(name, set()).add(float(f"{number:.6g}"))  # float32 writes 0.07 as 0.0700000003
+            if number is not None:
+                seen.setdefault(name, set()).add(float(f"{number:.6g}"))  # float32 writes 0.07 as 0.0700000003
     hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
     loss = _loss(named.pop()) if len(named) == 1 else None
     if loss is not None:
@@ -173,20 +179,20 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
     every = {}
     temperature = hints.get("temperature", 1 / hints["scale"] if "scale" in hints and "margin" not in hints else None)
     if temperature is not None and not ("temperature" in hints and "scale" in hints):
-        every |= {name: {"temperature": temperature} for name in TEMPERATURE}
+        every |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
     if "margin" in hints and "scale" not in hints:  # with a scale it is the margin of an angle
-        every |= {name: {"margin": hints["margin"]} for name in MARGIN}
+        every |= {name: {"margin": hints["margin"]} for name in WITH_MARGIN}
     return every, None, hints
 
 
 def _exponential(value) -> float | None:
-    """A scale from its logarithm."""
+    """Read a scale from its logarithm."""
     found = _number(value)
-    return math.exp(found) if found is not None and found < LARGEST else None
+    return math.exp(found) if found is not None and found < MAX_LOG_SCALE else None
 
 
 def _loss(name: str) -> str | None:
-    """A loss of the shelf by any of its names; never code: a file cannot name any."""
+    """Find a loss of the shelf by any of its names; never code, which a file cannot name."""
     try:
         found = losses.module_name(name)
     except InputError:

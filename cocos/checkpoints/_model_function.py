@@ -17,7 +17,7 @@ __all__ = ["read"]
 
 
 def _parted(model) -> tuple[object, list[Path]]:
-    """The function or its name, and the files and folders that come with it.
+    """Split `model` into the function, or its name, and the files and folders that come with it.
 
     Raises:
         InputError: no function is named, or more than one.
@@ -36,7 +36,7 @@ def _parted(model) -> tuple[object, list[Path]]:
 
 
 def _content(file: File):
-    """What a file holds for the user's function.
+    """Load the content of a file for the user's function.
 
     Raises:
         InputError: it holds no tensors.

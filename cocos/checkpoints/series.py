@@ -11,24 +11,24 @@ from cocos.errors import InputError, unreachable
 
 __all__ = ["Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
-SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
+CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 NAMES_SHOWN = 8  # names of files in a note
 # Digits from which on a number in a name is an identifier, not a step.
 MIN_IDENTIFIER = 16
-NUMBER = re.compile(r"\d+")
+STEP_NUMBER = re.compile(r"\d+")
 
 
 def _natural(path: Path) -> list:
     """Sort key that puts epoch_2 before epoch_10."""
-    parts = NUMBER.split(path.name), [int(number) for number in NUMBER.findall(path.name)]
+    parts = STEP_NUMBER.split(path.name), [int(number) for number in STEP_NUMBER.findall(path.name)]
     return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
 
 
 def _numbered(path: Path) -> int | None:
     """Read the last number in the name of a file, without its suffixes; None if there is none."""
-    while path.suffix in SUFFIXES:
+    while path.suffix in CHECKPOINT_SUFFIXES:
         path = path.with_suffix("")
-    found = NUMBER.findall(path.name)
+    found = STEP_NUMBER.findall(path.name)
     return int(found[-1]) if found and len(found[-1]) < MIN_IDENTIFIER else None
 
 
@@ -65,9 +65,11 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         if name in runs:
             raise InputError(f"{folder}: there are two folders of the name {name!r}; rename one, for their lines")
         shown = (path for path in folder.iterdir() if not path.name.startswith("."))
-        inside = [path for path in shown if path.is_file() and path.suffix in SUFFIXES]
+        inside = [path for path in shown if path.is_file() and path.suffix in CHECKPOINT_SUFFIXES]
         if not inside:
-            raise InputError(f"{folder}: there is no file with one of the suffixes {', '.join(SUFFIXES)} in it")
+            raise InputError(
+                f"{folder}: there is no file with one of the suffixes {', '.join(CHECKPOINT_SUFFIXES)} in it"
+            )
         runs[name] = sorted(inside, key=_natural)
     return runs
 

@@ -15,9 +15,9 @@ from cocos.errors import InputError
 __all__ = ["SPLITS", "load", "records"]
 
 SPLITS = ("train", "val", "test")
-SIDE = 32  # pixels of an image
-ACROSS = 57  # images in a row of the sheet
-MOST = 2**24  # bytes of the captions, unpacked
+IMAGE_SIDE = 32  # pixels
+IMAGES_ACROSS = 57  # images in a row of the sheet
+MAX_CAPTIONS = 2**24  # bytes of the captions, unpacked
 
 
 def _file(folder, name: str) -> Path:
@@ -28,13 +28,13 @@ def _file(folder, name: str) -> Path:
 
 
 def records(folder=None) -> list[dict]:
-    """What is known of each image, in the order of the sheet.
+    """Read the record of each image, in the order of the sheet.
 
     Args:
         folder: with `captions.jsonl.gz`; None is the one inside the package.
 
     Returns:
-        Of all splits: image_id, split, concept, five captions and their languages.
+        Records of all splits: image_id, split, concept, five captions and their languages.
 
     Raises:
         InputError: the folder lacks the file, or it is damaged.
@@ -42,19 +42,19 @@ def records(folder=None) -> list[dict]:
     path = _file(folder, "captions.jsonl.gz")
     try:
         with gzip.open(path, "rb") as stream:
-            lines = stream.read(MOST).split(b"\n")  # what is cut off there is no JSON
+            lines = stream.read(MAX_CAPTIONS).split(b"\n")  # what is cut off there is no JSON
         return [json.loads(line) for line in lines if line]
     except (OSError, EOFError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}); copy it again") from None
 
 
 def _sheet(folder, images: int) -> np.ndarray:
-    """The sheet of all images, (height, width, 3), uint8.
+    """Read the sheet of all images, (height, width, 3), uint8.
 
     Raises:
-        InputError: it is damaged, or its size is not that of the images.
+        InputError: it is damaged, or its size does not fit the number of images.
     """
-    path, size = _file(folder, "images.webp"), (ACROSS * SIDE, -(-images // ACROSS) * SIDE)
+    path, size = _file(folder, "images.webp"), (IMAGES_ACROSS * IMAGE_SIDE, -(-images // IMAGES_ACROSS) * IMAGE_SIDE)
     try:
         with Image.open(path) as image:
             if image.size == size:
@@ -82,8 +82,13 @@ def load(split: str, folder=None) -> ImageCaptions:
         InputError: the folder lacks a file, or its files are damaged or do not fit together.
     """
     rows = records(folder)
-    sheet, down = _sheet(folder, len(rows)), -(-len(rows) // ACROSS)
-    tiles = sheet.reshape(down, SIDE, ACROSS, SIDE, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE)
+    sheet, down = _sheet(folder, len(rows)), -(-len(rows) // IMAGES_ACROSS)
+    tiles = (
+        sheet
+        .reshape(down, IMAGE_SIDE, IMAGES_ACROSS, IMAGE_SIDE, 3)
+        .transpose(0, 2, 4, 1, 3)
+        .reshape(-1, 3, IMAGE_SIDE, IMAGE_SIDE)
+    )
     chosen = [place for place, row in enumerate(rows) if row["split"] == split]
     captions = [rows[place]["captions"] for place in chosen]
     return ImageCaptions(

@@ -15,14 +15,16 @@ from cocos.errors import InputError
 __all__ = ["SPLITS", "load", "present"]
 
 SPLITS = ("train", "dev", "test", "testall")
-STORED = 5  # times that an image is stored in a row in files with one row for each caption
-PROBES = 16  # places at which such files are looked into
-LONGEST = 20_000  # characters of one caption, ten pages
-ROOM = 2**27, 2**17  # bytes that the captions of a split may have, and more for each image
+# Consecutive rows that store one image, in files with one row for each caption.
+IMAGE_REPEATS = 5
+REPEAT_PROBES = 16  # places at which a file is searched for repeated images
+MAX_CAPTION = 20_000  # characters of one caption, ten pages
+# Bytes that the captions of a split may have: (in all, more for each image).
+CAPTION_ROOM = 2**27, 2**17
 
 
 def present(folder: Path) -> tuple[str, ...]:
-    """Splits whose files are in a folder."""
+    """List the splits whose files are in a folder."""
     return tuple(
         split
         for split in SPLITS
@@ -31,17 +33,17 @@ def present(folder: Path) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of a .npy file that stay on disk until they are asked for, and are then read, not mapped.
+class StoredRows:
+    """Rows of a .npy file that stay on disk until they are indexed, and are then read, not mapped.
 
     A mapped file that shrinks ends the process, and one that is written to changes what was checked.
 
     Args:
         path: of the file.
-        whole: (rows, ...) shape of all that it holds.
+        whole: (rows, ...) shape of the array in the file.
         dtype: of its numbers, in its order of bytes.
         offset: bytes before the first row.
-        step: every how many rows one counts.
+        step: one row in `step` is used.
 
     Raises:
         InputError: when rows are read and the file is no longer the one that was opened.
@@ -58,12 +60,12 @@ class Rows:
 
     @cached_property
     def state(self) -> tuple:
-        """Which file it is, its bytes, and when it was changed."""
+        """Identity and state of the file: device, inode, bytes, times of change."""
         return _state(os.stat(self.path))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows that count, and the shape of one."""
+        """Number of rows that are used, and the shape of one."""
         return (-(-self.whole[0] // self.step), *self.whole[1:])
 
     @property
@@ -81,7 +83,7 @@ class Rows:
         return self._read(start, max(stop - start, 0))[::step] if step > 0 else self[:][place]
 
     def _read(self, start: int, number: int) -> np.ndarray:
-        """Consecutive rows that count, (number, ...), in the order of bytes of this machine.
+        """Read consecutive rows, (number, ...), in the order of bytes of this machine.
 
         Raises:
             InputError: the file is no longer the one that was opened.
@@ -108,8 +110,8 @@ def _state(about: os.stat_result) -> tuple:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def _header(path: Path) -> tuple[Rows, bool]:
-    """What a .npy file says that it holds, and whether columns come first.
+def _header(path: Path) -> tuple[StoredRows, bool]:
+    """Read the header of a .npy file: its rows, and whether columns come first.
 
     Raises:
         ValueError: it is none, holds Python objects, or is too short.
@@ -118,15 +120,15 @@ def _header(path: Path) -> tuple[Rows, bool]:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-        images = Rows(path, shape, dtype, stream.tell())
+        images = StoredRows(path, shape, dtype, stream.tell())
     missing = images.offset + math.prod(shape) * dtype.itemsize - images.state[2]
     if missing > 0 or dtype.hasobject:
         raise ValueError(f"{missing} bytes are missing" if missing > 0 else "Python objects")
     return images, fortran and len(shape) > 1
 
 
-def _features(path: Path) -> Rows | np.ndarray:
-    """Features that stay on disk, where their rows stand one after the other.
+def _features(path: Path) -> StoredRows | np.ndarray:
+    """Open features; they stay on disk unless columns come first.
 
     Raises:
         InputError: they are damaged, or no floats of two or three dimensions.
@@ -147,11 +149,11 @@ def _features(path: Path) -> Rows | np.ndarray:
 
 
 def _captions(path: Path, most: int) -> list[str]:
-    """Lines of a text file.
+    """Read the lines of a text file.
 
     Args:
         path: of the file.
-        most: bytes that it may have.
+        most: bytes that the file may have.
 
     Raises:
         InputError: it is larger, no text, or has a line that is no caption.
@@ -161,35 +163,35 @@ def _captions(path: Path, most: int) -> list[str]:
     found = []
     try:
         with open(path, encoding="utf-8") as stream:
-            while line := stream.readline(LONGEST + 1):
+            while line := stream.readline(MAX_CAPTION + 1):
                 found.append(line.strip())
-                if len(line) > LONGEST:
+                if len(line) > MAX_CAPTION:
                     break
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path} is not readable as UTF-8 text ({error})") from None
-    if found and len(line) > LONGEST:
-        raise InputError(f"{path}, line {len(found)}: a caption of more than {LONGEST} characters; shorten it")
+    if found and len(line) > MAX_CAPTION:
+        raise InputError(f"{path}, line {len(found)}: a caption of more than {MAX_CAPTION} characters; shorten it")
     return found
 
 
-def _one_each(images: Rows | np.ndarray, path: Path) -> Rows | np.ndarray:
-    """One row for each image, where the file has one row for each caption.
+def _one_each(images: StoredRows | np.ndarray, path: Path) -> StoredRows | np.ndarray:
+    """Keep one row for each image, if the file has one row for each caption.
 
     Raises:
         InputError: some images are stored five times in a row, and some are not.
     """
-    groups, rest = divmod(len(images), STORED)
-    starts = STORED * np.unique(np.linspace(0, max(groups - 1, 0), PROBES).astype(int))
-    same = [not rest and bool((images[s : s + STORED] == images[s]).all()) for s in starts]
+    groups, rest = divmod(len(images), IMAGE_REPEATS)
+    starts = IMAGE_REPEATS * np.unique(np.linspace(0, max(groups - 1, 0), REPEAT_PROBES).astype(int))
+    same = [not rest and bool((images[s : s + IMAGE_REPEATS] == images[s]).all()) for s in starts]
     if any(same) and not all(same):
         row = starts[same.index(False)]
         raise InputError(
-            f"{path} has one row for each caption, but rows {row} to {row + STORED - 1} are not one image "
-            f"stored {STORED} times, as others are"
+            f"{path} has one row for each caption, but rows {row} to {row + IMAGE_REPEATS - 1} are not one image "
+            f"stored {IMAGE_REPEATS} times, as others are"
         )
     if not all(same):
         return images
-    return replace(images, step=STORED) if isinstance(images, Rows) else images[::STORED]
+    return replace(images, step=IMAGE_REPEATS) if isinstance(images, StoredRows) else images[::IMAGE_REPEATS]
 
 
 def load(split: str, folder=None) -> ImageCaptions:
@@ -197,12 +199,12 @@ def load(split: str, folder=None) -> ImageCaptions:
 
     The captions of an image stand in consecutive lines, the same number for every image (five in the
     published files). Files with as many rows as lines store every image five times in a row: of these only
-    every fifth row is kept, so that an image is one query and not five. Where their rows do differ, every
-    image has one caption.
+    every fifth row is kept, so that an image is one query and not five. If their rows differ, every image
+    has one caption.
 
     Args:
         split: one of `SPLITS`.
-        folder: of the two files.
+        folder: that holds both files.
 
     Raises:
         InputError: no folder, a file that is missing or damaged, or captions that do not go evenly into the
@@ -224,7 +226,7 @@ def load(split: str, folder=None) -> ImageCaptions:
                 f"{images_path.name} and {captions_path.name}"
             )
     images = _features(images_path)
-    captions = _captions(captions_path, ROOM[0] + ROOM[1] * len(images))
+    captions = _captions(captions_path, CAPTION_ROOM[0] + CAPTION_ROOM[1] * len(images))
     if not len(images) or not captions:
         raise InputError(f"data folder {folder}, {split}: {len(images)} images and {len(captions)} captions")
     if len(captions) == len(images):

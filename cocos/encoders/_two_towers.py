@@ -1,4 +1,4 @@
-"""An image tower on precomputed features and a text tower, side by side: what VSE++ and VSRN share."""
+"""An image tower on precomputed features beside a text tower, as in VSE++ and VSRN."""
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ class TwoTowers(nn.Module):
     """Both towers; the keys of its state dict are those of the published files under `image.` and `text.`.
 
     Args:
-        name: of the architecture, for people.
+        name: of the architecture, for sentences.
         image: tower with a first layer `fc`; it refuses features of another shape.
         text: tower of the captions.
     """
@@ -21,9 +21,9 @@ class TwoTowers(nn.Module):
         self.name, self.image, self.text = name, image, text
 
     def encode_images(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from features as the image tower reads them."""
+        """Encode features, as the image tower reads them, to (N, D)."""
         return self.image(features.to(self.image.fc.weight))
 
     def encode_captions(self, captions: list[str]) -> Tensor:
-        """Embeddings, (M, D)."""
+        """Encode M captions, to (M, D)."""
         return self.text(captions)

@@ -12,8 +12,8 @@ from cocos.errors import InputError
 
 __all__ = ["SmallTowers", "build", "pieces"]
 
-LENGTHS = (2, 3, 4)  # bytes of an n-gram
-PER_GROUP = 8  # channels that a group norm treats together
+NGRAM_LENGTHS = (2, 3, 4)  # bytes of an n-gram
+CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 
 
 def pieces(caption: str, buckets: int) -> list[int]:
@@ -31,7 +31,7 @@ def pieces(caption: str, buckets: int) -> list[int]:
     found = []
     for word in caption.casefold().split() or [""]:
         marked = b"<" + word.encode() + b">"
-        found += [marked, *(marked[i : i + n] for n in LENGTHS for i in range(len(marked) - n + 1))]
+        found += [marked, *(marked[i : i + n] for n in NGRAM_LENGTHS for i in range(len(marked) - n + 1))]
     return [crc32(piece) % buckets for piece in found]
 
 
@@ -66,7 +66,7 @@ class SmallTowers(nn.Module):
 
     @staticmethod
     def _convolution(before: int, after: int, stride: int) -> tuple[nn.Module, ...]:
-        norm = nn.GroupNorm(after // PER_GROUP, after)
+        norm = nn.GroupNorm(after // CHANNELS_PER_NORM, after)
         return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()
 
     def encode_images(self, images: Tensor) -> Tensor:
@@ -112,6 +112,6 @@ def build(width: int, channels: Sequence[int], buckets: int, hidden: int) -> Sma
     Raises:
         InputError: channels that are not four multiples of 8.
     """
-    if len(channels) != 4 or any(number < 1 or number % PER_GROUP for number in channels):
-        raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {PER_GROUP}")
+    if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
+        raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")
     return SmallTowers(width, channels, buckets, hidden)

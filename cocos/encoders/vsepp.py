@@ -12,7 +12,7 @@ from cocos.errors import InputError
 __all__ = ["build"]
 
 
-class Image(nn.Module):
+class FeatureTower(nn.Module):
     """Linear layer on precomputed features; the keys of its state dict are those of the published code."""
 
     def __init__(self, img_dim: int, embed_size: int, use_abs: bool, no_imgnorm: bool):
@@ -21,7 +21,7 @@ class Image(nn.Module):
         self.fc = nn.Linear(img_dim, embed_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from features, (N, img_dim).
+        """Encode features, (N, img_dim), to (N, D).
 
         Raises:
             InputError: features of another shape.
@@ -62,6 +62,6 @@ def build(
     """
     return TwoTowers(
         "VSE++",
-        Image(img_dim, embed_size, use_abs, no_imgnorm),
+        FeatureTower(img_dim, embed_size, use_abs, no_imgnorm),
         GRUText(vocabulary, word_dim, embed_size, num_layers, use_abs),
     )

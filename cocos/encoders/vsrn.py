@@ -11,7 +11,8 @@ from cocos.errors import InputError
 
 __all__ = ["build"]
 
-REGIONS = 1  # dimension of (B, regions, D) that the published code normalises over; its comment says columns
+# Dimension of (B, regions, D) that the published code normalises over; its comment says columns.
+REGION_AXIS = 1
 
 
 class GraphLayer(nn.Module):
@@ -28,13 +29,13 @@ class GraphLayer(nn.Module):
         self.W = nn.Sequential(nn.Conv1d(width, width, 1), nn.BatchNorm1d(width))
 
     def forward(self, regions: Tensor) -> Tensor:
-        """Regions, (B, D, n), after one exchange between them."""
+        """Exchange information between the regions, (B, D, n), once."""
         relation = self.theta(regions).mT @ self.phi(regions) / regions.shape[2]
         return regions + self.W((relation @ self.g(regions).mT).mT)
 
 
-class Image(nn.Module):
-    """Regions to the joint space; the keys of its state dict are those of the published code."""
+class RegionTower(nn.Module):
+    """Encode regions in the joint space; the keys of the state dict are those of the published code."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Image(nn.Module):
         self.bn = nn.BatchNorm1d(embed_size) if batch_norm else None
 
     def forward(self, features: Tensor) -> Tensor:
-        """Embeddings, (N, D), from region features, (N, regions, img_dim).
+        """Encode region features, (N, regions, img_dim), to (N, D).
 
         Raises:
             InputError: features of another shape.
@@ -66,11 +67,11 @@ class Image(nn.Module):
             )
         regions = self.fc(features)
         if self.region_norm:
-            regions = normalize(regions, dim=REGIONS, eps=0.0)
+            regions = normalize(regions, dim=REGION_AXIS, eps=0.0)
         regions = regions.mT
         for layer in (self.Rs_GCN_1, self.Rs_GCN_2, self.Rs_GCN_3, self.Rs_GCN_4):
             regions = layer(regions)
-        image = self.img_rnn(normalize(regions.mT, dim=REGIONS, eps=0.0))[1][0]
+        image = self.img_rnn(normalize(regions.mT, dim=REGION_AXIS, eps=0.0))[1][0]
         if self.bn is not None:
             image = self.bn(image)
         image = image if self.no_imgnorm else normalize(image, dim=1, eps=0.0)
@@ -106,6 +107,6 @@ def build(
     """
     return TwoTowers(
         "VSRN",
-        Image(img_dim, embed_size, use_abs, no_imgnorm, region_norm, batch_norm),
+        RegionTower(img_dim, embed_size, use_abs, no_imgnorm, region_norm, batch_norm),
         GRUText(vocabulary, word_dim, embed_size, num_layers, use_abs),
     )

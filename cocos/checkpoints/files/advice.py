@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from cocos.checkpoints.files.imports import RUNS_CODE
-from cocos.checkpoints.files.kinds import PROGRAMS
+from cocos.checkpoints.files.kinds import PROGRAM_KINDS
 from cocos.errors import UnsafeFile
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EMBED_INSTEAD = (
     "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "
     "`cocos count FILE`"
 )
-WHAT = {
+ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
@@ -42,7 +42,7 @@ WHAT = {
 
 
 def _joining(path: Path) -> str:
-    """The command that puts an array and the only other one beside it into one file; neither is read whole."""
+    """Write the command that joins an array and the only other one beside it in one file; neither is read whole."""
     others = [each for each in path.parent.glob("*.npy") if each.name != path.name]
     other = others[0] if len(others) == 1 else path.with_name("candidates.npy")
     both = path.with_name(f"{path.stem}_and_{other.stem}.npz")
@@ -58,14 +58,14 @@ def describe(file: File) -> str:
         UnsafeFile: it asks for code to be run.
     """
     pickles = file.pickles
-    if file.kind not in PROGRAMS or any(
+    if file.kind not in PROGRAM_KINDS or any(
         RUNS_CODE.match(name) for name in pickles.imports if not name.startswith("torch.")
     ):
         pickles.refuse_code()  # a program of torch imports from torch, and is refused with its own advice
     if file.kind == "pickle" and pickles.foreign:
         raise UnsafeFile(pickles.needs_code())
-    if file.kind in WHAT:
-        said = WHAT[file.kind]
+    if file.kind in ADVICE:
+        said = ADVICE[file.kind]
         return f"{file.path} {said.format(_joining(file.path)) if file.kind == 'npy' else said}"
     if file.kind == "npz":
         held = ", ".join(name.removesuffix(".npy")[:40] for name in list(file.members)[:8])

@@ -1,4 +1,4 @@
-"""A file on disk: its bytes, what it is, and its content without running any of it."""
+"""A file on disk: its bytes, its kind, and its content without running any of it."""
 
 import hashlib
 import io
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from cocos.checkpoints.files import safetensors_file
-from cocos.checkpoints.files.kinds import TORCH, kind_of
+from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
-from cocos.checkpoints.files.stream import SMALL, Directory, Stream, most_unpacked, state, written
+from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state, written
 from cocos.errors import InputError, unreachable
 
 __all__ = ["File"]
@@ -23,7 +23,7 @@ MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the byte
 
 @dataclass(frozen=True)
 class File:
-    """A file on disk, by content; a small one is read once, and a change of a large one is noticed.
+    """A file on disk; a small one is read once, and a change of a large one is noticed.
 
     Args:
         path: of the file.
@@ -52,7 +52,7 @@ class File:
             with open(self.path, "rb") as stream:
                 object.__setattr__(self, "_state", state(stream))
                 stream.read(1)
-                there = written(stream, SMALL)
+                there = written(stream, ALWAYS_ALLOWED)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
         if self.size > most_unpacked(there):
@@ -63,12 +63,12 @@ class File:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the file."""
         return self._state[2]
 
     @cached_property
     def held(self) -> bytes | None:
-        """The bytes of a small file, None of a large one.
+        """Bytes of a small file; None for a large one.
 
         Raises:
             InputError: it changes.
@@ -85,7 +85,7 @@ class File:
         return f"{self.path} changed while it was read; wait until it is written, and try again"
 
     def stream(self) -> IO[bytes]:
-        """The bytes, from the beginning.
+        """Open a stream at the beginning of the file.
 
         Raises:
             InputError: the file is no longer the one that was opened.
@@ -108,13 +108,13 @@ class File:
 
     @cached_property
     def sha256(self) -> str:
-        """Of the file's bytes, in hexadecimal."""
+        """SHA-256 of the bytes, in hexadecimal."""
         with self.stream() as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     @contextmanager
     def archive(self) -> Generator[zipfile.ZipFile]:
-        """The file as a zip archive.
+        """Open the file as a zip archive.
 
         Raises:
             BadZipFile: it is none, or its directory is too large.
@@ -125,7 +125,7 @@ class File:
 
     @cached_property
     def members(self) -> dict[str, zipfile.ZipInfo] | None:
-        """Members of a zip archive, by name; None for anything else, or a damaged one."""
+        """Members of a zip archive, by name; None for any other file, or a damaged one."""
         try:
             with self.archive() as archive:
                 return {info.filename: info for info in archive.infolist()}
@@ -134,13 +134,13 @@ class File:
 
     @cached_property
     def kind(self) -> str:
-        """One word for what the file is."""
+        """Kind of the file, one word, such as `torch` or `npz`."""
         return kind_of(self)
 
     @property
     def is_torch(self) -> bool:
         """Whether `torch.save` wrote the file."""
-        return self.kind in TORCH
+        return self.kind in TORCH_KINDS
 
     @cached_property
     def pickles(self) -> Pickles:

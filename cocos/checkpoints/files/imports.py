@@ -1,6 +1,6 @@
-"""What a pickle would import, found without loading it: for a sentence on what a file is, and what it would do.
+"""Names that a pickle would import, found without loading it, for sentences on what a file is and would do.
 
-The guard is `torch.load(weights_only=True)`, which refuses all that is not allowed; this only names it beforehand.
+The guard is `torch.load(weights_only=True)`, which refuses what is not allowed; the names are only for the sentence.
 """
 
 import codecs
@@ -12,7 +12,7 @@ from typing import IO
 
 from cocos.checkpoints.files.opcodes import budget, operations
 
-__all__ = ["RUNS_CODE", "UNREADABLE", "VALUES", "lines", "names", "of_today", "place"]
+__all__ = ["RUNS_CODE", "UNREADABLE", "VALUE_NAMES", "lines", "names", "of_today", "place"]
 
 UNREADABLE = "an unreadable name"
 
@@ -27,45 +27,47 @@ RUNS_CODE = re.compile(
     |numpy\.(load|save|fromfile|memmap|f2py|testing))(\.|$)""",
     re.VERBOSE,
 )
-VALUES = re.compile(r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$")
+VALUE_NAMES = re.compile(
+    r"torch\.|collections\.(OrderedDict|Counter)$|_codecs\.encode$|builtins\.(set|complex|bytearray)$"
+)
 
 
 # Operations that push text, by how it is written; that keep the top of the stack in the memo; and that push it again.
-PLAIN, QUOTED, ESCAPED = {b"U", b"T", b"C", b"B", b"\x8e", b"X", b"\x8c", b"\x8d"}, b"S", b"V"
+PUSH_TEXT, PUSH_QUOTED, PUSH_ESCAPED = {b"U", b"T", b"C", b"B", b"\x8e", b"X", b"\x8c", b"\x8d"}, b"S", b"V"
 PUT, MEMOIZE, GET = {b"p", b"q", b"r"}, b"\x94", {b"g", b"h", b"j"}
-NOTED = {b"c", b"i", b"\x93", QUOTED, ESCAPED, MEMOIZE} | PLAIN | PUT | GET
+NOTED = {b"c", b"i", b"\x93", PUSH_QUOTED, PUSH_ESCAPED, MEMOIZE} | PUSH_TEXT | PUT | GET
 
 
 def of_today(module: str, name: str) -> str:
-    """Protocols up to 2 give the names of Python 2: `commands.Popen`, `__builtin__.eval`."""
+    """Translate a name of Python 2, as in pickles of protocols up to 2: `__builtin__.eval` is `builtins.eval`."""
     module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     return f"{module}.{name}"
 
 
 def lines(argument: bytes) -> tuple[str, str]:
-    """Module and name that an operation gives as two lines."""
+    """Read module and name from an argument of two lines."""
     module, name = argument.decode("utf-8", "replace").split("\n")[:2]
     return module, name
 
 
 def place(code: bytes, argument: bytes) -> int:
-    """Number of a place in the memo, written as a line (protocol 0) or in bytes."""
+    """Read the number of a place in the memo, written as a line (protocol 0) or in bytes."""
     return int(argument) if code in {b"p", b"g"} else int.from_bytes(argument, "little")
 
 
 def _text(code: bytes, argument: bytes) -> str:
-    """Text that an operation pushes."""
-    if code == QUOTED:
+    """Decode the text that an operation pushes."""
+    if code == PUSH_QUOTED:
         argument = codecs.escape_decode(argument.strip()[1:-1])[0]
-    return argument[:-1].decode("raw-unicode-escape") if code == ESCAPED else argument.decode("utf-8", "replace")
+    return argument[:-1].decode("raw-unicode-escape") if code == PUSH_ESCAPED else argument.decode("utf-8", "replace")
 
 
 def names(stream: IO[bytes], left: Iterator[int] | None = None) -> Iterator[str]:
-    """Names that the pickle at the start of a stream would import, as far as it can be read.
+    """Yield the names that the pickle at the start of a stream would import, as far as it can be read.
 
     Args:
         stream: that can seek.
-        left: what is left of the operations of its file.
+        left: operations that the pickles of the file may still have; None: a new `budget`.
     """
     strings, memo, last = deque(maxlen=2), {}, None
     for code, argument in operations(stream, left or budget()):

@@ -10,11 +10,11 @@ from cocos.checkpoints.files.imports import names
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File
 
-__all__ = ["PROGRAMS", "TENSORS", "TORCH", "kind_of"]
+__all__ = ["PROGRAM_KINDS", "TENSOR_KINDS", "TORCH_KINDS", "kind_of"]
 
-TORCH = frozenset({"torch", "torch legacy"})  # written by torch.save, as a zip archive or before torch 1.6
-PROGRAMS = frozenset({"torchscript", "pt2"})  # written by torch.jit.save and torch.export.save
-TENSORS = TORCH | {"safetensors", "npz", "npy"}  # kinds that can hold tensors or arrays
+TORCH_KINDS = frozenset({"torch", "torch legacy"})  # written by torch.save, as a zip archive or before torch 1.6
+PROGRAM_KINDS = frozenset({"torchscript", "pt2"})  # written by torch.jit.save and torch.export.save
+TENSOR_KINDS = TORCH_KINDS | {"safetensors", "npz", "npy"}  # kinds that can hold tensors or arrays
 LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # a number, the first pickle of torch files before 1.6
 # Bytes of the longest header for which a file counts as safetensors; the library's own limit.
 MAX_RECOGNISED_HEADER = 100_000_000

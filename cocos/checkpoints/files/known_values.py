@@ -1,4 +1,4 @@
-"""Content of a file as values of known types, so that nothing that a file put somewhere is ever called."""
+"""Rebuild the content of a file from values of known types, so that no method that a file planted is ever called."""
 
 import argparse
 import math
@@ -22,7 +22,7 @@ ATOMS = (type(None), bool, int, float, complex, str, bytes, bytearray, torch.dty
 
 
 def _bare_tensor(value: Tensor) -> Tensor:
-    """The same numbers without attributes: a file can give a parameter an `item` or `numel` of its own.
+    """Strip a tensor of its attributes: a file can give a parameter an `item` or `numel` of its own.
 
     Raises:
         ValueError: a tensor of a class of its own.
@@ -34,13 +34,13 @@ def _bare_tensor(value: Tensor) -> Tensor:
 
 
 def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None = None):
-    """Rebuild what was loaded from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
+    """Rebuild loaded content from dicts, lists, tuples, sets, namespaces, tensors, arrays and plain values.
 
     Args:
         value: as torch loaded it.
-        placeholders: leave objects of other classes as they are, for a function of the user's.
-        deep: containers that it is in.
-        memo: what was rebuilt, by the id of the original: what was shared stays shared.
+        placeholders: keep objects of other classes as they are, for a function of the user's.
+        deep: number of containers around the value.
+        memo: rebuilt values by the id of the original, so that shared values stay shared.
 
     Raises:
         ValueError: containers nested too deep, or an object of another class.
@@ -97,13 +97,13 @@ def _number(value: float):
 
 
 def plain(value, *, budget: list[int] | None = None, deep: int = 0):
-    """Data that JSON can hold: dicts with keys of text, lists, text, numbers, booleans and None.
+    """Convert to data that JSON can hold: dicts with keys of text, lists, text, numbers, booleans and None.
 
     Args:
-        value: as `bare` made it. A tensor or array of one number is that number, of several their shape; what is not
-            finite or of another type is text.
+        value: as `bare` made it. A tensor or array of one number becomes that number, a larger one its shape; numbers
+            that are not finite, and other types, become text.
         budget: one number, the values that may still come.
-        deep: containers that it is in.
+        deep: number of containers around the value.
 
     Raises:
         ValueError: more values than a record has, or nested too deep (as one that holds itself is).

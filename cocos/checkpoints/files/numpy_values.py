@@ -7,18 +7,18 @@ import re
 
 import numpy as np
 
-__all__ = ["NUMPY", "Array"]
+__all__ = ["NUMPY_STAND_INS", "Array"]
 
-NUMBER = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
-TEXT = re.compile(r"U[1-9]\d{0,4}")
-MAX_ARRAY = 2**31  # bytes of one array
+NUMBER_DTYPE = re.compile(r"[?bhilqBHILQefdgFD]|[biufc]\d{1,2}")
+TEXT_DTYPE = re.compile(r"U[1-9]\d{0,4}")
+MAX_PICKLED_ARRAY = 2**31  # bytes of one array in a pickle
 
 
 class Dtype:
     """A numpy dtype of plain numbers or text."""
 
     def __init__(self, code="", align=False, copy=False):
-        if not isinstance(code, str) or not (NUMBER.fullmatch(code) or TEXT.fullmatch(code)):
+        if not isinstance(code, str) or not (NUMBER_DTYPE.fullmatch(code) or TEXT_DTYPE.fullmatch(code)):
             raise ValueError(f"an array of Python objects or records (dtype {code!r})")
         self.dtype = np.dtype(code)
 
@@ -43,13 +43,13 @@ class Array:
         _, shape, kind, fortran, raw = state
         if not isinstance(kind, Dtype) or not isinstance(raw, bytes):
             raise ValueError("an array of Python objects")
-        if len(raw) != kind.dtype.itemsize * int(np.prod(shape, dtype=object)) or len(raw) > MAX_ARRAY:
+        if len(raw) != kind.dtype.itemsize * int(np.prod(shape, dtype=object)) or len(raw) > MAX_PICKLED_ARRAY:
             raise ValueError(f"an array of shape {shape} with {len(raw)} bytes")
         self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order="F" if fortran else "C").copy()
 
 
 def scalar(kind, raw):
-    """A numpy scalar as a Python number or text.
+    """Convert a numpy scalar to a Python number or text.
 
     Raises:
         ValueError: its bytes do not fit its dtype.
@@ -59,7 +59,7 @@ def scalar(kind, raw):
     return np.frombuffer(raw, kind.dtype)[0].item()
 
 
-NUMPY = {
+NUMPY_STAND_INS = {
     "numpy.dtype": Dtype,
     "numpy.ndarray": Array,
     **{f"{home}.multiarray.scalar": scalar for home in ("numpy.core", "numpy._core")},

@@ -1,4 +1,4 @@
-"""The operations of a pickle, one after the other, in linear time and bounded memory; nothing is built."""
+"""Parse the operations of a pickle one by one, in linear time and bounded memory; nothing is built."""
 
 import pickletools
 from collections.abc import Iterator
@@ -6,40 +6,40 @@ from typing import IO
 
 __all__ = ["TooMuch", "budget", "operations"]
 
-# Operations of the pickles of one file: 40 for a tensor, 4 for a word, so 20,000 tensors or 200,000 words.
+# Operations that the pickles of one file may have: a tensor takes 40, a word 4, so 20,000 tensors or 200,000 words.
 MAX_OPERATIONS = 800_000
-# Bytes of one argument that are read; longer ones are skipped where their length is given, refused where it is not.
+# Bytes of one argument that are read; a longer one is skipped if its length is given, and refused otherwise.
 MAX_ARGUMENT = 2**20
 
-FIXED, COUNTED, LINES = {}, {}, {}
+FIXED_WIDTH, COUNTED_WIDTH, LINES_READ = {}, {}, {}
 for _each in pickletools.opcodes:
     _code, _width = _each.code.encode("latin-1"), 0 if _each.arg is None else _each.arg.n
     if _width >= 0:
-        FIXED[_code] = _width
+        FIXED_WIDTH[_code] = _width
     elif _width == pickletools.UP_TO_NEWLINE:
-        LINES[_code] = 2 if _code in {b"c", b"i"} else 1
+        LINES_READ[_code] = 2 if _code in {b"c", b"i"} else 1
     else:
-        COUNTED[_code] = {-2: 1, -3: 4, -4: 4, -5: 8}[_width]
+        COUNTED_WIDTH[_code] = {-2: 1, -3: 4, -4: 4, -5: 8}[_width]
 
 
 class TooMuch(ValueError):
-    """A file that asks for more memory or work than its size explains."""
+    """A file asks for more memory or work than its size explains."""
 
 
 def budget() -> Iterator[int]:
-    """Operations that the pickles of one file may have in all."""
+    """Make the budget of operations that all pickles of one file share."""
     return iter(range(MAX_OPERATIONS))
 
 
 def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Operations of the pickle at the start of a stream, which then stands behind its end.
+    """Yield the operations of the pickle at the start of a stream, which is left behind its end.
 
     Args:
         stream: that can seek.
-        left: one of it is taken for each operation.
+        left: a budget, from which each operation takes one.
 
     Yields:
-        The code of one byte, and the bytes of its argument; those of a very long text are left out.
+        The code of one byte, and the bytes of its argument, empty for a very long text.
 
     Raises:
         TooMuch: more operations than were left.
@@ -48,9 +48,9 @@ def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, 
     read = stream.read
     for _ in left:
         code = read(1)
-        if (width := FIXED.get(code)) is not None:
+        if (width := FIXED_WIDTH.get(code)) is not None:
             argument = read(width) if width else b""
-        elif (width := COUNTED.get(code)) is not None:
+        elif (width := COUNTED_WIDTH.get(code)) is not None:
             width = int.from_bytes(read(width), "little")
             if width > MAX_ARGUMENT:
                 stream.seek(width - 1, 1)
@@ -60,7 +60,7 @@ def operations(stream: IO[bytes], left: Iterator[int]) -> Iterator[tuple[bytes, 
                     continue
             else:
                 argument = read(width)
-        elif (lines := LINES.get(code)) is not None:
+        elif (lines := LINES_READ.get(code)) is not None:
             argument = b"".join(stream.readline(MAX_ARGUMENT) for _ in range(lines))
             width = len(argument) if argument.count(b"\n") == lines else len(argument) + 1
         else:

@@ -16,12 +16,12 @@ from typing import IO, TYPE_CHECKING
 import torch
 
 from cocos.checkpoints.files.advice import SAVE_INSTEAD
-from cocos.checkpoints.files.imports import RUNS_CODE, UNREADABLE, VALUES, names
-from cocos.checkpoints.files.kinds import TORCH
+from cocos.checkpoints.files.imports import RUNS_CODE, UNREADABLE, VALUE_NAMES, names
+from cocos.checkpoints.files.kinds import TORCH_KINDS
 from cocos.checkpoints.files.known_values import bare
-from cocos.checkpoints.files.numpy_values import NUMPY
+from cocos.checkpoints.files.numpy_values import NUMPY_STAND_INS
 from cocos.checkpoints.files.opcodes import TooMuch, budget
-from cocos.checkpoints.files.rehearsal import Protocol, rehearse
+from cocos.checkpoints.files.rehearsal import UnsafeOperation, rehearse
 from cocos.checkpoints.files.stream import most_unpacked
 from cocos.errors import InputError, UnsafeFile
 
@@ -45,18 +45,18 @@ class Placeholder:
 
 
 # Classes that training scripts leave in checkpoints and that only hold values, by the name that a file gives.
-ALLOWED = {
+VALUE_CLASSES = {
     "argparse.Namespace": argparse.Namespace,
     "types.SimpleNamespace": types.SimpleNamespace,
     **{f"{home}.PosixPath": pathlib.PurePosixPath for home in ("pathlib", "pathlib._local")},
     **{f"{home}.WindowsPath": pathlib.PureWindowsPath for home in ("pathlib", "pathlib._local")},
-    **NUMPY,
+    **NUMPY_STAND_INS,
 }
 
 
 def _inert(name: str) -> bool:
     """Whether cocos stands in for, or refuses, the class of this name, so that it never receives anything."""
-    return name in ALLOWED or name.startswith("torch.nn.modules.") or not VALUES.match(name)
+    return name in VALUE_CLASSES or name.startswith("torch.nn.modules.") or not VALUE_NAMES.match(name)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Pickles:
             yield from (self._member(name) for name in members if name.endswith(endings))
 
     def _member(self, name: str) -> IO[bytes]:
-        """A pickle in an archive.
+        """Read a pickle in an archive.
 
         Raises:
             TooMuch: it is too large.
@@ -120,7 +120,7 @@ class Pickles:
             rehearse(stream, fits, _inert, found, left)
 
     def _top(self) -> str:
-        """Folder in the archive that torch reads: that of the first member.
+        """Find the folder in the archive that torch reads: that of the first member.
 
         Raises:
             TooMuch: its members have more bytes than a file of this size explains.
@@ -141,7 +141,7 @@ class Pickles:
     @cached_property
     def imports(self) -> set[str]:
         """Names that the pickles would import if they were loaded the unsafe way."""
-        if self.file.kind in TORCH:
+        if self.file.kind in TORCH_KINDS:
             found, problem = self._rehearsed
             if problem is None:
                 return found
@@ -157,7 +157,7 @@ class Pickles:
     @property
     def strange(self) -> list[str]:
         """Names that the file would import and that neither cocos nor torch knows as plain values."""
-        return [name for name in sorted(self.imports - ALLOWED.keys() - {UNREADABLE}) if _inert(name)]
+        return [name for name in sorted(self.imports - VALUE_CLASSES.keys() - {UNREADABLE}) if _inert(name)]
 
     @property
     def foreign(self) -> list[str]:
@@ -189,11 +189,11 @@ class Pickles:
         """
         self.refuse_code()
         problem = self._rehearsed[1]
-        if self.foreign and not placeholders and not isinstance(problem, Protocol | TooMuch):
+        if self.foreign and not placeholders and not isinstance(problem, UnsafeOperation | TooMuch):
             raise UnsafeFile(self.needs_code()) from problem
         if problem is not None or self.strange and not placeholders:
             raise InputError(self._why(problem)) from problem
-        allowed = dict(ALLOWED)
+        allowed = dict(VALUE_CLASSES)
         if placeholders:
             allowed |= {name: type(name.rsplit(".", 1)[-1], (Placeholder,), {}) for name in self.strange}
         try:
@@ -223,7 +223,7 @@ class Pickles:
         reason = re.sub(r"\x1b\[[0-9;]*m", "", str(problem or "")).strip()
         reason = reason.rpartition("WeightsUnpickler error:")[2].strip()
         reason = reason.partition("\n")[0].partition(". Please")[0][:120] or "it ends too early"
-        if isinstance(problem, Protocol) or "Unsupported operand" in reason or "pickle protocol" in reason:
+        if isinstance(problem, UnsafeOperation) or "Unsupported operand" in reason or "pickle protocol" in reason:
             return f"{path} has a pickle protocol that torch cannot read safely; save it again with torch.save(...)"
         if reason.startswith(("an array", "a scalar")):
             return f"{path} holds {reason}, which cocos does not load; {SAVE_INSTEAD}"

@@ -1,4 +1,4 @@
-"""A pickle of torch, gone through before torch does: what it would build, and how much of it.
+"""Rehearse a pickle of torch before torch loads it: what it would build, and how large.
 
 torch's own reader with `weights_only=True` runs no code, but it believes sizes: `bytearray(2**31)`, a storage of more
 numbers than the file has, a tensor that repeats four bytes ten billion times, a tuple nested a million deep as a key
@@ -18,23 +18,24 @@ from cocos.checkpoints.files.imports import lines, of_today
 from cocos.checkpoints.files.opcodes import TooMuch, operations
 from cocos.checkpoints.files.stream import most_unpacked
 
-__all__ = ["Protocol", "rehearse"]
+__all__ = ["UnsafeOperation", "rehearse"]
 
 MAX_TUPLE_DEPTH = 50  # tuples within tuples
-MAX_TUPLE_ITEMS = 10_000  # items of a tuple, those of its tuples included
+MAX_TUPLE_ITEMS = 10_000  # items of a tuple, with those of the tuples in it
 MAX_COSTLY_KEYS = 10_000  # keys of dicts that are neither text nor ordinary numbers: their hashes can collide
-STORAGES = {
+# Bytes of one number of a storage, by the name of its class without `Storage`.
+STORAGE_WIDTHS = {
     **dict.fromkeys(("Byte", "Char", "Bool", "QInt8", "QUInt8", "QUInt4x2", "QUInt2x4", "Untyped"), 1),
     **dict.fromkeys(("Half", "BFloat16", "Short"), 2),
     **dict.fromkeys(("Float", "Int", "QInt32"), 4),
     **dict.fromkeys(("Double", "Long", "ComplexFloat"), 8),
     "ComplexDouble": 16,
 }
-TENSORS = {f"torch._utils._rebuild_{name}" for name in ("tensor", "tensor_v2", "tensor_v3", "qtensor")}
+TENSOR_BUILDERS = {f"torch._utils._rebuild_{name}" for name in ("tensor", "tensor_v2", "tensor_v3", "qtensor")}
 TEXT_CODES = {"latin1", "latin-1", "latin_1", "iso-8859-1", "utf-8", "utf8", "ascii"}
-# Torch's and Python's that take numbers; no other name of torch is called with one.
+# Functions of torch and Python that take numbers; no other name of torch may be called with one.
 TAKES_NUMBERS = {
-    *TENSORS,
+    *TENSOR_BUILDERS,
     "torch.Size",
     "torch.device",
     "builtins.complex",
@@ -45,7 +46,7 @@ TAKES_NUMBERS = {
 }
 
 
-class Protocol(ValueError):
+class UnsafeOperation(ValueError):
     """An operation that torch does not read safely."""
 
 
@@ -53,7 +54,7 @@ class Name(str):
     """A class or function, by its name."""
 
 
-class Items(tuple):
+class TupleItems(tuple):
     """A tuple of stand-ins, with its depth and the number of all items in it."""
 
     def __new__(cls, items=()):
@@ -63,7 +64,7 @@ class Items(tuple):
             TooMuch: it is nested too deep, or too large.
         """
         made = super().__new__(cls, items)
-        inner = [item for item in items if isinstance(item, Items)]
+        inner = [item for item in items if isinstance(item, TupleItems)]
         made.depth = 1 + max((item.depth for item in inner), default=0)
         made.nodes = len(items) + sum(item.nodes for item in inner)
         if made.depth > MAX_TUPLE_DEPTH or inner and made.nodes > MAX_TUPLE_ITEMS:
@@ -73,7 +74,7 @@ class Items(tuple):
 
 @dataclass(slots=True)
 class Storage:
-    """Bytes of the file, and bytes of one number."""
+    """A storage: its bytes in the file, and the bytes of one number."""
 
     total: int
     width: int
@@ -81,7 +82,7 @@ class Storage:
 
 @dataclass(slots=True)
 class Thing:
-    """Anything else: what made it, and how many of its items are costly keys."""
+    """Any other object: the function that made it, and how many of its items are costly as keys."""
 
     kind: str
     odd: int = 0
@@ -92,21 +93,21 @@ def _is_number(value) -> bool:
 
 
 def _numbers(value) -> bool:
-    return _is_number(value) or isinstance(value, Items) and any(_numbers(item) for item in value)
+    return _is_number(value) or isinstance(value, TupleItems) and any(_numbers(item) for item in value)
 
 
 def _costly(key) -> bool:
-    """Whether the hash of a key can be chosen by the file."""
-    return isinstance(key, Items | Thing | Storage) or _is_number(key) and abs(key) >= 2**60
+    """Whether a file can choose the hash of a key."""
+    return isinstance(key, TupleItems | Thing | Storage) or _is_number(key) and abs(key) >= 2**60
 
 
 class _Rehearsal:
     """The stack machine of one pickle.
 
     Args:
-        size: (key of a storage, its bytes) -> raises where the file has fewer.
-        inert: (name) -> whether its class only keeps what it is given.
-        names: those that are imported are added.
+        size: called with the key of a storage and its bytes; raises if the file has fewer.
+        inert: name of a class -> whether the class only keeps its arguments.
+        names: receives the names that are imported.
     """
 
     def __init__(self, size: Callable[[str, int], None], inert: Callable[[str], bool], names: set[str]):
@@ -114,7 +115,7 @@ class _Rehearsal:
         self.stack, self.marks, self.memo, self.storages, self.costly = [], [], {}, {}, 0
 
     def above_mark(self) -> list:
-        """Items above the last mark, taken off the stack."""
+        """Take the items above the last mark off the stack."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
@@ -122,9 +123,9 @@ class _Rehearsal:
         """Carry out one operation.
 
         Raises:
-            Protocol: an operation that torch does not know.
-            TooMuch: one that asks for too much.
-            ValueError: one that makes no sense.
+            UnsafeOperation: torch does not know the operation.
+            TooMuch: it asks for too much.
+            ValueError: it makes no sense.
         """
         stack = self.stack
         if code in {b"q", b"r"}:
@@ -136,12 +137,12 @@ class _Rehearsal:
             self.stack = []
         elif code == b"t":
             items = self.above_mark()
-            self.stack.append(Items(items))
+            self.stack.append(TupleItems(items))
         elif code in {b"\x85", b"\x86", b"\x87"}:
             number = code[0] - 0x84
             if len(stack) < number:
                 raise ValueError("a tuple of too few items")
-            stack[-number:] = [Items(stack[-number:])]
+            stack[-number:] = [TupleItems(stack[-number:])]
         elif code == b"c":
             name = Name(of_today(*lines(argument)))
             self.names.add(str(name))
@@ -167,7 +168,7 @@ class _Rehearsal:
             if not isinstance(self.stack[-1], Thing):
                 raise ValueError("items of no dictionary")
         elif code not in {b"\x80", b"."}:
-            raise Protocol(f"Unsupported operand {code[0]}")
+            raise UnsafeOperation(f"Unsupported operand {code[0]}")
 
     def keys(self, costly: int) -> None:
         """Count keys whose hashes the file can choose.
@@ -180,27 +181,28 @@ class _Rehearsal:
             raise TooMuch(f"more than {MAX_COSTLY_KEYS} keys that are neither text nor ordinary numbers")
 
     def storage(self, identity) -> Storage:
-        """The storage that a persistent id names.
+        """Find the storage that a persistent id names.
 
         Raises:
             ValueError: it names none, or one of a size that the file does not have.
         """
-        if not isinstance(identity, Items) or len(identity) < 5 or _ascii(identity[0]) != "storage":
+        if not isinstance(identity, TupleItems) or len(identity) < 5 or _ascii(identity[0]) != "storage":
             raise ValueError("a persistent id that names no storage")
         _, kind, key, _, numel, *view = identity
-        width = STORAGES.get(str(kind).rpartition(".")[2].removesuffix("Storage")) if isinstance(kind, Name) else None
+        name = str(kind).rpartition(".")[2].removesuffix("Storage") if isinstance(kind, Name) else ""
+        width = STORAGE_WIDTHS.get(name)
         if width is None or not _is_number(numel) or numel < 0:
             raise ValueError(f"a storage of {numel!r} numbers of {kind}"[:120])
         if any(part is not None for part in view):
             raise ValueError("a view of a storage")
-        name = _ascii(key)
-        if name not in self.storages:
-            self.size(name, numel * width)
-            self.storages[name] = numel * width
-        return Storage(self.storages[name], width)
+        place = _ascii(key)
+        if place not in self.storages:
+            self.size(place, numel * width)
+            self.storages[place] = numel * width
+        return Storage(self.storages[place], width)
 
     def call(self, function, arguments):
-        """Stand-in for what a function returns.
+        """Return the stand-in for the result of a function.
 
         Raises:
             TooMuch: it would make something of a size that the file chooses.
@@ -208,7 +210,7 @@ class _Rehearsal:
         """
         if not isinstance(arguments, tuple) or not isinstance(function, str):
             raise ValueError("a call of something else than a function")
-        if function in TENSORS:
+        if function in TENSOR_BUILDERS:
             self.view(*arguments[:4], dtype=arguments[6] if function.endswith("v3") else None)
         elif function == "torch._tensor._rebuild_from_type_v2":
             return self.call(arguments[0], arguments[2])
@@ -224,16 +226,16 @@ class _Rehearsal:
             self.keys(sum(item.odd for item in arguments if isinstance(item, Thing)))
         elif function not in TAKES_NUMBERS and _numbers(arguments) and not self.inert(function):
             raise TooMuch(f"{function} of a given size")
-        return Thing("tensor" if function in TENSORS else str(function))
+        return Thing("tensor" if function in TENSOR_BUILDERS else str(function))
 
     def build(self, state) -> None:
-        """Give a state to the top of the stack; a tensor's says which numbers of which storage it shows."""
+        """Give a state to the top of the stack; that of a tensor says which view of which storage it is."""
         target = self.stack[-1]
         if isinstance(state, tuple) and not (isinstance(target, Thing) and self.inert(target.kind)):
             self.view(*state)
 
     def view(self, storage, offset, size, stride, dtype=None) -> None:
-        """A tensor, as it shows the numbers of a storage.
+        """Check a tensor, a view of a storage.
 
         Raises:
             TooMuch: it repeats the numbers of the storage too often.
@@ -258,12 +260,12 @@ def _ascii(value) -> str:
     return value.decode("ascii") if isinstance(value, bytes) else str(value)
 
 
-# Operations that push something that they hold themselves.
-PUSHED = {
+# Operations that push a value made from their argument alone.
+PUSHING = {
     b"N": lambda raw: None,
     b"\x88": lambda raw: True,
     b"\x89": lambda raw: False,
-    b")": lambda raw: Items(),
+    b")": lambda raw: TupleItems(),
     b"]": lambda raw: Thing("list"),
     b"}": lambda raw: Thing("dict"),
     b"\x8f": lambda raw: Thing("set"),
@@ -287,21 +289,21 @@ def rehearse(
     """Go through the pickle at the start of a stream as torch would, on stand-ins.
 
     Args:
-        stream: then stands behind the pickle.
-        size: called with the key of each storage and the bytes that it asks for; raises where the file has fewer.
-        inert: (name) -> whether its class only keeps what it is given, whatever it is.
-        names: those of all classes and functions that the pickle imports are added.
-        left: what is left of the operations of its file.
+        stream: left behind the end of the pickle.
+        size: called with the key of each storage and the bytes that it asks for; raises if the file has fewer.
+        inert: name of a class -> whether the class only keeps its arguments, whatever they are.
+        names: receives the names of all classes and functions that the pickle imports.
+        left: operations that the pickles of the file may still have.
 
     Raises:
-        Protocol: an operation that torch does not read safely.
+        UnsafeOperation: an operation that torch does not read safely.
         ValueError: a damaged pickle, or one that asks for more than the file has.
     """
     machine, number = _Rehearsal(size, inert, names), 0
     try:
         for code, argument in operations(stream, left):
             number += 1
-            if (push := PUSHED.get(code)) is not None:
+            if (push := PUSHING.get(code)) is not None:
                 machine.stack.append(push(argument))
             else:
                 machine.step(code, argument)

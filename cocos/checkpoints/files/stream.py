@@ -1,4 +1,4 @@
-"""Bytes of a file: read in pieces, never mapped, and which state of the file they are of."""
+"""Streams over the bytes of a file, never mapped, with the state of the file that they show."""
 
 import errno
 import io
@@ -6,31 +6,31 @@ import os
 import zipfile
 from typing import IO
 
-__all__ = ["SMALL", "Directory", "Stream", "most_unpacked", "state", "written"]
+__all__ = ["ALWAYS_ALLOWED", "Directory", "Stream", "most_unpacked", "state", "written"]
 
 MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
-# A file may ask for EXPANSION times its own bytes, or for SMALL bytes if that is more. Arrays of real embeddings
-# shrink to no less than a tenth when they are deflated, and tensors that repeat rows are small.
-EXPANSION, SMALL = 50, 2**26
+# A file may ask for MAX_EXPANSION times its own bytes of memory, or for ALWAYS_ALLOWED bytes if that is more: deflated
+# arrays of real embeddings keep at least a tenth of their bytes, and tensors that repeat rows are small.
+MAX_EXPANSION, ALWAYS_ALLOWED = 50, 2**26
 
 
 def most_unpacked(size: int) -> int:
     """Most bytes of memory that `size` bytes of a file may ask for."""
-    return max(SMALL, EXPANSION * size)
+    return max(ALWAYS_ALLOWED, MAX_EXPANSION * size)
 
 
 def state(stream: IO[bytes]) -> tuple:
-    """Which file it is, its bytes, and when it was changed."""
+    """Identify a file and its state: device, inode, bytes, times of change."""
     about = os.fstat(stream.fileno())
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def written(stream: IO[bytes], enough: int) -> int:
-    """Bytes of a file that are on disk; the rest are holes that were never written, and read as zeros.
+    """Count the bytes of a file that are on disk; the others are holes that were never written, and read as zeros.
 
     Args:
         stream: of the file.
-        enough: bytes; where there are more, the whole file counts.
+        enough: bytes from which on the whole file counts.
     """
     size = os.fstat(stream.fileno()).st_size
     if size <= enough or not hasattr(os, "SEEK_DATA"):
@@ -59,17 +59,17 @@ class Stream(io.BufferedReader):
 
 
 class Directory:
-    """A stream for zipfile, which reads a whole directory at once: refused where that is too large."""
+    """A stream for zipfile, which reads a whole directory at once: too large a directory is refused."""
 
     def __init__(self, stream: IO[bytes]):
         self.stream, self.most = stream, MAX_DIRECTORY
         self.seek, self.tell, self.seekable, self.close = stream.seek, stream.tell, stream.seekable, stream.close
 
     def read(self, number: int = -1) -> bytes:
-        """Some bytes.
+        """Read bytes.
 
         Raises:
-            BadZipFile: more than a directory has.
+            BadZipFile: more than a directory may have.
         """
         if self.most and number > self.most:
             raise zipfile.BadZipFile(f"a directory of {number} bytes")

@@ -1,4 +1,4 @@
-"""What a checkpoint of VSE++ or VSRN says of its training, as plain data."""
+"""Training options that a checkpoint of VSE++ or VSRN records, as plain data."""
 
 import math
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from cocos.checkpoints.files import EMBED_INSTEAD, plain
 
 __all__ = ["Training", "read"]
 
-DEFAULTS = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
-TRIPLETS = ("triplet", "triplet_sh")
+DEFAULT_SWITCHES = {"use_abs": False, "no_imgnorm": False, "max_violation": False}  # switches of the training scripts
+TRIPLET_LOSSES = ("triplet", "triplet_sh")
 
 
 def _plain(value):
-    """Numbers, text, booleans and None as they are, a tensor of one element as its number; all else as text."""
+    """Keep numbers, text, booleans and None, take a tensor of one element as its number, and the rest as text."""
     value = plain(value)
     return str(value) if isinstance(value, dict | list) else value
 
@@ -34,13 +34,13 @@ def _number(value) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a checkpoint says of its training, as plain data.
+    """Training options and progress that a checkpoint records.
 
     Args:
         path: of the checkpoint.
         options: fields of `opt`.
-        progress: epoch, best_rsum, Eiters; None where the file does not say.
-        rows: words in the word embedding.
+        progress: epoch, best_rsum, Eiters; None if not recorded.
+        rows: number of words in the word embedding.
         raw: the image tower reads images, not precomputed features.
     """
 
@@ -51,29 +51,30 @@ class Training:
     raw: bool
 
     def switch(self, name: str) -> bool:
-        """A switch of the training script; its default where `opt` does not record it."""
+        """Read a switch of the training script; its default if `opt` does not record it."""
         found = _switch(self.options.get(name))
-        return DEFAULTS[name] if found is None else found
+        return DEFAULT_SWITCHES[name] if found is None else found
 
     @cached_property
     def loss(self) -> tuple[str | None, dict]:
-        """Name and recorded parameters of the loss; no name where cocos has no such loss."""
+        """Name and recorded parameters of the loss; no name if cocos has no such loss."""
         criterion = self.options.get("criterion")
         if criterion in {None, "triplet"}:  # the code of Faghri et al. has no such option and no other loss
             name = "triplet_sh" if self.switch("max_violation") else "triplet"
         else:
             name = {"ntxent": "ntxent", "ranking": "smoothap"}.get(criterion)
-        option, parameter = ("margin", "margin") if name in TRIPLETS else ("tau", "temperature")
+        option, parameter = ("margin", "margin") if name in TRIPLET_LOSSES else ("tau", "temperature")
         value = _number(self.options.get(option))
         return name, {} if name is None or value is None else {parameter: value}
 
     def recorded(self) -> dict[str, dict]:
-        """Parameters for `Checkpoint.recorded`; one margin serves both triplet losses."""
+        """Return the parameters for `Checkpoint.recorded`; one margin serves both triplet losses."""
         name, parameters = self.loss
-        return {each: parameters for each in (TRIPLETS if name in TRIPLETS else (name,))} if parameters else {}
+        losses = TRIPLET_LOSSES if name in TRIPLET_LOSSES else (name,)
+        return dict.fromkeys(losses, parameters) if parameters else {}
 
     def in_words(self) -> str:
-        """The loss, for people."""
+        """Describe the loss."""
         name, parameters = self.loss
         words = {
             "triplet": "triplet loss, sum over all negatives (triplet)",
@@ -87,7 +88,7 @@ class Training:
         return ", ".join([words, *(f"{key} {value}" for key, value in parameters.items())])
 
     def scores(self) -> str:
-        """What the training compared, for people."""
+        """Describe the scores that the training compared."""
         if self.options.get("measure") == "order":
             return "minus the length of max(0, caption - image)"
         if self.switch("no_imgnorm"):
@@ -95,18 +96,18 @@ class Training:
         return "cosines"
 
     def missing(self) -> list[str]:
-        """What the file should record and does not, or not readably; defaults stand in for switches."""
+        """List the entries that the file should record and does not, or not readably; defaults replace switches."""
         name, parameters = self.loss
         absent = [key for key, value in self.progress.items() if value is None]
-        needed = [key for key in DEFAULTS if key != "max_violation" or name in TRIPLETS]
+        needed = [key for key in DEFAULT_SWITCHES if key != "max_violation" or name in TRIPLET_LOSSES]
         absent += [f"opt.{key}" for key in needed if _switch(self.options.get(key)) is None]
         absent += [f"opt.{key}" for key in ("data_name", "measure") if self.options.get(key) is None]
         if name and not parameters:
-            absent.append("opt.margin" if name in TRIPLETS else "opt.tau")
+            absent.append("opt.margin" if name in TRIPLET_LOSSES else "opt.tau")
         return absent
 
     def refusal(self) -> str | None:
-        """Why this version cannot embed with the checkpoint, or nothing."""
+        """Say why this version cannot embed with the checkpoint; None if it can."""
         if self.raw:
             return (
                 f"{self.path}: its image tower reads raw images through cnn_type "
@@ -134,12 +135,12 @@ class Training:
 
 
 def read(path: Path, content: dict, rows: int, raw: bool) -> Training:
-    """Take what the file says of its training; odd types become plain numbers or text.
+    """Read the training options of a file; unusual types become plain numbers or text.
 
     Args:
         path: of the checkpoint.
         content: of the file.
-        rows: words in the word embedding.
+        rows: number of words in the word embedding.
         raw: the image tower reads images, not precomputed features.
     """
     options = {str(key): _plain(value) for key, value in vars(content["opt"]).items()}

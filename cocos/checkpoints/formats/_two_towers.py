@@ -1,4 +1,4 @@
-"""What the checkpoints of VSE++ and VSRN share: two state dicts, and the data and vocabulary beside them."""
+"""Common parts of the VSE++ and VSRN formats: two state dicts, and the data and vocabulary beside them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ CAPTIONS_SAMPLED = 1000
 
 
 def towers(file: File) -> tuple[dict, dict] | None:
-    """State dicts of the image and the text tower, where the file has the published structure."""
+    """Find the state dicts of the image and the text tower; None unless the file has the published structure."""
     if not isinstance(file.record.get("opt"), NAMESPACES):
         return None
     model = file.record.get("model")
@@ -36,7 +36,7 @@ def towers(file: File) -> tuple[dict, dict] | None:
 
 
 def arguments(image: Mapping[str, Tensor], text: Mapping[str, Tensor], training: Training) -> dict:
-    """Arguments of the encoder that both architectures have; sizes are those of the weights."""
+    """Collect the arguments that both encoders have; sizes are those of the weights."""
     return {
         "img_dim": image["fc.weight"].shape[1],
         "embed_size": image["fc.weight"].shape[0],
@@ -48,7 +48,7 @@ def arguments(image: Mapping[str, Tensor], text: Mapping[str, Tensor], training:
 
 
 def _folder(training: Training, data) -> Path:
-    """Folder of the features: the one given, or the recorded one if it is on this machine.
+    """Find the folder of the features: the one given, or the recorded one if it is on this machine.
 
     Raises:
         InputError: neither is there.
@@ -69,7 +69,7 @@ def _folder(training: Training, data) -> Path:
 
 
 def _words(training: Training, folder: Path) -> dict[str, int]:
-    """The vocabulary of the training, from a file beside the data.
+    """Read the vocabulary of the training from a file beside the data.
 
     Raises:
         InputError: no such file, or the vocabulary of other data.
@@ -89,7 +89,7 @@ def _words(training: Training, folder: Path) -> dict[str, int]:
 
 
 def _beside(training: Training, data) -> dict | str:
-    """What is found beside the checkpoint, for people: splits, and the words that the vocabulary lacks."""
+    """Describe the data beside the checkpoint, its splits and the words that the vocabulary lacks; or say why not."""
     try:
         folder = _folder(training, data)
         split = precomp.present(folder)[0]
@@ -125,7 +125,7 @@ def _embedder(training: Training, data, build: Callable, state: dict) -> Callabl
 
 
 def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callable) -> Checkpoint:
-    """A Checkpoint of two towers; the model is built when it embeds, since its vocabulary is not in the file.
+    """Make a checkpoint of two towers; the model is built when it embeds, since its vocabulary is not in the file.
 
     It refuses to embed when more than half of the words of the captions are not in the vocabulary;
     `contents` says how many are not, in the first thousand captions.
@@ -134,7 +134,7 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
         file: the file.
         data: folder of the data, instead of the one recorded.
         format: its name on the shelf.
-        image_tower: what it is, for people.
+        image_tower: description of the image tower.
         build: (training, vocabulary) -> the model of the shelf of encoders.
     """
     image, text = towers(file)

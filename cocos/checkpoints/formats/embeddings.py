@@ -21,17 +21,19 @@ from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
-PIECE = 2**20  # bytes that are unpacked at once
-LARGE = 2**24  # bytes of an uncompressed matrix of a file too large to be held, from which on it is mapped
-LOCAL = struct.Struct("<4s22xHH")  # header of a member of a zip archive: its mark, lengths of its name and extra field
+UNPACKED_AT_ONCE = 2**20  # bytes that are unpacked at once
+# Bytes from which on an uncompressed matrix is mapped, in a file too large to be held.
+MIN_MAPPED = 2**24
+# Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
+LOCAL_HEADER = struct.Struct("<4s22xHH")
 NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
-MAX_PATH = 1024  # characters of the path of a picture
+MAX_PICTURE_PATH = 1024  # characters of the path of a picture
 TWO_SIDED = ("query", "candidate")
-GROUPS = ("query_group", "candidate_group")
-LABELS = ("labels", "proxy_labels")
-NAMES, PICTURES = ("query_name", "candidate_name"), ("query_image", "candidate_image")
-SIDES = (*TWO_SIDED, *GROUPS, "directions", "negatives", *NAMES, *PICTURES)
-LABELLED = ("embeddings", *LABELS, "proxies", "proxy_variance", *NAMES, *PICTURES)
+GROUP_ARRAYS = ("query_group", "candidate_group")
+LABEL_ARRAYS = ("labels", "proxy_labels")
+NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
+TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", *NAME_ARRAYS, *PICTURE_ARRAYS)
+LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *NAME_ARRAYS, *PICTURE_ARRAYS)
 
 
 def recognises(file: File) -> bool:
@@ -42,14 +44,14 @@ def recognises(file: File) -> bool:
 
 
 def _names_in(file: File) -> list[str]:
-    """Names of the arrays of a file."""
+    """List the names of the arrays of a file."""
     if file.kind == "npz":
         return [name.removesuffix(".npy") for name in file.members]
     return list(file.content)
 
 
 def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
-    """Arrays of an npz file, of which the others are not read.
+    """Read some arrays of an npz file; the others are left alone.
 
     Raises:
         InputError: they are damaged, or larger than a file of this size explains.
@@ -72,7 +74,7 @@ def _npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
 
 
 def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
-    """One array, mapped where it is large; nothing is made before its header agrees with the bytes that there are.
+    """Read one array, mapped if it is large; nothing is allocated before its header agrees with its bytes.
 
     Raises:
         InputError: it holds Python objects.
@@ -92,10 +94,10 @@ def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
         if (size := math.prod(shape) * dtype.itemsize) > info.file_size:
             raise ValueError(f"an array of shape {shape} in {info.file_size} bytes")
         stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
-        if file.held is None and stored and size >= LARGE and dtype.kind == "f" and len(shape) == 2:
+        if file.held is None and stored and size >= MIN_MAPPED and dtype.kind == "f" and len(shape) == 2:
             return _map(file, info, stream.tell(), np.dtype(dtype), shape, "F" if fortran else "C")
         raw, at = bytearray(size), 0
-        while part := stream.read(PIECE):
+        while part := stream.read(UNPACKED_AT_ONCE):
             raw[at : at + len(part)] = part
             at += len(part)
         if at != size:
@@ -106,7 +108,7 @@ def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
 def _map(
     file: File, info: zipfile.ZipInfo, begin: int, dtype: np.dtype, shape: tuple[int, ...], order: str
 ) -> np.memmap:
-    """An array where it stands in the file, which nothing writes to.
+    """Map an array in the file, read-only.
 
     Args:
         file: the archive.
@@ -117,19 +119,19 @@ def _map(
         order: `C` or `F`.
 
     Raises:
-        ValueError: it does not stand there.
+        ValueError: it is not there.
     """
     with file.stream() as stream:
         stream.seek(info.header_offset)
-        mark, name, extra = LOCAL.unpack(stream.read(LOCAL.size))
-    offset = info.header_offset + LOCAL.size + name + extra + begin
+        mark, name, extra = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))
+    offset = info.header_offset + LOCAL_HEADER.size + name + extra + begin
     if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
         raise ValueError("a member that does not stand where the archive says")
     return np.memmap(file.path, dtype, "r", offset, shape, order)
 
 
 def _sort_out(file: File, arrays: list[str]) -> list[str]:
-    """Refuse arrays that are missing or misspelt, and those of two kinds of file at once; name those not used.
+    """Refuse arrays that are missing, misspelt, or of two kinds of file at once; return the names of those not used.
 
     Raises:
         InputError: naming the array.
@@ -145,7 +147,7 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
             "and candidate_group of two sides, or embeddings, labels of a labelled set and optionally proxies, "
             "proxy_labels, proxy_variance"
         )
-    known = LABELLED if labelled else SIDES
+    known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
     unused = [str(name) for name in arrays if name not in known]
     for name in unused[:100]:
         close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
@@ -155,7 +157,7 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
 
 
 def _names(file: File, value) -> tuple[str, ...]:
-    """Names of the directions, from an array, a list, or text (JSON or comma-separated).
+    """Read the names of the directions from an array, a list, or text (JSON or comma-separated).
 
     Raises:
         InputError: anything else.
@@ -179,7 +181,7 @@ def _tensor(file: File, name: str, value):
     Raises:
         InputError: neither numbers nor text.
     """
-    if name in (*GROUPS, *LABELS, *NAMES, *PICTURES) and annotations.texts(value) is not None:
+    if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *NAME_ARRAYS, *PICTURE_ARRAYS) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -194,7 +196,7 @@ def _tensor(file: File, name: str, value):
 
 
 def _paths(file: File, name: str, value, folder: Path):
-    """Pictures as they are, or the paths of pictures inside of a folder.
+    """Return pictures as they are, and paths of pictures as paths inside of a folder.
 
     Raises:
         InputError: a path that may lead out of the folder.
@@ -204,7 +206,7 @@ def _paths(file: File, name: str, value, folder: Path):
     inside = []
     for row, path in enumerate(annotations.spelled(f"{file.path}, {name}", paths)):
         parts = PureWindowsPath(path)  # knows both kinds of separators, and drives
-        if len(path) > MAX_PATH or not path.isprintable() or parts.anchor or ".." in parts.parts:
+        if len(path) > MAX_PICTURE_PATH or not path.isprintable() or parts.anchor or ".." in parts.parts:
             raise InputError(
                 f"{file.path}, {name}: row {row} is {path[:60]!r}, expected a path inside of the folder of the file, "
                 "or of --data"
@@ -219,10 +221,27 @@ def _pair(tensors: dict, names: tuple[str, str]) -> tuple | None:
 
 
 def _shown(value) -> str:
-    """Shape and dtype of an array, or how many texts there are."""
+    """Describe an array by shape and dtype, or texts by their number."""
     if isinstance(value, torch.Tensor | np.memmap):
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     return f"({len(value)},) text"
+
+
+def _embeddings(file: File, tensors: dict, directions: dict, folder: Path) -> Embeddings:
+    """Make embeddings of the arrays of a file.
+
+    Raises:
+        InputError: they do not fit each other.
+    """
+    shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
+    labelled = "embeddings" in tensors
+    taken = (*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else (*TWO_SIDED, *GROUP_ARRAYS, "negatives")
+    given = {name: tensors.get(name) for name in taken} | directions
+    given |= {"names": _pair(tensors, NAME_ARRAYS), "pictures": _pair(shown, PICTURE_ARRAYS)}
+    try:
+        return Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
+    except InputError as error:
+        raise InputError(f"{file.path}: {error}") from None
 
 
 def read(file: File, data=None) -> Checkpoint:
@@ -237,8 +256,8 @@ def read(file: File, data=None) -> Checkpoint:
     """
     names = _names_in(file)
     unused, labelled = _sort_out(file, names), "embeddings" in names
-    wanted = [name for name in (LABELLED if labelled else SIDES) if name in names]
-    if data is not None and not any(name in wanted for name in PICTURES):
+    wanted = [name for name in (LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS) if name in names]
+    if data is not None and not any(name in wanted for name in PICTURE_ARRAYS):
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     arrays = _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
     if "directions" in file.metadata and "directions" not in arrays:
@@ -246,14 +265,7 @@ def read(file: File, data=None) -> Checkpoint:
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name != "directions"}
     folder = Path(data) if data is not None else Path(file.path).parent
-    shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURES if name in tensors}
-    beside = {"names": _pair(tensors, NAMES), "pictures": _pair(shown, PICTURES)}
-    taken = (*LABELS, "proxies", "proxy_variance") if labelled else (*TWO_SIDED, *GROUPS, "negatives")
-    given = {name: tensors.get(name) for name in taken} | more | beside
-    try:
-        found = Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
-    except InputError as error:
-        raise InputError(f"{file.path}: {error}") from None
+    found = _embeddings(file, tensors, more, folder)
     notes = [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
         notes.append(f"{file.path} has no groups: row i of the queries matches row i of the candidates")

@@ -7,13 +7,13 @@ from cocos.checkpoints.formats._two_towers import arguments, checkpoint, towers
 
 __all__ = ["read", "recognises"]
 
-PRECOMPUTED = {"fc.weight", "fc.bias"}
+LINEAR_TOWER = {"fc.weight", "fc.bias"}
 
 
 def recognises(file: File) -> bool:
     """Two towers; the image tower is one linear layer, with or without a convolutional network before it."""
     found = towers(file)
-    return found is not None and all(key in PRECOMPUTED or key.startswith("cnn.") for key in found[0])
+    return found is not None and all(key in LINEAR_TOWER or key.startswith("cnn.") for key in found[0])
 
 
 def read(file: File, data=None) -> Checkpoint:

@@ -9,12 +9,12 @@ ABBREVIATIONS = frozenset(
     "wash jan feb aug sep sept oct nov dec tues wed fri a.m p.m a.d u.s u.s.a u.k u.n d.c l.a n.y n.j n.c "
     "s.c ph.d".split()
 )
-NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*")
+NUMBER_WORD = re.compile(r"-?[.,]?\d[\d,.-]*")
 # From the beginning of a word only: a long one would be searched anew from each of its letters.
 STOP = re.compile(r"""(?<!\S)(\S*[^\s.])\.([\])}>"'»”’]*)(?=\s|$)""")
 OPENING = re.compile(r"""(^|(?<=[\s(\[{<]))("|'')""")
 ALONE = re.compile(r"\.{2,}|--|``|''|[?!;@#$%&*()\[\]{}<>«»“”‘’„‒–—―`]|[,:](?!\d)")
-QUOTED = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)")
+OPENING_QUOTE = re.compile(r"(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)")
 CLITIC = re.compile(r"(?<=[^'\s])('(?:s|m|d|ll|re|ve)?|n't)(?='?(?:\s|$))")
 JOINED = re.compile(r"\b(can(?=not\b)|gim(?=me\b)|gon(?=na\b)|got(?=ta\b)|lem(?=me\b)|wan(?=na\s))")
 
@@ -25,7 +25,7 @@ def _stop(match: re.Match) -> str:
     word = match[1].lstrip("\"'([{<`")
     if rest and word.split("-")[-1] in ABBREVIATIONS:
         return match[0]
-    if rest[:1].isalpha() and (len(word) == 1 or NUMBER.fullmatch(word)):
+    if rest[:1].isalpha() and (len(word) == 1 or NUMBER_WORD.fullmatch(word)):
         return match[0]
     return f"{match[1]} . {match[2]}"
 
@@ -42,5 +42,5 @@ def tokens(caption: str) -> list[str]:
     """
     text = OPENING.sub(" `` ", caption.lower())
     text = STOP.sub(_stop, text).replace('"', " '' ")
-    text = QUOTED.sub("' ", ALONE.sub(r" \g<0> ", text))
+    text = OPENING_QUOTE.sub("' ", ALONE.sub(r" \g<0> ", text))
     return JOINED.sub(r"\1 ", CLITIC.sub(r" \1", text)).split()
