@@ -172,3 +172,14 @@ def test_the_drawing_shows_rooms_that_are_there(monkeypatch):
     assert rooms.TARGET.read_text("utf-8") == rooms.draw()  # python docs/_ext/rooms.py
     for name in rooms.ROOMS:
         assert (ROOT / "cocos" / (name if name.endswith("/") else f"{name}.py")).exists(), name
+
+
+def test_pages_of_losses_and_of_public_names_are_made(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
+    pages = importlib.import_module("pages")
+    for name in ("ntxent", "contextual"):
+        text = pages.loss_page(name, tmp_path)
+        assert f"``--loss {name}``" in text and (tmp_path / f"{name}.svg").exists()
+    assert "SampledSoftmax" in pages.loss_page("ntxent", tmp_path)
+    pages.api_pages(tmp_path / "api")
+    assert "autofunction:: cocos.measures.count" in (tmp_path / "api" / "measures.rst").read_text("utf-8")

@@ -1,0 +1,165 @@
+"""Pages made from the package: one for each loss, the help of each command, the public names."""
+
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import cocos
+from cocos import losses, measures, plots
+from cocos.reports import cards, saving
+
+POINTS = 161  # scores along each curve of a loss's picture
+MORE = ("scores", "engine")  # modules with a page that are reached by their path
+COLUMNS = 92  # characters of a line of help
+QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a page only where it has changed, so that the next build reads the others from its cache."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+
+
+def _only(folder: Path, names: Iterable[str]) -> None:
+    """Remove pages of an earlier build whose subject is gone."""
+    for old in set(folder.glob("*.rst")) - {folder / f"{name}.rst" for name in (*names, "index")}:
+        old.unlink()
+
+
+def _title(text: str, line: str = "=") -> str:
+    return f"{text}\n{line * len(text)}\n\n"
+
+
+def _entries(card: str) -> dict[str, str]:
+    """The entries of a card by their labels; a line without a label continues the one above."""
+    found, label = {}, ""
+    for line in card.splitlines():
+        if match := re.match(r"^([a-z][a-z ]{0,10}[a-z]) +(.+)$", line):
+            label = match[1].strip()
+            found.setdefault(label, match[2])
+        elif line.startswith(" " * 8) and label:
+            found[label] += f" {line.strip()}"
+        elif not line and "family" in found:  # the chart and the words below it
+            break
+        else:
+            label = ""
+    return found
+
+
+def loss_page(name: str, pictures: Path) -> str:
+    """The page of one loss: its card as a table, its docstring, its weight drawn, its equals."""
+    loss, about = losses.load(name), cards.entry(name)
+    cls = type(loss)
+    curve, equal = measures.weight_curve(loss, points=POINTS), measures.equivalences(loss)
+    saving.save_plot(plots.weight_curve, curve, pictures / f"{name}.svg")
+    said = _entries(cards.card(name, curve, equal))
+    rows = {
+        "command line": f"``--loss {name}``",
+        "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
+        **{key: said[key] for key in ("family", "score", "gradient", "couples")},
+    }
+    text = _title(name) + ".. list-table::\n   :class: card\n   :stub-columns: 1\n\n"
+    text += "".join(f"   * - {key}\n     - {escaped(value)}\n" for key, value in rows.items())
+    text += f"\n.. autoclass:: {cls.__module__}.{cls.__name__}\n\n"
+    text += _title("Weight against score", "-")
+    text += f".. image:: /_static/losses/{name}.svg\n   :alt: Weights of a negative and of the positive under {name}"
+    text += " against their scores.\n\n"
+    text += (
+        "Gradient weight of one negative (solid) while its score moves, beside eight other negatives (ticks) and a "
+        "positive at the dotted line; and of the positive (dashed) while its own score moves. "
+        f"``cocos plot weight-curve --loss {name}`` draws it.\n\n"
+    )
+    if len(equal["other"]):
+        text += _title("Equal to", "-") + ".. list-table::\n   :header-rows: 1\n\n"
+        text += "   * - loss\n     - where\n     - largest relative difference of the gradients\n"
+        for other in cards.equal_to(equal):
+            text += f"   * - ``{other['loss']}``\n     - {other['where']}\n     - {other['gap']:.0e}\n"
+    return text
+
+
+def losses_pages(folder: Path, pictures: Path) -> None:
+    """A page for each loss, and the list of them by family."""
+    families: dict[str, list[dict]] = {}
+    for name in losses.names():
+        about = cards.entry(name)
+        families.setdefault(about["family"], []).append(about)
+        page = loss_page(name, pictures)
+        _write(folder / f"{name}.rst", page)
+    _only(folder, losses.names())
+    text = _title("Losses") + (
+        f"All {len(losses.names())} losses of the shelf. Each is one file with its formula, its source and a closed "
+        "form of its gradient, which the tests compare with autograd. The examples assume ``import cocos, torch``.\n\n"
+    )
+    for family in sorted(families):
+        text += _title(family[:1].upper() + family[1:], "-") + ".. list-table::\n   :widths: 25 75\n\n"
+        for about in families[family]:
+            text += f"   * - :doc:`{about['name']}`\n     - {escaped(about['summary'])}\n"
+        text += "\n"
+    text += ".. toctree::\n   :hidden:\n\n" + "".join(f"   {name}\n" for name in losses.names())
+    _write(folder / "index.rst", text)
+
+
+def _help(*command: str) -> str:
+    """The help of a command, as a terminal shows it."""
+    asked = [sys.executable, "-m", "cocos", *command, "--help"]
+    environment = os.environ | {"COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
+    return subprocess.run(asked, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def commands_page(page: Path) -> None:
+    """The help of `cocos` and of each of its commands on one page."""
+    top = _help()
+    names = [line.split()[0] for line in top.splitlines() if re.match(r"^  [a-z]\S*  +[A-Z]", line)]
+    text = _title("Commands") + "The text that ``cocos --help`` and ``cocos COMMAND --help`` print.\n\n"
+    for name, shown in (("cocos", top), *((name, _help(name)) for name in names)):
+        text += _title(name, "-") + ".. code-block:: text\n\n"
+        text += "".join(f"   {line}".rstrip() + "\n" for line in shown.strip().splitlines()) + "\n"
+    _write(page, text)
+
+
+def _documented(module: str, name: str) -> str:
+    """The autodoc directive of a class or function of a module; nothing for other values."""
+    found = getattr(importlib.import_module(module), name)
+    if not callable(found) or (module != "cocos" and found is getattr(cocos, name, None)):
+        return ""
+    kind = "class" if inspect.isclass(found) else "function"
+    members = "   :members:\n" if kind == "class" and not issubclass(found, Exception) else ""
+    return f".. auto{kind}:: {module}.{name}\n{members}\n"
+
+
+def api_pages(folder: Path) -> None:
+    """The public names: one page for those of `cocos` itself, one for each of its modules."""
+    public = [name for name in cocos.__all__ if name != "__version__"]
+    modules = [name for name in public if inspect.ismodule(getattr(cocos, name))]
+    modules += [name for name in MORE if name not in modules]
+    text = _title("API") + (
+        "The names of ``cocos`` itself. Each of its modules has a page of its own. The examples assume "
+        "``import cocos, torch``.\n\n"
+    )
+    text += ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {name}\n" for name in modules) + "\n"
+    text += "".join(_documented("cocos", name) for name in public if name not in modules)
+    _write(folder / "index.rst", text)
+    _only(folder, modules)
+    for name in modules:
+        module = importlib.import_module(f"cocos.{name}")
+        text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
+        text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
+        _write(
+            folder / f"{name}.rst",
+            text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),
+        )
+
+
+def escaped(line: str) -> str:
+    """A line with its bars and stars kept from being markup, except inside backquotes."""
+    parts, end = [], 0
+    for quoted in QUOTED.finditer(line):
+        parts += [re.sub(r"[|*]", r"\\\g<0>", line[end : quoted.start()]), quoted[0]]
+        end = quoted.end()
+    return "".join([*parts, re.sub(r"[|*]", r"\\\g<0>", line[end:])])
