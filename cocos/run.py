@@ -44,7 +44,7 @@ class Run:
     """A set of embeddings, a loss, and the batches to look at."""
 
     embeddings: Embeddings
-    loss: object
+    loss: losses.Loss
     plan: Plan
     same_group: str  # what two rows of one group are to each other: ignored, negatives, or positives of a labelled loss
     checkpoint: Checkpoint | None

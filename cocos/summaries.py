@@ -88,7 +88,7 @@ def numbers(data: xr.Dataset) -> dict:
     single = data.attrs.get("direction")
     found = {name: {} for name in names or ([single] if single else [])}
     values = {key: data.attrs[key] for key in ATTRIBUTES if key in data.attrs}
-    for key, variable in data.data_vars.items():
+    for key, variable in ((str(name), each) for name, each in data.data_vars.items()):
         banded = f"{key}_band" in data  # the band tells what the variable would
         if banded or key.endswith(("_index", "_group")) or variable.dtype.kind not in "fiub":
             continue

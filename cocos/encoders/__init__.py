@@ -177,4 +177,4 @@ def embed(
             if progress:
                 progress(done, total)
         sides.append(torch.cat(parts))
-    return Embeddings(*sides, items.image_group, items.caption_group, directions=("i2t", "t2i"))
+    return Embeddings(sides[0], sides[1], items.image_group, items.caption_group, directions=("i2t", "t2i"))

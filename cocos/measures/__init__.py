@@ -3,12 +3,18 @@
 import importlib
 import pkgutil
 import sys
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from cocos import summaries
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+if TYPE_CHECKING:  # what the next statement binds
+
+    def __getattr__(name: str) -> Any: ...
+
 
 # Bound at once: a function has the name of its file, and the first import of a file would bind the module instead.
 globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in __all__})

@@ -95,7 +95,8 @@ def eps_curve(
         queries[name] += number
         above[name], some[name] = above[name] + found[0], some[name] + found[1]
     total, some = (
-        np.stack([each[name].cpu().numpy() / queries[name] for name in directions]) for each in (above, some)
+        np.stack([torch.as_tensor(each[name]).cpu().numpy() / queries[name] for name in directions])
+        for each in (above, some)
     )
     attrs = results.provenance(
         run.loss,

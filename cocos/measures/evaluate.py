@@ -349,7 +349,7 @@ def document(data: xr.Dataset) -> dict:
         }
     whole = blocks["without"]
     for key in ("left_out", "unmatched"):
-        for name, entry in whole["directions"].items():
+        for name, entry in whole["directions"].items():  # type: ignore[attr-defined]
             entry[key] = int(data[key].sel(direction=name))
     return {
         **results.about(attrs),

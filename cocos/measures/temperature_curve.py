@@ -153,12 +153,12 @@ def temperature_curve(
         sums[name] += found
     effective, pushed, counted, idle, queries, uncertain = np.stack([each.numpy() for each in sums.values()], axis=1)
     shape = effective.shape
-    found = {
+    curves = {
         "effective": np.divide(effective, pushed, out=np.full(shape, np.nan), where=pushed > 0),
         "contributing_all": counted / queries,
         "idle_fraction": idle / queries,
     }
-    variables = {name: (("direction", "value"), each, *LABELS[name]) for name, each in found.items()}
+    variables = {name: (("direction", "value"), each, *LABELS[name]) for name, each in curves.items()}
     variables["direction"] = ("direction", directions)
     variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
     attrs = results.provenance(

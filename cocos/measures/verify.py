@@ -162,7 +162,7 @@ def _saturation(loss, other) -> dict[str, str]:
                 continue
             exact = _trials.cast(rounded, torch.float64)
             true = weights.of(judge, exact).abs().amax(dim=1)
-            dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)
+            dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)  # type: ignore[attr-defined]
             if dead.any():
                 q = int(dead.nonzero()[0])
                 sentences[label] = (

@@ -6,8 +6,14 @@ and `together`, the options that panels side by side share.
 
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING, Any
 
 __all__ = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+if TYPE_CHECKING:  # what the next statement binds
+
+    def __getattr__(name: str) -> Any: ...
+
 
 # Bind the functions now: each has the name of its file, and a later import of the file would bind the module instead.
 globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in __all__})

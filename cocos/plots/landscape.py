@@ -120,7 +120,7 @@ def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
     """Draw a surface seen from the side of the own proxy, with vertical lines at the proxies and at the minimum."""
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
     colours = sns.color_palette("cividis", as_cmap=True)
-    ax.plot_surface(
+    ax.plot_surface(  # type: ignore[attr-defined]
         *np.meshgrid(x, y), height, cmap=colours, rcount=80, ccount=80, linewidth=0, rasterized=True, alpha=0.75
     )
     low, high = float(height.min()), float(height.max())
@@ -134,7 +134,7 @@ def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
         ax.plot(*([c] for c in place), [top], mark, color="white", markeredgecolor="black", markersize=10, zorder=11,
                 label=name if name not in [each[2] for each in marks[:k]] else None)  # fmt: skip
     ax.legend(loc="upper left", fontsize="small", frameon=False)
-    ax.view_init(elev=38, azim=-115)
+    ax.view_init(elev=38, azim=-115)  # type: ignore[attr-defined]
     ax.set(xlabel="x (distance)", ylabel="y (distance)", zlabel=_what(dataset), title=title)
     return ax
 

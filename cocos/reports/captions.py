@@ -104,7 +104,8 @@ def typed_digits(source: str) -> list[str]:
         if name in seen or name in {"data", "draw"}:
             continue
         seen.add(name)
-        waiting += [each.id for each in ast.walk(functions[name]) if getattr(each, "id", None) in functions]
+        called = (getattr(each, "id", None) for each in ast.walk(functions[name]))
+        waiting += [each for each in called if each in functions]
         found += _texts(functions[name].body[1 if ast.get_docstring(functions[name]) else 0 :])
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DIFFERS":
@@ -121,7 +122,7 @@ def _texts(nodes: list[ast.AST], written: bool = False) -> list[str]:
         elif isinstance(node, ast.FormattedValue):
             inside = node.value
             typed = isinstance(inside, ast.Constant) and not isinstance(inside.value, str)
-            found += [str(inside.value)] if typed else _texts([inside])
+            found += [str(inside.value)] if typed else _texts([inside])  # type: ignore[attr-defined]
         elif isinstance(node, ast.Subscript):
             found += _texts([node.value])
         elif not isinstance(node, ast.keyword):

@@ -32,7 +32,7 @@ def table(data: xr.Dataset) -> Table:
         digits = 1 if key.endswith("_rank") else 2
         return number(entry[key], digits=digits) if found["folds"] > 1 else f"{entry[key]['mean']:.{digits}f}"
 
-    names = [key for key in data.data_vars if data[key].dims[-1] == "fold" and key not in IN_SENTENCES]
+    names = [str(key) for key in data.data_vars if data[key].dims[-1] == "fold" and key not in IN_SENTENCES]
     rows = tuple(
         (key.replace("_", " "), *(cell(entry | singles.get(name, {}), key) for name, entry in columns.items()))
         for key in names

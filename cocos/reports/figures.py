@@ -103,7 +103,7 @@ def _computing(source: str) -> str:
     for node in ast.parse(source).body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue  # the docstring
-        bound = {each.name for each in [node] if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        bound = {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Assign):

@@ -65,7 +65,7 @@ def bare(value, *, placeholders: bool = False, deep: int = 0, memo: dict | None 
         for key, item in dict.items(value):
             made[inner(key)] = inner(item)
         if type(versions := vars(value).get("_metadata") if kind is OrderedDict else None) in {dict, OrderedDict}:
-            made._metadata = inner(versions)  # versions of the modules in a state dict
+            vars(made)["_metadata"] = inner(versions)  # versions of the modules in a state dict
     elif kind is list:
         made = []
         memo[id(value)] = value, made
