@@ -7,7 +7,7 @@ from cocos.reports.captions import holds
 PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"
 DIFFERS = "another model and other data; only which losses leave queries idle can be compared"
 INPUTS = tuple((demo.checkpoint().path,))
-SIZE = demo.SIZE
+SIZE = demo.FIGURE_INCHES
 
 
 def data(progress):
@@ -16,7 +16,7 @@ def data(progress):
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     parts = {}
-    for name in demo.LOSSES:
+    for name in demo.EXAMPLE_LOSSES:
         counted = measures.count(embeddings, frozen.loss(name)[0]).assign_attrs(about)
         parts[name] = counted[["contributing", "negatives", "relative"]]
     return parts

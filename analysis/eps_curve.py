@@ -26,7 +26,8 @@ def data(progress):
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     return {
-        name: measures.eps_curve(embeddings, frozen.loss(name, {})[0], EPS).assign_attrs(about) for name in demo.LOSSES
+        name: measures.eps_curve(embeddings, frozen.loss(name, {})[0], EPS).assign_attrs(about)
+        for name in demo.EXAMPLE_LOSSES
     }
 
 

@@ -21,7 +21,7 @@ def data(progress):
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
     parts = {}
-    for name in demo.LOSSES:
+    for name in demo.EXAMPLE_LOSSES:
         found = measures.lorenz(embeddings, frozen.loss(name, {})[0]).assign_attrs(about)
         parts[name] = found.drop_vars("gini_per_query")
     return parts

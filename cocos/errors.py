@@ -1,4 +1,4 @@
-"""What the caller can put right. The command line prints the sentence and nothing else."""
+"""Errors that the caller can put right; the command line prints their sentence and nothing else."""
 
 import difflib
 import errno
@@ -20,11 +20,11 @@ class InputError(ValueError):
 
 
 class Unfit(InputError):
-    """Rows that a loss cannot be told, for want of labels, proxies or matching rows; others may fit."""
+    """Rows that a loss cannot use, because labels, proxies or matching rows are missing; other rows may fit."""
 
 
 class UnsafeFile(InputError):
-    """A file that asks for code to be run. It was not run (exit 3).
+    """A file that asks for the execution of code, which was refused (exit 3).
 
     Examples:
         >>> issubclass(cocos.UnsafeFile, cocos.InputError)
@@ -33,7 +33,7 @@ class UnsafeFile(InputError):
 
 
 def nearest(kind: str, name: str, known: Iterable[str]) -> str:
-    """Sentence for an unknown name: the nearest known one, or all of them."""
+    """Make the sentence for an unknown name: it suggests the nearest known name, or lists all."""
     known = sorted(known)
     close = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known) or 'none'}"
@@ -41,7 +41,7 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def rows(indices: Iterable[int], limit: int = 5) -> str:
-    """Name a few row numbers and how many more there are."""
+    """Make a list of row numbers for a message: at most `limit` of them, and how many more there are."""
     indices = list(indices)
     shown = ", ".join(str(i) for i in indices[:limit])
     more = f" and {len(indices) - limit} more" if len(indices) > limit else ""
@@ -49,5 +49,5 @@ def rows(indices: Iterable[int], limit: int = 5) -> str:
 
 
 def unreachable(error: OSError) -> str:
-    """Why nothing can be said of a path, as the end of a sentence."""
+    """Make the end of a sentence that says why a path cannot be used."""
     return "the name is too long for a file" if error.errno == errno.ENAMETOOLONG else f"{error.strerror}"

@@ -1,12 +1,12 @@
-"""One run in several processes: who takes which batch, how the parts come together, and who speaks.
+"""Share one run among several processes: which process takes which batch, how results are merged, and who prints.
 
-`torchrun --nproc-per-node N -m cocos count FILE` starts N processes, the ranks 0 to N - 1. Each encodes or loads for
-itself, draws the same batches from the same seed, and counts those at its places. Records travel as they are and are
-put back into the order of the batches, so every number is that of one process, bit for bit; nothing is summed on the
-way.
+`torchrun --nproc-per-node N -m cocos count FILE` starts N processes, the ranks 0 to N - 1. Each encodes or loads the
+data itself, draws the same batches from the same seed, and counts every N-th batch from its rank on. Results of batches
+are exchanged unchanged and put back into the order of the batches, never summed, so every number equals that of a
+single process, bit for bit.
 
-Only a process that asks to `join` shares its work. A training script that torchrun started may count on one rank, or on
-each rank something else: without `join` it is alone, and nothing waits for anyone.
+Only a process that calls `join` shares its work. A training script that torchrun started may count on one rank, or
+something else on each rank: without `join` a process is alone, and no process waits for another.
 """
 
 import io
@@ -38,28 +38,33 @@ __all__ = [
     "world",
 ]
 
-MEETING = timedelta(minutes=5)  # until all processes have started
-WAITING = timedelta(hours=1)  # at a meeting point, for the slowest; one that ends is noticed at once
-LINGER = 5.0  # seconds in which the launcher ends the others once one has failed
-ROWS = 8  # of a tensor that are compared
+# Time limit until all processes have started.
+MEETING = timedelta(minutes=5)
+# Time limit for the slowest process at a meeting point; a process that ends is noticed at once.
+WAITING = timedelta(hours=1)
+# Seconds within which the launcher terminates the remaining processes after one has failed.
+LINGER = 5.0
+# Number of rows of a tensor that are compared between processes.
+ROWS_COMPARED = 8
 
 
 @dataclass(frozen=True)
 class World:
-    """Which of the processes this one is, and how many there are."""
+    """Rank of this process, and number of processes."""
 
     rank: int
     size: int
 
 
-_seats = [World(0, 1)]  # the last one is this process's
+# The last entry is the current place of this process.
+_seats = [World(0, 1)]
 
 
 def _number(name: str, low: int, high: int) -> int:
-    """A whole number of the environment.
+    """Read an environment variable as a whole number.
 
     Raises:
-        InputError: it is not there, or no whole number from `low` to `high`.
+        InputError: it is missing, or not a whole number from `low` to `high`.
     """
     text = os.environ.get(name)
     if text is None or not text.isdecimal() or not low <= int(text) <= high:
@@ -72,10 +77,10 @@ def _number(name: str, low: int, high: int) -> int:
 
 
 def environment() -> World:
-    """What torchrun says of this process; World(0, 1) where it did not start it.
+    """The place that torchrun gives to this process; World(0, 1) if torchrun did not start it.
 
     Raises:
-        InputError: a part is missing or wrong.
+        InputError: an environment variable of torchrun is missing or wrong.
     """
     if "RANK" not in os.environ and "WORLD_SIZE" not in os.environ:
         return World(0, 1)
@@ -89,7 +94,7 @@ def environment() -> World:
 
 
 def launched() -> World:
-    """What torchrun says of this process, whether it joins or not; World(0, 1) where that makes no sense."""
+    """The place that torchrun gives to this process, whether it joins or not; World(0, 1) if that is invalid."""
     try:
         return environment()
     except InputError:
@@ -97,10 +102,10 @@ def launched() -> World:
 
 
 def _own_gpu(device: str | None) -> int | None:
-    """Number of the GPU that this process takes; None: the work is on a CPU.
+    """Number of the GPU of this process; None on a CPU.
 
     Raises:
-        InputError: a GPU for all processes, or fewer GPUs than processes.
+        InputError: one GPU is named for all processes, or there are fewer GPUs than processes.
     """
     import torch
 
@@ -118,16 +123,16 @@ def _own_gpu(device: str | None) -> int | None:
 
 
 def join(device: str | None = None) -> World:
-    """Share the work of this process with the others that torchrun started; alone, nothing happens.
+    """Share the work of this process with the others that torchrun started; a single process stays alone.
 
-    On GPUs the processes talk through NCCL, and `cuda` means the GPU of the process's own number from here on; on a CPU
-    they talk through gloo.
+    On GPUs the processes communicate through NCCL, and `cuda` means the GPU of the process's local rank from then on;
+    on a CPU they communicate through gloo.
 
     Args:
         device: of the work: `auto` (None), `cpu` or `cuda`.
 
     Raises:
-        InputError: an environment that is not whole, a device that cannot be shared, or processes that do not come.
+        InputError: an incomplete environment, a device that cannot be shared, or processes that do not start.
     """
     here = environment()
     if here.size == 1 or world().size > 1:
@@ -158,7 +163,7 @@ def join(device: str | None = None) -> World:
 
 
 def close() -> None:
-    """Leave the others; this process is alone again."""
+    """Leave the group; this process is alone again."""
     if world().size > 1:
         import torch.distributed as dist
 
@@ -167,54 +172,54 @@ def close() -> None:
 
 
 def world() -> World:
-    """Which of the processes that share their work this one is; World(0, 1) until it joins them."""
+    """Place of this process among those that share their work; World(0, 1) until it joins them."""
     return _seats[-1]
 
 
 def first() -> bool:
-    """This process is the one that prints and writes."""
+    """Whether this process prints and writes."""
     return world().rank == 0
 
 
 def mine(items: Sequence) -> list:
-    """This process's share: every size-th item from its rank on. There may be none; none is in two shares."""
+    """Select the share of this process, possibly empty: every size-th item from its rank on. Shares are disjoint."""
     here = world()
     return list(items[here.rank :: here.size])
 
 
 class _Packer(pickle.Pickler):
-    """Tensors travel as arrays: one holds no more than what it shows, and names no device."""
+    """Pickle tensors as arrays, which carry neither the rest of their storage nor a device."""
 
     def persistent_id(self, value):
-        """The array of a tensor."""
+        """Return the array of a tensor."""
         import torch
 
         return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else None
 
 
 class _Unpacker(pickle.Unpickler):
-    """The tensors of `_Packer`, on a device."""
+    """Restore the tensors of `_Packer` on a device."""
 
     def __init__(self, packed: bytes, device):
         super().__init__(io.BytesIO(packed))
         self._device = device
 
     def persistent_load(self, array):
-        """The tensor of an array."""
+        """Return the tensor of an array."""
         import torch
 
         return torch.from_numpy(array).to(self._device)
 
 
 def gather(value, device="cpu") -> list:
-    """The value of every process, in the order of the ranks, in every process; all of them must come here.
+    """Gather the value of every process, in order of rank, in every process; all processes must call this.
 
     Args:
-        value: anything that can be pickled; its tensors come back bit for bit.
-        device: of the tensors that come back.
+        value: anything that can be pickled; its tensors are returned bit for bit.
+        device: of the returned tensors.
 
     Raises:
-        InputError: another process has ended, or did not come.
+        InputError: another process has ended, or did not arrive in time.
     """
     here = world()
     if here.size == 1:
@@ -226,20 +231,20 @@ def gather(value, device="cpu") -> list:
     try:
         dist.all_gather_object(found, packed.getvalue())
     except RuntimeError as error:
-        time.sleep(LINGER)  # the one that failed has said why, and the launcher is about to end this one
+        time.sleep(LINGER)  # the failed process has reported why, and the launcher is about to end this one
         raise InputError(f"another of the {here.size} processes ended without its part ({_line(error)})") from None
     return [_Unpacker(each, device).load() for each in found]
 
 
 def collect(parts: list, device="cpu") -> list:
-    """The results of all processes in the order of the items that `mine` shared out, in every process.
+    """Merge the results of all processes, in the order of the items that `mine` distributed, in every process.
 
     Args:
-        parts: one entry for each item of this process's share, in its order.
-        device: of tensors.
+        parts: one entry for each item of this process's share, in order.
+        device: of the returned tensors.
 
     Raises:
-        InputError: another process has ended, or did not come.
+        InputError: another process has ended, or did not arrive in time.
     """
     if world().size == 1:
         return parts
@@ -248,20 +253,20 @@ def collect(parts: list, device="cpu") -> list:
 
 
 def alike(what: str, *tensors: "Tensor") -> None:
-    """Refuse to go on with inputs that are not the same in every process: shapes and a few rows are compared.
+    """Refuse inputs that differ between processes: shapes and a few rows are compared.
 
-    Hardware may differ in the last bits, so rows are held to a thousandth of their largest entry.
+    The last bits may differ between machines, so the tolerance is a thousandth of the largest entry of the rows.
 
     Args:
-        what: they are, for the message.
-        tensors: that every process should have.
+        what: name of the inputs, for the message.
+        tensors: the inputs of this process.
 
     Raises:
         InputError: they differ.
     """
     if world().size == 1:
         return
-    seen = gather([(tuple(each.shape), each[:: max(1, len(each) // ROWS)]) for each in tensors])
+    seen = gather([(tuple(each.shape), each[:: max(1, len(each) // ROWS_COMPARED)]) for each in tensors])
     for rank, other in enumerate(seen):
         for (shape, rows), (expected, ours) in zip(other, seen[0], strict=True):
             if shape != expected or not (rows - ours).abs().max() <= 1e-3 * ours.abs().max():
@@ -272,10 +277,10 @@ def alike(what: str, *tensors: "Tensor") -> None:
 
 
 def turn() -> str:
-    """Wait for this process's turn to say why it fails; gives what its sentence begins with.
+    """Wait for this process's turn to report why it fails, and return the start of its sentence.
 
-    Rank 0 speaks at once and ends, and then the launcher ends the others: what all ranks find alike is said once. One
-    that is still there has found a fault of its own.
+    Rank 0 reports at once and ends, and the launcher then terminates the others, so an error that all ranks share is
+    reported once. A rank that still runs after that has found an error of its own.
     """
     rank = launched().rank
     if not rank:
@@ -285,5 +290,5 @@ def turn() -> str:
 
 
 def _line(error: Exception) -> str:
-    """First line of a message, without the place in the code that it begins with."""
+    """Return the first line of a message, without the source location at its start."""
     return str(error).partition("\n")[0].rpartition("] ")[2].rstrip(".") or type(error).__name__

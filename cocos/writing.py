@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over what is being read."""
+"""Write files whole or not at all, and never over an input."""
 
 import itertools
 import os
@@ -15,27 +15,32 @@ from cocos.errors import InputError, unreachable
 
 __all__ = ["apart", "replacing", "writable", "write"]
 
-TEMPORARY = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")  # names that `replacing` gives
-ENTRIES = 10_000  # files of a data folder that an output is compared with
-MOST = 2**26  # bytes of an earlier result that are searched for its origin
-STALE = 3600.0  # seconds after which a temporary file is one that a killed run left behind
+# Names of the temporary files that `replacing` makes.
+TEMPORARY_NAME = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")
+# Maximum number of files of a data folder that an output is compared with.
+MOST_DATA_FILES = 10_000
+# Maximum number of bytes of an earlier result that are searched for its origin.
+MOST_SEARCHED_BYTES = 2**26
+# Age in seconds from which a temporary file is one that a killed run left behind.
+STALE_SECONDS = 3600.0
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the temporary files that killed runs left in a folder; another that is being written is younger."""
+    """Remove the temporary files that killed runs left in a folder; those of runs in progress are younger."""
     with suppress(OSError):  # a folder that cannot be listed, or files of others
         for entry in folder.glob(".cocos-*"):
             about = entry.lstat()
-            if TEMPORARY.fullmatch(entry.name) and stat.S_ISREG(about.st_mode) and time.time() - about.st_mtime > STALE:
+            ours = stat.S_ISREG(about.st_mode) and TEMPORARY_NAME.fullmatch(entry.name)
+            if ours and time.time() - about.st_mtime > STALE_SECONDS:
                 entry.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and goes away otherwise.
+    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise.
 
     Args:
-        path: of the file to be.
+        path: of the file to write.
     """
     _sweep(path.parent)
     # The name comes before the file: a signal between the two leaves nothing behind.
@@ -49,17 +54,17 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path:
-    """Write bytes to a file: under a temporary name, to the disk, then moved into place.
+    """Write bytes to a temporary file, flush it to the disk, and move it into place.
 
-    What makes the bytes (HDF5, matplotlib) works in memory, and never meets a disk that is full.
+    The libraries that make the bytes (HDF5, matplotlib) work in memory and never meet a full disk.
 
     Args:
         path: of the file.
         content: all of it.
-        kind: of file, for the sentence.
+        kind: of file, for the message.
 
     Raises:
-        InputError: the file cannot be written; one that was there is as it was.
+        InputError: the file cannot be written; an earlier one is unchanged.
     """
     try:
         with replacing(path) as temporary, open(temporary, "wb") as stream:
@@ -75,8 +80,8 @@ def writable(folder: Path, what: str) -> None:
     """Refuse a folder in which no file can be made, before anything is computed.
 
     Args:
-        folder: that is there.
-        what: is to be written, with its path, for the sentence.
+        folder: an existing folder.
+        what: kind of output and its path, for the message.
 
     Raises:
         InputError: naming the folder and the reason.
@@ -89,24 +94,24 @@ def writable(folder: Path, what: str) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    with suppress(OSError, ValueError):  # ValueError: a null character, in what is no path but the name of a loss
+    with suppress(OSError, ValueError):  # ValueError: a null character, in the name of a loss rather than a path
         return one.samefile(other)
     return False
 
 
 def _made_here(path: Path) -> bool:
-    """Whether an earlier run of cocos wrote this result: each kind carries the name in plain bytes."""
+    """Whether an earlier run of cocos wrote this file: every kind of result contains the name in plain bytes."""
     with suppress(OSError), open(path, "rb") as stream:
-        return b"cocos" in stream.read(MOST)
+        return b"cocos" in stream.read(MOST_SEARCHED_BYTES)
     return False
 
 
 def apart(out: Path | None, *inputs: Path | str | None) -> None:
-    """Refuse an output that is one of the inputs: by name, by another spelling of it, by a link of either kind.
+    """Refuse an output that is one of the inputs, under this name, another spelling, or a link of either kind.
 
     Args:
-        out: where the result goes; None: nowhere.
-        inputs: files that are read; a folder of training data stands for the files in it. None is no input.
+        out: path of the result; None: nothing is written.
+        inputs: files that are read; a folder of training data stands for the files in it, None for no input.
 
     Raises:
         InputError: naming both.
@@ -119,7 +124,7 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
             raise InputError(f"output {out} is the input {each}, which it would destroy; write to another file")
         if not each.is_dir():
             continue
-        inside = itertools.islice(itertools.chain(each.glob("*"), each.glob("*/*")), ENTRIES)
+        inside = itertools.islice(itertools.chain(each.glob("*"), each.glob("*/*")), MOST_DATA_FILES)
         for entry in inside:
             if _same(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
                 raise InputError(f"output {out} is a file of the data folder {each}; write to another file")

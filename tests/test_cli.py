@@ -85,7 +85,7 @@ def test_json_is_one_document_and_nothing_else(file):
 def test_n90_is_counted_where_it_is_asked_for(file):
     asked = json.loads(call("count", file, "--n90", "--json", "-q").stdout)
     assert all(entry["n90"]["mean"] >= 1 for entry in asked["directions"].values())
-    assert "hold 90 % of the push" in call("count", file, "--n90", "-q").stdout
+    assert "90 % of the push" in call("count", file, "--n90", "-q").stdout
     assert "90 %" not in call("count", file, "-q").stdout
 
 

@@ -186,7 +186,7 @@ def test_a_checkpoint_cannot_forge_a_line(tmp_path):
 def test_sentences_have_a_bounded_length():
     assert terminal.bounded("short") == "short"
     long = terminal.bounded("a" * 3000 + "b" * 3000)
-    assert len(long) <= terminal.LONGEST and long.startswith("aa") and long.endswith("bb") and "…" in long
+    assert len(long) <= terminal.MOST_CHARACTERS and long.startswith("aa") and long.endswith("bb") and "…" in long
 
 
 @pytest.mark.parametrize("kind", ["count", "lorenz", "thresholds", "retrievals", "eps_curve", "contributors"])

@@ -6,13 +6,13 @@ from typer.core import TyperCommand
 
 __all__ = ["GroupedCommand", "write_sections"]
 
-OPTIONS = {
+OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
     "File and model": ("data", "split", "model", "trust", "distractors", "device", "dtype"),
     "Output": ("format", "as_json", "out", "width", "quiet", "metrics", "help"),
 }
-DEBUG = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
+DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
 
 
 def write_sections(formatter, groups: Mapping[str, Sequence[str]], rows: dict[str, tuple[str, str]], rest: str) -> None:
@@ -42,8 +42,8 @@ class GroupedCommand(TyperCommand):
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
                 rows[param.param_type_name][param.name] = record
-        options, groups = rows["option"], OPTIONS
+        options, groups = rows["option"], OPTION_GROUPS
         if {"loss", "model"} & options.keys():
-            options, groups = options | {"debug": DEBUG}, groups | {"Output": (*groups["Output"], "debug")}
+            options, groups = options | {"debug": DEBUG_ROW}, groups | {"Output": (*groups["Output"], "debug")}
         write_sections(formatter, {"Arguments": tuple(rows["argument"])}, rows["argument"], "")
         write_sections(formatter, groups, options, "Options")

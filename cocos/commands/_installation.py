@@ -24,10 +24,11 @@ __all__ = ["Section", "sections"]
 
 # Name under which this project is installed; `cocos` on the package index is another project.
 DISTRIBUTION = "cocos-metric"
-LIBRARIES = ("torch", "numpy", "scipy", "xarray", "typer")
-# Packages that cocos works without: other losses, encoders of your own, figures.
-OPTIONAL = ("pytorch-metric-learning", "transformers", "sentence-transformers", "open-clip-torch", "torchvision")
-VARIABLES = (
+REQUIRED_LIBRARIES = ("torch", "numpy", "scipy", "xarray", "typer")
+# Packages that cocos works without: losses to compare with, and models that `--model` functions load.
+OPTIONAL_PACKAGES = ("pytorch-metric-learning", "transformers", "sentence-transformers", "open-clip-torch")
+# Variables of others that change how cocos runs; its own begin with COCOS_.
+ENVIRONMENT_VARIABLES = (
     *("CC", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "COLUMNS", "PYTHONPATH"),
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"),
 )
@@ -104,7 +105,7 @@ def package() -> Section:
 def versions() -> Section:
     """Versions of Python and of the libraries, and requirements that are not met."""
     facts = {"python": platform.python_version(), "system": platform.platform(terse=True)}
-    facts |= {name: _version(name) for name in LIBRARIES}
+    facts |= {name: _version(name) for name in REQUIRED_LIBRARIES}
     unmet = [] if _version(DISTRIBUTION) is None or importlib.util.find_spec("packaging") is None else _unmet()
     if importlib.util.find_spec("torch") is None:
         unmet.append("PyTorch cannot be imported: run pip install torch")
@@ -113,12 +114,12 @@ def versions() -> Section:
 
 def optional() -> Section:
     """Packages that cocos works without."""
-    return Section("optional", {name: _version(name) for name in OPTIONAL})
+    return Section("optional", {name: _version(name) for name in OPTIONAL_PACKAGES})
 
 
 def environment() -> Section:
     """Environment variables that change what cocos does, as far as they are set."""
-    names = sorted({name for name in os.environ if name.startswith("COCOS_")} | (set(VARIABLES) & os.environ.keys()))
+    names = sorted(name for name in os.environ if name.startswith("COCOS_") or name in ENVIRONMENT_VARIABLES)
     attention = []
     try:
         processes.environment()

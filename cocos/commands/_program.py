@@ -29,7 +29,7 @@ from cocos.reports import terminal
 
 __all__ = ["Command", "app", "command", "main"]
 
-FOLDER = Path(__file__).parent
+COMMANDS_FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
 SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installation")
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
@@ -132,7 +132,7 @@ class Program(TyperGroup):
 
     def __init__(self, **settings):
         super().__init__(**settings)
-        files = [Path(name) for name in os.listdir(FOLDER)]
+        files = [Path(name) for name in os.listdir(COMMANDS_FOLDER)]
         self.commands = dict.fromkeys(sorted(f.stem for f in files if f.suffix == ".py" and not f.name.startswith("_")))
 
     def get_command(self, ctx, cmd_name):

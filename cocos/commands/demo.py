@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from cocos.checkpoints import Checkpoint
 
-__all__ = ["LOSSES", "SIZE", "checkpoint", "demo", "draw"]
+__all__ = ["EXAMPLE_LOSSES", "FIGURE_INCHES", "checkpoint", "demo", "draw"]
 
-LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
+EXAMPLE_LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
 # Width and height of the figure, in inches.
-SIZE = (8.0, 6.2)
+FIGURE_INCHES = (8.0, 6.2)
 
 
 def checkpoint() -> "Checkpoint":
@@ -37,7 +37,7 @@ def draw(datasets: "list[xr.Dataset]", path: Path) -> Path:
     from cocos import plots
     from cocos.reports import saving
 
-    return saving.save_plot(plots.count, datasets, path, size=SIZE)
+    return saving.save_plot(plots.count, datasets, path, size=FIGURE_INCHES)
 
 
 def _made(folder: Path) -> None:
@@ -58,7 +58,7 @@ def _together(datasets: "list[xr.Dataset]") -> "xr.Dataset":
 
     together = xr.concat(
         datasets,
-        dim=xr.Variable("loss", list(LOSSES)),
+        dim=xr.Variable("loss", list(EXAMPLE_LOSSES)),
         join="outer",
         data_vars="all",
         coords="minimal",
@@ -86,7 +86,7 @@ def demo(
         about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
         embeddings = frozen.embed(device=device, progress=start("encoding"))
         datasets = []
-        for name in LOSSES:
+        for name in EXAMPLE_LOSSES:
             shown = functools.partial(lambda what, name: start(f"{what} {name}"), name=name)
             data = measures.count(embeddings, frozen.loss(name)[0], seed=seed, progress=shown)
             datasets.append(data.assign_attrs(about))

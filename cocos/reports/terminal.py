@@ -7,27 +7,27 @@ import textwrap
 
 from cocos.errors import InputError
 
-__all__ = ["LONGEST", "bounded", "clean", "put", "room", "say", "silent", "wrapped"]
+__all__ = ["MOST_CHARACTERS", "bounded", "clean", "put", "room", "say", "silent", "wrapped"]
 
-# Characters of the longest sentence or cell that is printed whole.
-LONGEST = 2000
-# Columns of a terminal that does not say how wide it is, and of a pipe.
-USUAL = 80
-# Columns below which no text is folded: a sentence in narrower lines cannot be read.
-NARROWEST = 40
+# Maximum number of characters of a sentence or cell; the middle of a longer one is left out.
+MOST_CHARACTERS = 2000
+# Columns of a pipe, and of a terminal that does not report its width.
+USUAL_COLUMNS = 80
+# Minimum number of columns to fold text to; sentences in narrower lines cannot be read.
+LEAST_COLUMNS = 40
 
 
 def clean(text) -> str:
-    """Text on one line, in printable characters.
+    """Replace each character that is not printable by `?`.
 
-    Names, paths and notes of a stranger's file may hold what a terminal obeys: escape sequences, carriage returns, C1
-    controls, changes of the direction of writing, or line breaks that forge a row. Each such character becomes `?`.
+    Names, paths and notes of a stranger's file may contain control sequences of a terminal: escape sequences, carriage
+    returns, C1 controls, changes of the direction of writing, or line breaks that forge a row.
     """
     return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
-def bounded(text: str, most: int = LONGEST) -> str:
-    """Text of at most so many characters, with its middle left out where it is longer."""
+def bounded(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Shorten text to at most `most` characters by leaving out its middle."""
     if len(text) <= most:
         return text
     first = (most - 3) * 2 // 3
@@ -35,21 +35,21 @@ def bounded(text: str, most: int = LONGEST) -> str:
 
 
 def room() -> int:
-    """Columns that there are: `COLUMNS` where it is set, the terminal's own, and 80 in a pipe."""
+    """Number of columns to print in: `COLUMNS` if it is set, else the width of the terminal, else 80."""
     given = os.environ.get("COLUMNS", "").strip()
     if given.isdecimal() and len(given) < 6 and int(given) > 0:
-        return max(int(given), NARROWEST)
+        return max(int(given), LEAST_COLUMNS)
     there = sys.stdout is not None and sys.stdout.isatty()
-    return max(shutil.get_terminal_size((USUAL, 24)).columns, NARROWEST) if there else USUAL
+    return max(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, LEAST_COLUMNS) if there else USUAL_COLUMNS
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Text in lines of at most `width` characters; only words that are longer than a line are broken.
+    """Fold text into lines of at most `width` characters; only words longer than a line are broken.
 
     Args:
         text: one line.
-        width: characters of a line.
-        indent: of all lines but the first one.
+        width: maximum number of characters of a line.
+        indent: start of all lines but the first one.
     """
     if len(text) <= width:
         return [text]
@@ -59,7 +59,7 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def say(text: str) -> None:
-    """One line on stderr, clean and of a bounded length; without a stderr that takes it, nothing."""
+    """Print one line on stderr, clean and of bounded length; a stderr that cannot be written is ignored."""
     try:
         print(bounded(clean(text)), file=sys.stderr, flush=True)
     except OSError:
@@ -84,7 +84,7 @@ def put(text: str) -> None:
 
 
 def silent(descriptor: int) -> None:
-    """Send a standard stream nowhere, so that what it still holds does not fail again when Python ends."""
+    """Redirect a standard stream to the null device, so that its buffer does not fail again when Python exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     if nowhere != descriptor:
         os.dup2(nowhere, descriptor)
