@@ -14,7 +14,7 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import readers
 from cocos.errors import InputError, nearest, rows
-from cocos.run import Progress
+from cocos.sampling import Progress
 
 __all__ = ["PERCENTILES", "Asked", "asked", "steps"]
 

@@ -3,25 +3,27 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
+from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import batches, engine, health, losses, processes, scores, weights
+from cocos import batches, engine, health, losses, processes, results, scores, weights
 from cocos.batches import Batch, Plan
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
 from cocos.errors import InputError
+from cocos.sampling import DEFAULTS, Sampling
 from cocos.scores import Pairs
 
-__all__ = ["DTYPES", "Progress", "Run", "prepare", "threads", "within"]
+__all__ = ["DTYPES", "Run", "prepare", "threads", "within"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
@@ -36,8 +38,6 @@ OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer 
 LONGEST = 1e15  # norm of a row up to which products of rows, and of their squares, stay in float32
 ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
 
-Progress = Callable[[str], Callable[[int, int], None]]  # what is being done -> function of (done, in all)
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -50,6 +50,8 @@ class Run:
     checkpoint: Checkpoint | None
     dtype: str  # of the scores
     visited: bool = False  # the scores are visited tile by tile, and never held
+    seed: int = 0  # seed for drawing the batches
+    split: str = "train"  # split of the checkpoint's data
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -67,6 +69,26 @@ class Run:
     def spread(self) -> dict[str, dict]:
         """How far each side is from being one point: see `cocos.health.side`."""
         return health.of(self.embeddings, self.loss.metric)
+
+    def provenance(self, *, title: str, **more) -> dict:
+        """Attributes of a Dataset of this run: the loss, the batches, the versions, the file.
+
+        Args:
+            title: title of the Dataset.
+            more: further attributes, or others in the place of these.
+        """
+        attrs = {
+            "title": title,
+            "batch_size": self.plan.batch_size,
+            "sample": self.plan.sample,
+            "same_group": self.same_group,
+            "seed": self.seed,
+            "dtype": self.dtype,
+            "device": self.embeddings.query.device.type,
+            "notes": "\n".join(self.notes),
+        }
+        attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
+        return results.provenance(self.loss, **attrs | more)
 
     def health(self) -> dict:
         """Spread of both sides, and what of pull and push reaches some embeddings of the first batch, as plain data."""
@@ -268,45 +290,44 @@ def prepare(
     embeddings: Embeddings | Checkpoint,
     loss,
     *,
-    batch_size: int | str,
-    batch_count: int | Sequence[Batch] | None,
-    sample: str | None,
-    per_group: int | None,
-    same_group: str,
-    seed: int,
-    dtype: str | None,
-    split: str,
-    device: str | None,
-    progress: Progress | None,
     visits: bool | Callable = False,
     whole: bool = False,
+    **sampling: Unpack[Sampling],
 ) -> Run:
     """Check everything that can be checked, then encode, then draw the batches.
 
-    Where `visits` says that the measure can do without weights, the scores of a loss that has a reader, or of which it
-    is true, are visited and never held; where `whole` says so, every batch is held at once. A dtype of None is float32
-    for scores that are visited, whose counts float64 decides, and float64 elsewhere.
+    Args:
+        embeddings: embeddings, or a checkpoint.
+        loss: a loss, or its name.
+        visits: the measure can do without weights: scores of losses with a reader (or of losses for which this
+            function is true) are visited tile by tile, and never held.
+        whole: every batch is held at once.
+        **sampling: see `cocos.sampling.Sampling`; the defaults are `DEFAULTS`. A dtype of None is float32 for scores
+            that are visited, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
     """
+    options = DEFAULTS | sampling
+    count, sample, dtype, same_group = (options[name] for name in ("batches", "sample", "dtype", "same_group"))
+    progress, device = options["progress"], options["device"]
     if not isinstance(embeddings, Embeddings | Checkpoint):
         what = type(embeddings).__name__
         raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
-    drawn = batch_count is None or isinstance(batch_count, Integral)
-    if not drawn and not (batch_count := tuple(batch_count)):
+    drawn = count is None or isinstance(count, Integral)
+    if not drawn and not (count := tuple(count)):
         raise InputError("batches: none were given")
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
-    batches.check(sample, batch_size, batch_count if drawn else None, per_group, seed)
+    batches.check(sample, options["batch_size"], count if drawn else None, options["per_group"], options["seed"])
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if checkpoint:
         with devices.threads():
-            embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
+            embeddings = checkpoint.embed(options["split"], device or "auto", progress and progress("encoding"))
     loss = losses.of(loss)
     matching = losses.traits(loss).matching
     matched = whole or matching == "rows"
@@ -318,14 +339,14 @@ def prepare(
         plan = batches.plan(
             embeddings,
             sample=sample,
-            batch_size=batch_size,
-            batches=batch_count,
-            per_group=per_group,
-            seed=seed,
+            batch_size=options["batch_size"],
+            batches=count,
+            per_group=options["per_group"],
+            seed=options["seed"],
             matched=matched,
         )
     else:
-        given = tuple(batch.to(embeddings.query.device) for batch in batch_count)
+        given = tuple(batch.to(embeddings.query.device) for batch in count)
         for batch in given:
             batches.matches(embeddings, batch)
         plan = Plan(given, sample or loss.sample, max(batch.sizes[0] for batch in given))
@@ -337,7 +358,8 @@ def prepare(
         embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])
     single = visited and (loss.metric == "cosine" or all(float(each.max()) < LONGEST for each in embeddings.norms))
     dtype = dtype or ("float32" if single else "float64")
-    return Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited).bound()
+    made = Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"])
+    return made.bound()
 
 
 def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:

@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
-from cocos import InputError, Pairs, losses, weights
+from cocos import InputError, Pairs, docstrings, losses, weights
 from cocos.commands import app
-from cocos.losses import _about
 from cocos.measures import _regimes
 
 SEEDS = range(4)
@@ -229,7 +228,7 @@ def test_the_class_says_what_it_is(name):
         assert section in text, f"the docstring of {name} has no {section}"
     if dataclasses.fields(loss):
         assert "Args:" in text and "Raises:" in text
-    assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", _about.sections(type(loss))["Source"])
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", docstrings.sections(type(loss))["Source"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,7 @@
 """Counting, end to end in Python: Datasets, their sums, saving, tables and pictures."""
 
 import dataclasses
+import inspect
 import json
 import os
 
@@ -22,6 +23,7 @@ from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
 from cocos.reports import table
 from cocos.reports.latex import latex
+from cocos.sampling import Sampling, meanings
 
 
 def planted(images=40, captions=3, width=8, noise=0.7, dtype=torch.float64):
@@ -382,3 +384,20 @@ def test_distances_say_what_they_hang_on():
     assert "no variances of the candidates are given" in measures.count(Embeddings(unit, unit), "hist").attrs["notes"]
     given = Embeddings.labelled(rows, torch.arange(30) % 3, proxies=rows[:3], proxy_variance=torch.rand(3, 5) + 0.5)
     assert "variances" not in measures.count(given, "hist").attrs["notes"]
+
+
+def test_options_of_the_batches_have_names_defaults_and_meanings(embeddings):
+    for name in ("count", "decomposition", "eps_curve", "lorenz", "temperature_curve", "weight_map", "contributors"):
+        measure = getattr(measures, name)
+        with pytest.raises(InputError, match=f"option of {name} 'batchsize': did you mean 'batch_size'"):
+            measure(embeddings, "ntxent", batchsize=3)
+        taken = inspect.signature(measure).parameters
+        assert set(taken) >= Sampling.__annotations__.keys() - {"batches"} and "sampling" not in taken
+        assert all(meanings(measure)[option] for option in Sampling.__annotations__.keys() & taken.keys())
+    defaults = {name: inspect.signature(getattr(measures, name)).parameters for name in measures.__all__}
+    assert defaults["weight_map"]["batch_size"].default == 48 and defaults["count"]["dtype"].default is None
+    assert defaults["lorenz"]["dtype"].default == "float64" and defaults["verify"]["batches"].default == 2
+    with pytest.raises(InputError, match="option of weight_map 'batches'"):
+        measures.weight_map(embeddings, "ntxent", batches=2)
+    with pytest.raises(InputError, match="option of verify 'dtype'"):
+        measures.verify("ntxent", dtype="float64")

@@ -7,10 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import cocos
-from cocos import losses
+from cocos import docstrings, losses
 from cocos.commands import app
 from cocos.errors import InputError
-from cocos.losses import _about
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
@@ -54,7 +53,7 @@ def test_known_names_lead_to_their_loss(name):
 def test_a_name_leads_to_one_loss():
     seen = {}
     for name in losses.names():
-        for known, _ in _about.listed(_about.sections(type(losses.load(name))).get("Also called", "")):
+        for known, _ in docstrings.listed(docstrings.sections(type(losses.load(name))).get("Also called", "")):
             plain = losses._plain(known)
             assert seen.setdefault(plain, name) == name, (plain, name)
             assert plain not in {losses._plain(each) for each in losses.names()} - {losses._plain(name)}, plain

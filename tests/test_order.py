@@ -12,6 +12,7 @@ import cocos
 HOUSE = Path(cocos.__file__).parent
 ORDER = (
     "errors",
+    "docstrings",
     "writing",
     "processes",
     "plugins",
@@ -33,6 +34,7 @@ ORDER = (
     "retrieval",
     "conventions",
     "results",
+    "sampling",
     "run",
     "queries",
     "summaries",

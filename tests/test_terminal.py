@@ -12,9 +12,8 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 import cocos
-from cocos import measures
+from cocos import docstrings, measures
 from cocos.commands import app
-from cocos.losses import _about
 from cocos.reports import formulas, plot_kinds, saving, terminal
 from cocos.reports.count import overview
 from cocos.reports.layout import Table
@@ -129,7 +128,7 @@ def test_every_table_of_a_loss_begins_with_a_sentence(folder):
 def test_formulae_are_readable():
     assert formulas.readable(r"\sum_{p \in P} e^{s_p / \tau}") == "Σ[p ∈ P] exp(sₚ / τ)"
     for name in cocos.losses.names():
-        text = formulas.readable(_about.formula(type(cocos.losses.load(name))))
+        text = formulas.readable(docstrings.formula(type(cocos.losses.load(name))))
         assert text and not set(text) & set("\\&") and "begin" not in text, text
 
 

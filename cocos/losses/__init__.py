@@ -113,12 +113,12 @@ def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
 
     A docstring lists them behind `Also called:`; parentheses after a name hold its parameters, or a remark.
     """
-    from cocos.losses import _about
+    from cocos import docstrings
 
     found: dict[str, tuple[str, dict[str, str]]] = {_plain(name): (name, {}) for name in names()}
     for module in names():
-        said = _about.sections(_of_file(module)).get("Also called", "")
-        for name, remark in _about.listed(said):
+        said = docstrings.sections(_of_file(module)).get("Also called", "")
+        for name, remark in docstrings.listed(said):
             found.setdefault(_plain(name), (module, dict(re.findall(r"(\w+)=([\d.]+)", remark))))
     return found
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Unpack
 
 import torch
 import xarray as xr
@@ -13,7 +14,8 @@ from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.run import Progress, Run, prepare
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["contributors"]
 
@@ -74,6 +76,7 @@ def _order(share: Tensor, score: Tensor, index: Tensor) -> Tensor:
     return order[share[order].argsort(descending=True, stable=True)]
 
 
+@sampled(without=["batches"])
 def contributors(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -82,37 +85,21 @@ def contributors(
     row: int | None = None,
     direction: str | None = None,
     top: int | None = 20,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str = "float64",
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """List the candidates of one query by their share of its gradient, in the first batch of a seed that has it.
 
     A query that is drawn twice in that batch, with two of its positives, is looked at where it stands first.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes.
         row: of the query, in the embeddings of the side that asks; None: the one with the median count of contributing
             negatives in the first batch.
         direction: which side asks; None: the first one.
         top: list only the first of them; all, or None in Python: every one. Totals are those of all.
-        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batches.
-        dtype: of the computation.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         Each (candidate,), from the largest share to the smallest: `candidate_index`, its row; `group`; `score`;
@@ -140,16 +127,7 @@ def contributors(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=None,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
+        **sampling,
     )
     sides = {name: side for name, side, _ in run.sides}
     direction = run.sides[0][0] if direction is None else direction
@@ -181,8 +159,7 @@ def contributors(
         "positive": pairs.positive[0, order],
         "contributes": (share[0, order] > eps) & pairs.negative[0, order],
     }
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
         row=int(row),
         group=int(side.query_group[row]),
@@ -199,14 +176,6 @@ def contributors(
         effective=float(statistics.effective(spread)[0]),
         batch=number,
         batches=len(run.plan.batches),
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=dtype,
-        device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     labels = LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -12,7 +13,6 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import conventions, engine, losses, processes, results, retrieval, statistics
-from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused, readers
@@ -21,7 +21,8 @@ from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.measures import _per_query
 from cocos.measures._per_query import LABELS, arrays, deviation, full_batches
-from cocos.run import OUT_OF_RANGE, Progress, Run, prepare, threads, within
+from cocos.run import OUT_OF_RANGE, Run, prepare, threads, within
+from cocos.sampling import Progress, Sampling, sampled
 
 __all__ = ["count"]
 
@@ -180,24 +181,16 @@ def _notes(run: Run) -> list[str]:
 
 
 @devices.threads(1)
+@sampled(dtype=None, same_group=None)
 def count(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
     *,
-    batches: int | Sequence[Batch] | None = None,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str | None = None,
-    seed: int = 0,
     convention: str = "standard",
-    dtype: str | None = None,
     metrics: bool = False,
     n90: bool = False,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
 
@@ -211,23 +204,12 @@ def count(
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
-        batches: how many (None: one pass over the training set), or the batches themselves.
-        batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
-        sample: `pairs` or `groups`; None: as the loss is trained.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`: other rows of a query's group in a batch of pairs. None: as the convention.
-        seed: of the batches.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
-        dtype: of the scores. None: float32 for losses that have a reader (`cocos.engine.readers`), whose counts are
-            decided in float64 or counted as `uncertain`, and float64 for the others; asked for, in `float32` a
-            candidate of theirs within about 1e-6 of its threshold may fall on either side.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
         n90: the number of negatives that hold 90 % of the push as well, which sorts the scores of every query: they are
             held then, in float64 unless `dtype` says otherwise, however large a batch is.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `counting`, `ranking`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         A Dataset with dims direction, batch, query: see `dataset` in its file.
@@ -247,24 +229,15 @@ def count(
     conventions.check(convention)
     if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    same_group = same_group or conventions.same_group(convention)
+    sampling["same_group"] = sampling["same_group"] or conventions.same_group(convention)
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
         visits=convention == "standard" and not n90,
         whole=convention != "standard",
+        **sampling,
     )
-    report = progress("counting") if progress else None
+    report = sampling["progress"] and sampling["progress"]("counting")
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
     processes.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
     run.embeddings.unchanged()
@@ -274,17 +247,10 @@ def count(
     else:
         counted = _held(run, eps, convention, n90, report)
     run.embeddings.unchanged()
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         eps=eps,
         convention=convention,
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=run.dtype,
-        device=run.embeddings.query.device.type,
         notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run)]),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([
@@ -292,11 +258,10 @@ def count(
             *conventions.footnotes(run.loss, convention, directions=len(counted.records)),
         ]),
         health=json.dumps(run.health()),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     same, as_published = run.same_group_pairs(), convention == "ecir2022"
     data = dataset(counted.records, same, attrs, zero_when_idle=as_published, sizes=counted.sizes)
-    return _with_metrics(data, run, counted.others, progress) if metrics else data
+    return _with_metrics(data, run, counted.others, sampling["progress"]) if metrics else data
 
 
 def _mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:

@@ -1,8 +1,8 @@
 """What pulls and pushes each query, how much of it cancels, and what does the normalisation remove?"""
 
 import json
-from collections.abc import Sequence
 from numbers import Real
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
 from cocos.measures._per_query import arrays, dataset, deviation, full_batches
-from cocos.run import Progress, Run, prepare
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
 from cocos.scores import Pairs, length
 
 __all__ = ["decomposition"]
@@ -89,38 +90,20 @@ def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, eps: float) -> dic
     return found | {"query_index": batch.query_index}
 
 
+@sampled()
 def decomposition(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     eps: float = 0.01,
-    *,
-    batches: int | Sequence[Batch] | None = None,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str = "float64",
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Take the gradient of each query apart, in training batches, in every direction by itself.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes, by weight and by force.
-        batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batches.
-        dtype: of the computation.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `decomposing`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         The statistics of `cocos.forces.per_query`, dims (direction, batch, query), missing where they are not
@@ -143,40 +126,22 @@ def decomposition(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
+        **sampling,
     )
     traits = losses.traits(run.loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
-    report = progress("decomposing") if progress else None
+    report = sampling["progress"] and sampling["progress"]("decomposing")
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):
         for name, side, second in run.sides:
             records[name].append(_of_batch(run, side, batch.flip() if second else batch, eps))
         if report:
             report(done + 1, len(run.plan.batches))
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
         eps=eps,
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
         health=json.dumps(run.health()),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     found = arrays(records)
     values = {name: found[name] for name in (*STATISTICS, "negatives", "query_index") if name in found}

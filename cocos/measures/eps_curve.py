@@ -1,6 +1,7 @@
 """How does the count depend on the threshold? COCOS(eps)."""
 
 from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -8,14 +9,14 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results
-from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._curves import passes
-from cocos.run import Progress, Run, prepare
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["eps_curve"]
 
@@ -23,38 +24,20 @@ CELL = 44  # bits below those of the grid of shares, of which there are 2^(52 - 
 
 
 @devices.threads(1)
+@sampled()
 def eps_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     eps: Sequence[float] | None = None,
-    *,
-    batches: int | Sequence[Batch] | None = None,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str = "float64",
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count the contributing negatives for many thresholds from one look at each batch.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name.
         eps: ascending shares; None: 61 of them from 1e-6 to 1, evenly spaced in the exponent.
-        batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batches.
-        dtype: the counting's.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `counting`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         `contributing_all` (direction, eps), mean count over all queries of the run, and `idle_fraction` (direction,
@@ -76,19 +59,10 @@ def eps_curve(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
         visits=Lines.reads,
+        **sampling,
     )
-    report = progress("counting") if progress else None
+    report = sampling["progress"] and sampling["progress"]("counting")
     directions, ladder = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
     above, some, queries = ({name: 0 for name in directions} for _ in range(3))
     for name, number, *found in (_visited if run.visited else _held)(run, ladder, report):
@@ -98,18 +72,9 @@ def eps_curve(
         np.stack([torch.as_tensor(each[name]).cpu().numpy() / queries[name] for name in directions])
         for each in (above, some)
     )
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"COCOS against eps, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=dtype,
-        device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     variables = {
         "contributing_all": (("direction", "eps"), total, "contributing negatives per query", "candidates"),

@@ -16,7 +16,7 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import readers
 from cocos.errors import InputError, nearest
-from cocos.run import Progress
+from cocos.sampling import Progress
 
 __all__ = ["evaluate"]
 

@@ -1,6 +1,7 @@
 """How unevenly is the push spread over the negatives of a query?"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -8,7 +9,6 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results, statistics
-from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
@@ -17,7 +17,8 @@ from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._curves import passes
-from cocos.run import Progress, Run, prepare
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["lorenz"]
 
@@ -65,21 +66,13 @@ def _sorted(weight: Tensor, number: Tensor, place: Tensor, k: Tensor) -> tuple[T
 
 
 @devices.threads(1)
+@sampled()
 def lorenz(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     *,
     points: int = 101,
-    batches: int | Sequence[Batch] | None = None,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str = "float64",
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     r"""Sort the negatives of each query from the lightest to the heaviest and add up what they hold of the push.
 
@@ -93,19 +86,10 @@ def lorenz(
     averaged over the queries with any push, each of them counting once: :math:`\frac1{|A|} \sum_{q \in A} G_q`.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name.
         points: places of the curve, evenly spaced from 0 to 1.
-        batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batches.
-        dtype: of the computation.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `weighing`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         `held` (direction, k), the part of the push that the k heaviest negatives of a query hold, mean over the queries
@@ -132,19 +116,10 @@ def lorenz(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
         visits=Lines.reads,
+        **sampling,
     )
-    report = progress("weighing") if progress else None
+    report = sampling["progress"] and sampling["progress"]("weighing")
     place = torch.linspace(0, 1, points, dtype=torch.float64, device=run.embeddings.query.device)
     found = {name: [] for name, _, _ in run.sides}
     sizes = [max(len(batch.query_index), len(batch.candidate_index)) for batch in run.plan.batches]
@@ -168,18 +143,9 @@ def lorenz(
         records[name] |= {"push": curve.mean(dim=0), "low": low, "high": high}
         low, high = torch.from_numpy(np.quantile(top.numpy(), BAND, axis=0))
         records[name] |= {"held": top.mean(dim=0), "held_low": low, "held_high": high}
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Push of the heaviest negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=dtype,
-        device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     variables = results.by_direction(records, OF_A_DIRECTION) | {
         "part": ("part", place, "part of the negatives of a query, the lightest first", "1"),

@@ -10,7 +10,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked, steps
-from cocos.run import Progress
+from cocos.sampling import Progress
 
 __all__ = ["precision_recall"]
 

@@ -12,7 +12,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked
-from cocos.run import Progress
+from cocos.sampling import Progress
 from cocos.summaries import plain
 
 __all__ = ["retrievals"]

@@ -12,7 +12,8 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import PERCENTILES, asked
-from cocos.run import Progress, within
+from cocos.run import within
+from cocos.sampling import Progress
 
 __all__ = ["score_distribution"]
 

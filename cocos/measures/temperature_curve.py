@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -9,13 +10,13 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import losses, results, statistics
-from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.measures._curves import passes
-from cocos.run import OUT_OF_RANGE, Progress, Run, prepare
+from cocos.run import OUT_OF_RANGE, Run, prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["temperature_curve"]
 
@@ -62,22 +63,14 @@ def _with(loss, name: str, value: float):
 
 
 @devices.threads(1)
+@sampled(dtype=None)
 def temperature_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     values: Sequence[float] | None = None,
     *,
     eps: float = 0.01,
-    batches: int | Sequence[Batch] | None = None,
-    batch_size: int | str = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str | None = None,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Weigh the same batches of the same embeddings with other values of the temperature or scale of a loss.
 
@@ -85,22 +78,12 @@ def temperature_curve(
     that is called `temperature`, or else `scale`.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         values: ascending and above 0; None: 33 of them, evenly spaced in the exponent, from a 30th of the loss's own
             value to 30 times it.
         eps: smallest share that contributes.
-        batches: how many, or the batches themselves.
-        batch_size: pairs, queries or samples in a batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batches.
-        dtype: as in `count`. Effective numbers of float32 scores are within 1e-5 of themselves for each unit of what
-            multiplies the scores: 1e-4 at a temperature of .1.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `weighing`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         Each (direction, value): `effective`, the effective number of negatives, mean over the queries with any push;
@@ -129,24 +112,15 @@ def temperature_curve(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=batches,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
         visits=True,
+        **sampling,
     )
     parameter = _parameter(run.loss)
     own = float(getattr(run.loss, parameter))
     if grid is None:
         grid = own * SPAN ** np.linspace(-1, 1, POINTS)
     others = [_with(run.loss, parameter, value) for value in grid.tolist()]
-    report = progress("weighing") if progress else None
+    report = sampling["progress"] and sampling["progress"]("weighing")
     directions = [name for name, _, _ in run.sides]
     sums = {name: torch.zeros(len(SUMS), len(grid), dtype=torch.float64) for name in directions}
     for name, found in (_visited if run.visited else _held)(run, others, eps, report):
@@ -161,21 +135,13 @@ def temperature_curve(
     variables = {name: (("direction", "value"), each, *LABELS[name]) for name, each in curves.items()}
     variables["direction"] = ("direction", directions)
     variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Negatives against the {parameter}, {losses.name_of(run.loss)}",
         parameter=parameter,
         own=own,
         eps=eps,
         batches=len(run.plan.batches),
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=run.dtype,
-        device=run.embeddings.query.device.type,
         notes="\n".join([*run.notes, *([UNCERTAIN.format(int(uncertain.max()))] if uncertain.any() else [])]),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     return results.labelled(variables, attrs)
 

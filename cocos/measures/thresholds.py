@@ -14,7 +14,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import PERCENTILES, Asked, asked, steps
-from cocos.run import Progress
+from cocos.sampling import Progress
 
 __all__ = ["thresholds"]
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from cocos.errors import InputError, Unfit
 from cocos.measures import _regimes, _trials
 from cocos.measures._peers import parity
 from cocos.measures._trials import DTYPES, Trial
-from cocos.run import Progress, Run, prepare
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["verify"]
 
@@ -277,19 +279,13 @@ def _real(run: Run) -> Iterator[Trial]:
                 yield Trial(f"batch {number} {name}", pairs)
 
 
+@sampled(without=["same_group", "dtype"], batches=2)
 def verify(
     loss="ntxent",
     embeddings: Embeddings | Checkpoint | None = None,
     *,
     against=None,
-    batches: int = 2,
-    batch_size: int = 128,
-    sample: str | None = None,
-    per_group: int | None = None,
-    seed: int = 0,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Compare the closed form of a loss with torch.func and with finite differences, in four dtypes.
 
@@ -302,14 +298,7 @@ def verify(
         embeddings: real ones, or a checkpoint.
         against: another loss that it should be, up to a factor; or the name of one, which takes the parameters of the
             same name.
-        batches: how many real batches.
-        batch_size: of them.
-        sample: `pairs` or `groups`; None: as the loss is trained.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        seed: of the batches.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done; gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         `gap` (case, dtype), closed form against autograd; `error` (case, dtype), against float64 on the same rounded
@@ -334,16 +323,7 @@ def verify(
         run = prepare(
             embeddings,
             loss,
-            batch_size=batch_size,
-            batch_count=batches,
-            sample=sample,
-            per_group=per_group,
-            same_group="ignore",
-            seed=seed,
-            dtype="float64",
-            split=split,
-            device=device,
-            progress=progress,
+            **sampling,
         )
         loss, trials = run.loss, list(_real(run))
         loud = filter(None, [health.sentence(run.spread, health.called(run.embeddings))])
@@ -359,7 +339,8 @@ def verify(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
             f"{loss.metric}, so their weights cannot be compared"
         )
-    report = progress(f"verifying {losses.name_of(loss)}") if progress else None
+    progress = sampling["progress"]
+    report = progress and progress(f"verifying {losses.name_of(loss)}")
     founds = []
     for done, trial in enumerate(trials):
         with contextlib.suppress(Unfit):  # rows that the loss cannot be told are no fault of it
@@ -390,7 +371,7 @@ def verify(
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(faults),
         notes="\n".join([*loud, *_notes(loss, other, founds, saturated)]),
-        **(checkpoint.identity() | {"split": split} if checkpoint else {}),
+        **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )
     dtypes = {
         name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in DTYPES] for f in founds])

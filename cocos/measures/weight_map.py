@@ -1,6 +1,7 @@
 """Who weighs on whom in one batch?"""
 
 from numbers import Real
+from typing import Unpack
 
 import torch
 import xarray as xr
@@ -9,7 +10,8 @@ from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.run import Progress, prepare
+from cocos.run import prepare
+from cocos.sampling import Sampling, sampled
 
 __all__ = ["weight_map"]
 
@@ -29,6 +31,7 @@ TOTALS = {
 }
 
 
+@sampled(without=["batches"], batch_size=48)
 def weight_map(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -36,34 +39,18 @@ def weight_map(
     *,
     direction: str | None = None,
     order: str = "hardness",
-    batch_size: int | str = 48,
-    sample: str | None = None,
-    per_group: int | None = None,
-    same_group: str = "ignore",
-    seed: int = 0,
-    dtype: str = "float64",
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """All weights of one batch, the first one that a seed draws.
 
     Args:
-        embeddings: as in `count`, like all options that are not named here.
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes.
         direction: which side asks; None: the first one.
         order: of queries and candidates: `hardness`, queries by their contributing negatives and candidates by the push
             that they receive, the most first; `batch`, as they were drawn; or `group`, by their groups.
-        batch_size: pairs, queries or samples in the batch; `all` for the whole set.
-        sample: `pairs` or `groups`.
-        per_group: candidates of a query, or samples of a class, in a batch of groups.
-        same_group: `ignore` or `negative`.
-        seed: of the batch.
-        dtype: of the computation.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`); gives a function of (done, in all).
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Of
@@ -88,16 +75,8 @@ def weight_map(
     run = prepare(
         embeddings,
         loss,
-        batch_size=batch_size,
-        batch_count=1,
-        sample=sample,
-        per_group=per_group,
-        same_group=same_group,
-        seed=seed,
-        dtype=dtype,
-        split=split,
-        device=device,
-        progress=progress,
+        batches=1,
+        **sampling,
     )
     sides = {name: (side, second) for name, side, second in run.sides}
     direction = run.sides[0][0] if direction is None else direction
@@ -132,20 +111,11 @@ def weight_map(
         cells = {name: values[places[0]][:, places[1]] for name, values in cells.items()}
         totals, received = {name: values[places[0]] for name, values in totals.items()}, received[places[1]]
         rows = {name: (index[p], group[p]) for (name, (index, group)), p in zip(rows.items(), places, strict=True)}
-    attrs = results.provenance(
-        run.loss,
+    attrs = run.provenance(
         title=f"Weights of one batch, {losses.name_of(run.loss)}",
         direction=direction,
         order=order,
         eps=eps,
-        batch_size=run.plan.batch_size,
-        sample=run.plan.sample,
-        same_group=run.same_group,
-        seed=seed,
-        dtype=dtype,
-        device=run.embeddings.query.device.type,
-        notes="\n".join(run.notes),
-        **(run.checkpoint.identity() | {"split": split} if run.checkpoint else {}),
     )
     variables = {name: (("query", "candidate"), values, *CELLS[name]) for name, values in cells.items()}
     variables |= {name: ("query", values, TOTALS[name], "candidates") for name, values in totals.items()}

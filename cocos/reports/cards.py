@@ -5,8 +5,7 @@ import textwrap
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
-from cocos.losses import _about
+from cocos import docstrings, losses, results
 from cocos.reports import formulas
 from cocos.reports.layout import Table
 
@@ -74,7 +73,7 @@ def entry(name: str) -> dict:
     """Describe a loss as plain data: name, parameters, properties, formula and source."""
     loss = losses.load(name)
     cls = type(loss)
-    said = _about.sections(cls)
+    said = docstrings.sections(cls)
     return {
         "name": losses.name_of(loss),
         "parameters": losses.parameters(loss),
@@ -84,8 +83,8 @@ def entry(name: str) -> dict:
         "balanced": loss.balanced,
         "sample": loss.sample,
         "family": said.get("Family", "").rstrip("."),
-        "summary": _about.summary(cls),
-        "formula": _about.formula(cls),
+        "summary": docstrings.summary(cls),
+        "formula": docstrings.formula(cls),
         "counts": said.get("Counts", ""),
         "net": said.get("Net", ""),
         "source": said.get("Source", ""),
@@ -118,7 +117,7 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENG
     width = min(width, LINE_LENGTH)
     about = entry(name)
     cls = type(losses.load(name))
-    documented = _about.parameters(cls)
+    documented = docstrings.parameters(cls)
     lines = [f"{about['name']}  ({cls.__name__})", *textwrap.wrap(about["summary"], width), ""]
     lines += _entry("formula", formulas.readable(about["formula"]), width)
     lines.append("")

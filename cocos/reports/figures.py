@@ -21,7 +21,7 @@ from cocos.errors import InputError, nearest
 from cocos.reports import captions
 from cocos.reports.layout import Table
 from cocos.reports.saving import finish, save, styled
-from cocos.run import Progress
+from cocos.sampling import Progress
 
 __all__ = ["Drawn", "index", "names", "run", "table"]
 

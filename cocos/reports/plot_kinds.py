@@ -15,15 +15,14 @@ from pathlib import Path
 import xarray as xr
 
 import cocos.reports
-from cocos import measures, plots
+from cocos import docstrings, measures, plots
 from cocos.checkpoints import Checkpoint
 from cocos.data import Items
 from cocos.errors import InputError, nearest
-from cocos.losses import _about
 from cocos.reports import saving
 from cocos.reports._option_values import read, written
 from cocos.reports.layout import Table
-from cocos.run import Progress
+from cocos.sampling import Progress, meanings
 
 __all__ = ["PlotKind", "find", "names_of", "once", "plot_kinds", "split_parameters", "table"]
 
@@ -75,7 +74,7 @@ class PlotKind:
     @property
     def sentence(self) -> str:
         """First line of the docstring of the measure."""
-        return _about.summary(self.measure)
+        return docstrings.summary(self.measure)
 
     @cached_property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -89,7 +88,7 @@ class PlotKind:
         Args:
             spelled: name of an option -> how it is typed.
         """
-        meant = _about.parameters(self.plot) | _about.parameters(self.measure)
+        meant = docstrings.parameters(self.plot) | meanings(self.measure)
         rows = [(spelled(name), written(each.default), meant.get(name, "")) for name, each in self.options.items()]
         return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
 

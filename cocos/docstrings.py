@@ -1,4 +1,4 @@
-"""What a loss says of itself: the parts of its docstring, by name."""
+"""The parts of a docstring by name: first line, formula, sections, parameters."""
 
 import inspect
 import re
@@ -51,7 +51,7 @@ def parameters(cls: type) -> dict[str, str]:
     for line in lines[lines.index("Args:") + 1 :]:
         if not line.startswith(" "):
             break
-        item = re.match(r"^    (\w+): (.*)$", line)
+        item = re.match(r"^    \*{0,2}(\w+): (.*)$", line)
         if item:
             name = item[1]
             found[name] = item[2]

@@ -1,0 +1,103 @@
+"""The options that the measures of training batches share: their names, types, defaults and meanings, stated once."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from inspect import Parameter
+from typing import ParamSpec, TypedDict, TypeVar, Unpack
+
+from cocos import docstrings
+from cocos.batches import Batch
+from cocos.errors import InputError, nearest
+
+__all__ = ["DEFAULTS", "Progress", "Sampling", "meanings", "sampled"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+# Called with the name of a part of the work; gives a function of (done, in all).
+Progress = Callable[[str], Callable[[int, int], None]]
+
+
+class Sampling(TypedDict, total=False):
+    """Which training batches are drawn, from which embeddings, and how their scores are computed.
+
+    Args:
+        batches: number of batches (None: one pass over the training set), or the batches themselves.
+        batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
+        sample: draw `pairs`, or queries with their `groups`; None: as the loss is trained.
+        per_group: candidates of a query, or samples of a class, in a batch of groups.
+        same_group: other rows of a query's group in a batch of pairs: `ignore` them, or count them as `negative`;
+            None, in `count`: as the convention.
+        seed: seed for drawing batches.
+        dtype: dtype of the scores, `float32` or `float64`. None: float32 for losses with a reader
+            (`cocos.engine.readers`), whose counts float64 decides or counts as `uncertain`, and float64 for the others.
+        split: split of the checkpoint's data to encode.
+        device: `auto`, `cpu` or `cuda`; None: where the embeddings are.
+        progress: called with the name of each part of the work; gives a function of (done, in all).
+    """
+
+    batches: int | Sequence[Batch] | None
+    batch_size: int | str
+    sample: str | None
+    per_group: int | None
+    same_group: str | None
+    seed: int
+    dtype: str | None
+    split: str
+    device: str | None
+    progress: Progress | None
+
+
+DEFAULTS: Sampling = {
+    "batches": None,
+    "batch_size": 128,
+    "sample": None,
+    "per_group": None,
+    "same_group": "ignore",
+    "seed": 0,
+    "dtype": "float64",
+    "split": "train",
+    "device": None,
+    "progress": None,
+}
+
+
+def sampled(*, without: Sequence[str] = (), **defaults: Unpack[Sampling]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a measure of `**sampling`: check the names, fill in the defaults, show both in its signature.
+
+    Args:
+        without: options that the measure does not take.
+        defaults: defaults of this measure where they differ from `DEFAULTS`.
+    """
+    options = {name: value for name, value in (DEFAULTS | defaults).items() if name not in without}
+    bundle = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=Sampling.__annotations__[name])
+        for name, value in options.items()
+    ]
+
+    def decorate(measure: Callable[P, R]) -> Callable[P, R]:
+        own = inspect.signature(measure)
+        named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        whole = own.replace(parameters=[*named, *bundle])
+
+        @functools.wraps(measure)
+        def filled(*args: P.args, **given: P.kwargs) -> R:
+            for name in given:
+                if name not in whole.parameters:
+                    raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
+            return measure(*args, **options | given)
+
+        filled.__signature__ = whole
+        return filled
+
+    return decorate
+
+
+def meanings(measure: Callable) -> dict[str, str]:
+    """Collect what the docstrings of a measure and of `Sampling` say of each parameter.
+
+    Args:
+        measure: a measure; its options are those of its signature.
+    """
+    said = docstrings.parameters(Sampling) | docstrings.parameters(measure)
+    return {name: said.get(name, "") for name in inspect.signature(measure).parameters}
