@@ -1,5 +1,6 @@
 """Embeddings: vectors of a frozen model for its training data, and which rows belong together."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,6 +16,7 @@ from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refu
 
 __all__ = ["Embeddings"]
 
+logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 READ_AS_LABELLED = (
     "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
@@ -229,6 +231,7 @@ class Embeddings:
             self._set(shared=True, directions=("s2s",))
         if note not in self.notes:
             self._set(notes=(*self.notes, note))
+            logger.info("note: %s", note)
 
     @classmethod
     def labelled(

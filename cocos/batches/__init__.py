@@ -1,5 +1,6 @@
 """Seeded training batches, drawn from embeddings that were computed once."""
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
@@ -17,6 +18,7 @@ from cocos.errors import InputError, rows
 
 __all__ = ["SAMPLINGS", "Batch", "Plan", "check", "matches", "plan"]
 
+logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
 WHOLE_SET = "all"  # the batch size that puts the whole set into one batch
 # Rows of a batch that is as large as any set.
@@ -149,6 +151,8 @@ def plan(
     if covered := coverage(embeddings, drawn, matched=matched):
         sentence, complete = covered
         (notes if complete else undrawn).append(sentence)
+    for note in (*notes, *undrawn):
+        logger.info("note: %s", note)
     device = embeddings.query.device
     return Plan(tuple(batch.to(device) for batch in drawn), sample, size, (*notes, *undrawn), tuple(undrawn))
 

@@ -3,6 +3,7 @@
 A format is one file of `cocos.checkpoints.formats`. Content decides, never a suffix.
 """
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from cocos.checkpoints.formats import Format, format_of, names
 from cocos.errors import InputError
 
 __all__ = ["Checkpoint", "File", "Format", "inspect", "names", "open"]
+
+logger = logging.getLogger(__name__)
 
 
 def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
@@ -46,7 +49,10 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         format = format_of(file)
         if format is None:
             raise InputError(describe(file))
-        return _read(file, format, data)
+        found = _read(file, format, data)
+    for note in found.notes:
+        logger.info("note: %s", note)
+    return found
 
 
 def _read(file: File, format: Format, data) -> Checkpoint:
