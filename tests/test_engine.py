@@ -617,6 +617,27 @@ def test_ranks_are_those_of_a_slow_loop(metric):
     assert compared > (30_000 if metric == "cosine" else 5000) and (tied > 500 or metric != "cosine")
 
 
+@pytest.mark.parametrize("way", ["compiled", "plain"])
+@pytest.mark.parametrize(("apart", "above"), [(3e-13, False), (-3e-13, False), (3e-12, True)])
+def test_scores_within_the_tie_are_ties_and_not_above(way, plain, apart, above):
+    """Each query has one negative whose score is that of its positive but for `apart`, a little more than it rounds."""
+    if way == "plain":
+        plain()
+    query = normalize(drawn(40, 16).double(), dim=1)
+    candidate = normalize(near(query, 1.0, 1), dim=1)
+    twins = normalize(candidate + 1.5 * apart * query, dim=1)
+    others = drawn(900, 16, 2).double()  # so that few pairs are undecided
+    groups = torch.arange(980)
+    given = Input(Embeddings(query, torch.cat([candidate, twins, others]), groups[:40], groups, directions=("q2c",)))
+    pairs = given.pairs()[0]
+    rank = (pairs.scores[:, 40:80].diagonal() - pairs.scores[:, :40].diagonal()).sign()
+    assert (rank == (1 if apart > 0 else -1)).all(), "float64 tells them apart"
+    (ranked,) = engine.run(given.view(), [readers.Ranks()])[0]
+    _, _, over, ties, _ = zip(*by_hand(pairs, 1e-12), strict=True)
+    assert ranked.above.tolist() == list(over) and ranked.ties.tolist() == list(ties)
+    assert ((ranked.ties > 0) != above).sum() > 35
+
+
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_precision_and_recall_are_those_of_all_pairs(metric):
     compared = 0
