@@ -333,13 +333,13 @@ def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
 
 
 def test_an_interrupted_run_writes_nothing(tmp_path):
-    side = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
+    side = np.random.default_rng(0).normal(size=(4_000, 32)).astype(np.float32)
     np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
     # a background job starts with the signal ignored, and so would all that it starts
     start = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     start += "from cocos.commands import _progress; _progress.SHOWN_AFTER_SECONDS = _progress.LINE_SECONDS = 0; "
     start += "runpy.run_module('cocos', run_name='__main__')"
-    command = [sys.executable, "-c", start, "count", "large.npz", "--batches", "100000", "--out", "a.nc", "--json"]
+    command = [sys.executable, "-c", start, "count", "large.npz", "--batches", "10000", "--out", "a.nc", "--json"]
     with children.started(*command, cwd=tmp_path, env=PLAIN) as process:
         assert process.stderr.readline().startswith("counting: ")
         process.send_signal(signal.SIGINT)
