@@ -1,4 +1,4 @@
-"""Landscapes around two proxies: the whole of some, and of all the line through both proxies."""
+"""Landscapes around two proxies: maps of some, and the line through both proxies for all."""
 
 import numpy as np
 import seaborn as sns
@@ -9,14 +9,15 @@ from cocos.plots.landscape import bar
 __all__ = ["behind", "draw", "kept"]
 
 POINTS = 121
-WINDOW, HEIGHTS = (-2, 7.5), (0.02, 200)  # distance behind the own proxy, and the loss there over that on the proxy
-STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (10, 3)))
-ENDS = ("held at a distance", "drawn onto the proxy", "anywhere behind", "driven away")
+# Axes of the line: distance behind the own proxy, and loss relative to that on the proxy.
+WINDOW, HEIGHTS = (-2, 7.5), (0.02, 200)
+LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 4)), (0, (10, 3)))
+ENDS = ("kept at a distance", "drawn onto the proxy", "anywhere behind", "driven away")
 COLOURS = dict(zip(ENDS, ("black", *(sns.color_palette("colorblind")[k] for k in (0, 7, 1))), strict=True))
 
 
 def kept(part, whole):
-    """What is drawn of a landscape: all of it in single precision, or the line of the proxies."""
+    """Keep the part of a landscape that is drawn: all of it in single precision, or the line of the proxies."""
     one = part.drop_vars(["binary", "loss"]).assign_attrs(unit=part["loss"].attrs["units"])
     fields = ["height", "force_x", "force_y"]
     if not whole:
@@ -25,13 +26,13 @@ def kept(part, whole):
 
 
 def behind(part):
-    """How far behind the own proxy the minimum is that a descent found; not a number where there is none."""
+    """Distance of the minimum found behind the own proxy; NaN where there is none."""
     x, y = part["found"].values - [part["proxy_x"][0].item(), part["proxy_y"][0].item()]
     return float(np.hypot(x, y))
 
 
 def _along(part):
-    """Distance behind the own proxy, and the loss there over that on the proxy, logarithm to the base 10."""
+    """Distance behind the own proxy, and log10 of the loss there relative to that on the proxy."""
     height = part["height"].sel(y=0, method="nearest") if "y" in part["height"].dims else part["height"]
     away = part["proxy_x"][0].item() - height["x"].values
     with np.errstate(divide="ignore"):
@@ -42,15 +43,15 @@ def _along(part):
 
 
 def _end(part):
-    """What becomes of an embedding."""
+    """Name the place where an embedding ends."""
     rest = behind(part)
     if np.isfinite(rest):
-        return "held at a distance" if rest > 1e-3 else "drawn onto the proxy"
+        return "kept at a distance" if rest > 1e-3 else "drawn onto the proxy"
     return "driven away" if part.attrs["found_as"].startswith("none") else "anywhere behind"
 
 
 def draw(parts, labels, whole, figure):
-    """Maps above, on one scale, and the line of the proxies of all landscapes below.
+    """Draw maps above, on one scale, and below them the line of the proxies for all landscapes.
 
     Args:
         parts: landscapes by name.
@@ -75,7 +76,7 @@ def draw(parts, labels, whole, figure):
             if _end(part) != end:
                 continue
             away, level = _along(part)
-            colour, style = COLOURS[end], STYLES[seen[end] % len(STYLES)]
+            colour, style = COLOURS[end], LINE_STYLES[seen[end] % len(LINE_STYLES)]
             seen[end] += 1
             label = f"{end}: {labels[name]}"
             ax.plot(away, 10.0**level, color=colour, linestyle=style, linewidth=1.9, label=label)
@@ -83,7 +84,7 @@ def draw(parts, labels, whole, figure):
                 ax.plot(rest, 10.0 ** np.interp(rest, away, level), "o", markersize=10, color="none",
                         markeredgecolor=colour, markeredgewidth=1.8, zorder=5)  # fmt: skip
     ax.axvline(0, color="0.6", linewidth=0.8)
-    ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss over that on the own proxy",
+    ax.set(xlim=WINDOW, ylim=HEIGHTS, yscale="log", ylabel="loss relative to that on the own proxy",
            xlabel="distance behind the own proxy (the other one is on the left)")  # fmt: skip
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, title="circle: minimum found")
     sns.despine(ax=ax)

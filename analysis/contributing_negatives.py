@@ -4,8 +4,8 @@ from cocos import measures, plots
 from cocos.commands import demo
 from cocos.reports.captions import holds
 
-PUBLISHED = "Bleeker & de Rijke 2022, the counts behind Tables 3 to 5 (drawn here as distributions)"
-DIFFERS = "another model and other data; only which losses leave queries idle can be compared"
+PUBLISHED = "Bleeker & de Rijke 2022: the counts of Tables 3 to 5, here as distributions"
+DIFFERS = "another model and other data; only the losses that leave queries idle can be compared"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = demo.FIGURE_INCHES
 
@@ -37,8 +37,8 @@ def title(parts):
 def alt(parts):
     """One sentence."""
     return (
-        f"Histograms of the contributing negatives per query, a row for each of {len(parts)} losses on one axis, "
-        "queries without any in grey."
+        f"Histograms of the contributing negatives per query on one axis, a row for each of {len(parts)} losses; idle "
+        "queries are grey."
     )
 
 
@@ -48,12 +48,14 @@ def agrees(parts):
     for name, part in parts.items():
         way = ", ".join(f"{float(idle):.0f} % ({idle['direction'].item()})" for idle in _idle(part))
         size, drawn = part.sizes["batch"], int(part["contributing"].notnull().sum(("batch", "query")).max())
-        told.append(f"{name} {way}; {drawn:,} queries a direction at most, in {size} batches of {part.attrs['sample']}")
+        told.append(
+            f"{name} {way}; at most {drawn:,} queries per direction in {size} batches of {part.attrs['sample']}"
+        )
     hard = float(parts["triplet_sh"]["contributing"].max())
     return (
         f"Without a contributing negative at eps = {parts['ntxent'].attrs['eps']:g}: {'. '.join(told)}. "
         + holds(hard == 1, "Triplet-SH has one contributing negative or none, as in the paper.")
-        + " Exact counts of one model, so there is no interval over models."
+        + " Exact counts for one model, so there is no interval over models."
     )
 
 
@@ -63,9 +65,8 @@ def hero(parts):
     eps, hinge = f"{100 * about['eps']:g} %", float(_idle(parts["triplet"]).mean())
     return (
         f"Of {about['batch_size'] - 1} negatives in a batch, {float(soft['contributing']):.1f} have a softmax "
-        "probability "
-        f"above {eps} for a query of NT-Xent, and {float(soft['relative']):.1f} carry more than {eps} of its push; the "
-        f"triplet loss would leave {hinge:.0f} % of the queries idle."
+        f"probability above {eps} for a query of NT-Xent, and {float(soft['relative']):.1f} carry more than {eps} of "
+        f"its push; the triplet loss would leave {hinge:.0f} % of the queries idle."
     )
 
 

@@ -1,6 +1,6 @@
-"""Which candidates make up the gradient of two queries in a batch of 128 pairs, under NT-Xent: an image, and a caption.
+"""The candidates that make up the gradient of an image query and of a caption query under NT-Xent.
 
-The fourteen largest shares of each, with the captions and the images that they belong to.
+Each query is in a batch of 128 pairs; its fourteen largest shares are shown with their captions or images.
 """
 
 from cocos import measures, plots
@@ -8,16 +8,17 @@ from cocos.commands import demo
 from cocos.data import emoji_captions
 from cocos.reports.captions import holds
 
-PUBLISHED = "none; asked for by users"
+PUBLISHED = "none; requested by users"
 DIFFERS = "nothing published to compare with"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (9.6, 11.4)
 ROWS = {"i2t": 58, "t2i": 11090}
-CAPTIONS = 5  # of an image
+# Captions per image in the data.
+CAPTIONS = 5
 
 
 def data(progress):
-    """The contributors in the first batch of seed 0 that has the query, one query a direction."""
+    """Find the contributors in the first batch of seed 0 that contains the query, one query per direction."""
     frozen = demo.checkpoint()
     about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     embeddings = frozen.embed(device="cpu")
@@ -31,7 +32,7 @@ def data(progress):
 
 
 def _held(part):
-    """Percent of the push that the negatives above eps hold."""
+    """Percent of the push that the contributing negatives carry."""
     return 100 * float(part["part"].where(part["contributes"] & ~part["positive"]).sum())
 
 
@@ -39,9 +40,7 @@ def title(parts):
     """The claim."""
     counts = " and ".join(f"{part.attrs['contributing']}" for part in parts.values())
     held = " and ".join(f"{_held(part):.0f} %" for part in parts.values())
-    return (
-        f"{counts} negatives above eps hold {held} of the push of two queries: what the count leaves out is not nothing"
-    )
+    return f"{counts} contributing negatives carry only {held} of the push of two queries"
 
 
 def alt(parts):
@@ -54,16 +53,16 @@ def agrees(parts):
     """Counts and parts of the push of the two queries."""
     told = [
         f"{name}: {part.attrs['contributing']} of {part.attrs['negatives']} negatives have a softmax probability above "
-        f"{part.attrs['eps']:g} and hold {_held(part):.0f} % of the push"
+        f"{part.attrs['eps']:g} and carry {_held(part):.0f} % of the push"
         for name, part in parts.items()
     ]
     even = all(abs(part.attrs["push"] - part.attrs["pull"]) < 1e-9 * part.attrs["push"] for part in parts.values())
     twice = parts["t2i"].attrs["repeated"]
     return (
         f"{'; '.join(told)}. "
-        + holds(even, "The positive pulls as much as all negatives push, as the formula says.")
-        + f" Candidates that were drawn more than once, with several of their captions (t2i): {twice}. n = one "
-        "query a direction."
+        + holds(even, "The positive pulls as much as all negatives push, as the closed form requires.")
+        + f" Images in the batch more than once, with several of their captions (t2i): {twice}. n = one query per "
+        "direction."
     )
 
 

@@ -1,9 +1,9 @@
-"""One threshold for all queries: what sampled softmax and three cross-example losses make of the same towers.
+"""One threshold for all queries: the same towers trained with sampled softmax and with cross-example losses.
 
-A caption tower and the last layer of an image tower learn on the training split of the embedded example, whose other
-layers are kept: once with each loss, from the same start and with the same batches, at the scale λ that is best on the
-validation split. Left, precision and recall of one threshold on the test split; in the middle, differences from sampled
-softmax with 95 % intervals; right, where the first, tenth and hundredth negatives of a caption stand.
+A caption tower and the last layer of an image tower are trained on the training split of the embedded example, whose
+other layers are frozen: once with each loss, from the same start and with the same batches, at the scale λ that is best
+on the validation split. Left, precision and recall of one threshold on the test split; middle, differences from sampled
+softmax with 95 % intervals; right, scores of the first, tenth and hundredth negative of a caption.
 """
 
 import numpy as np
@@ -24,8 +24,8 @@ PUBLISHED = (
     "5th and 95th percentile) and Table 1"
 )
 DIFFERS = (
-    "other towers and other data, trained for a few passes above convolutions that NT-Xent has trained; scale and rate "
-    "were chosen on the validation split"
+    "other towers and other data, trained for a few epochs above convolutions trained with NT-Xent; scale and learning "
+    "rate were chosen on the validation split"
 )
 TABLE_1 = {  # PR-AUC and R@1 in percent, Veit & Wilber 2020, Table 1
     "sampled_softmax": (14.6, 25.9),
@@ -46,13 +46,14 @@ SHORT = {"ntxent": "both ways", "ce_nm": "mining", "ce_softmax": "cross-example"
 SCALES = [5.0, 10.0, 20.0, 40.0]
 SEEDS, SEARCHED = [0, 1, 2, 3, 4], 3  # seeds, and those that the scale was searched with
 LEVELS = np.linspace(0, 1, 201)  # of recall
-START = 0.01  # of the curves: before it a few pairs decide
+# Smallest recall that is drawn; below it, a few pairs decide the precision.
+FIRST_RECALL = 0.01
 EPOCHS, BATCH = 3, 256
 RATE, DECAY, WARM_UP = 0.06, 0.05, 0.1  # of AdamW; the rate at which sampled softmax does best on the validation split
 
 
 class _Split:
-    """Images behind the frozen convolutions, and captions as bags of n-grams, one after the other."""
+    """Outputs of the frozen convolutions for all images, and captions as concatenated bags of n-grams."""
 
     def __init__(self, name, towers):
         items = shelf.load("emoji_captions", name)
@@ -65,7 +66,7 @@ class _Split:
         self.groups = items.image_group, items.caption_group
 
     def encoded(self, towers, images, captions):
-        """Unit vectors of some images and captions."""
+        """Encode some images and captions as unit vectors."""
         length = self.length[captions]
         start = length.cumsum(0) - length
         place = torch.arange(int(length.sum())) + (self.start[captions] - start).repeat_interleave(length)
@@ -74,13 +75,13 @@ class _Split:
 
     @torch.no_grad()
     def embeddings(self, towers):
-        """All of them."""
+        """Embed the whole split."""
         rows = [torch.arange(len(each)) for each in self.groups]
         return Embeddings(*self.encoded(towers, *rows), *self.groups, directions=("i2t", "t2i"))
 
 
 def _trained(encoder, split, loss, both, seed):
-    """Towers after training; the convolutions before the last layer of the image tower are left as they are."""
+    """Train towers; the convolutions before the last layer of the image tower stay frozen."""
     torch.manual_seed(seed)
     towers = encoders.build(*encoder)
     frame = Embeddings(*(torch.zeros(len(each), 1) for each in split.groups), *split.groups)
@@ -121,7 +122,7 @@ def _measured(embeddings):
 
 
 def data(progress):
-    """On one thread, since the order of sums, and so the weights, depends on their number."""
+    """Train on one thread: the order of sums, and so the weights, depends on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -131,7 +132,7 @@ def data(progress):
 
 
 def _data(report):
-    """Every loss at every scale; the scale with the best mean PR-AUC on the validation split goes to the test split."""
+    """Train every loss at every scale, and test it at the scale with the best mean PR-AUC on the validation split."""
     frozen = demo.checkpoint()
     held = torch.load(frozen.path, weights_only=True)
     encoder = held["cocos"]["encoder"]["name"], held["cocos"]["encoder"]["arguments"]
@@ -179,8 +180,7 @@ def alt(parts):
     """One sentence."""
     return (
         "Precision against recall of one threshold, paired differences of PR-AUC and R@1 from sampled softmax, and "
-        "where "
-        f"the k-th neighbours of captions stand, for {len(RUNS)} losses."
+        f"scores of the k-th neighbours of captions, for {len(RUNS)} losses."
     )
 
 
@@ -210,18 +210,17 @@ def agrees(parts):
     return (
         f"PR-AUC, R@1 of captions, R@1 of images, percent (Table 1): {'; '.join(means)}. Against sampled softmax, "
         f"n = {test.sizes['run']} paired seeds: {'; '.join(told)}. Chosen λ: {chosen}; PR-AUC of cross-example "
-        "minus sampled "
-        f"softmax on the validation split by λ: {', '.join(at)}."
+        f"minus sampled softmax on the validation split by λ: {', '.join(at)}."
     )
 
 
 def draw(parts, figure):
-    """Precision and recall; differences from sampled softmax; where the k-th neighbours stand."""
+    """Draw precision and recall, differences from sampled softmax, and scores of the k-th neighbours."""
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1))
     test, colours = parts["test"], dict(zip(RUNS, sns.color_palette("colorblind"), strict=False))
     for name, (label, _, _, line) in RUNS.items():
         seeds = test["precision"].sel(loss=name).transpose("run", "level")
-        seeds = seeds.sel(level=slice(START, None))
+        seeds = seeds.sel(level=slice(FIRST_RECALL, None))
         left.fill_between(
             seeds["level"], seeds.min("run"), seeds.max("run"), color=colours[name], alpha=0.2, linewidth=0
         )
@@ -241,7 +240,7 @@ def draw(parts, figure):
 
 
 def _differences(parts, ax):
-    """A row for each measure and loss."""
+    """Draw a row for each measure and loss."""
     measured = {"PR-AUC": ("pr_auc", {}), "R@1, captions": ("recall", {"direction": "t2i"}),
                 "R@1, images": ("recall", {"direction": "i2t"})}  # fmt: skip
     rows = [(what, name) for what in measured for name in ("ntxent", "ce_nm", "ce_softmax")]
@@ -272,7 +271,7 @@ def _differences(parts, ax):
 
 
 def _neighbours(test, colours, ax):
-    """A bar from the 5th to the 95th percentile over the queries for each k and loss, the mean of the seeds."""
+    """Draw a bar from the 5th to the 95th percentile over the queries for each k and loss, averaged over seeds."""
     band, names = test["kth_band"].sel(direction="t2i"), list(RUNS)
     for row, k in enumerate(band["k"].values):
         for place, name in enumerate(names):

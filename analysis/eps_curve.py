@@ -1,6 +1,6 @@
-"""COCOS(eps): contributing negatives against the threshold, for four losses, with each loss's own eps marked.
+"""COCOS(eps): contributing negatives against the threshold for four losses.
 
-The triplet losses count every weight that is not zero, which is any eps below 1: their curves are flat.
+The triplet losses count every nonzero weight, which any eps below 1 does: their curves are flat.
 """
 
 import numpy as np
@@ -10,14 +10,15 @@ from cocos.commands import demo
 from cocos.reports.captions import holds
 
 PUBLISHED = (
-    "none as a curve; Bleeker & de Rijke 2022 count at eps = 0.01 for NT-Xent and SmoothAP, and every weight other "
-    "than 0 for the triplet losses"
+    "none as a curve; Bleeker & de Rijke 2022 count at eps = 0.01 for NT-Xent and SmoothAP, and every nonzero weight "
+    "for the triplet losses"
 )
-DIFFERS = "the papers give one count each, at one eps"
+DIFFERS = "the paper gives one count per loss, at one eps"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (8.4, 5.2)
 MARKS = (0.01, 0.0001)
-EPS = (*np.logspace(-6, 0, 61)[:-1], 0.9999, 1)  # the left end stands for 0
+# Thresholds; the smallest stands for 0.
+EPS = (*np.logspace(-6, 0, 61)[:-1], 0.9999, 1)
 
 
 def data(progress):
@@ -44,7 +45,7 @@ def title(parts):
 
 def alt(parts):
     """One sentence."""
-    return f"Curves of the contributing negatives against eps for {len(parts)} losses, on one pair of log axes."
+    return f"Curves of the contributing negatives against eps for {len(parts)} losses, on logarithmic axes."
 
 
 def agrees(parts):
@@ -63,7 +64,7 @@ def agrees(parts):
         + holds(flat, "The triplet losses do not depend on eps: any violation counts.")
         + f" SmoothAP: {ranked}; "
         f"no share reaches {zero:.2g}. Under NT-Xent and triplet the two directions differ by at most {both:.2f}. "
-        f"n = {count} batches at most, one pass over one model's training set, drawn as each loss is trained ({ways})."
+        f"n = at most {count} batches, one pass over the training set of one model, drawn as in training ({ways})."
     )
 
 

@@ -1,4 +1,4 @@
-"""What the warp's α, k1, k2 and δ do to retrieval among unseen characters, one at a time around one setting.
+"""Effect of α, k1, k2 and δ of the warp on retrieval among unseen characters, varied one at a time.
 
 Differences of R@1 from plain softmax over distances, t, trained from the same seeds, with 95 % intervals.
 """
@@ -17,11 +17,10 @@ from cocos.statistics import holm, paired
 from proxy_networks import one_thread, recall, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Figs. 6 (α), 7 (k1 and k2) and 8 (multiplier of Δ)"
-DIFFERS = "other data, a small network and few epochs; the settings vary one at a time, so interactions are not seen"
+DIFFERS = "other data, a small network and few epochs; parameters vary one at a time, so interactions are not measured"
 SAID = (  # DeMoor & Prevost 2024, section IV-D, on Figs. 6 to 8, in its words
     "R@1 “increases, begins to stabilize, then drops off” with α from 0 to 95; it is higher “when neither k1 nor k2 "
-    "are "
-    "1.0”; with k and Δ multiplied by 1 to 5.5 it “improves, past a point drops, then plateaus”"
+    "are 1.0”; with k and Δ multiplied by 1 to 5.5 it “improves, past a point drops, then plateaus”"
 )
 INPUTS = (omniglot.FILE,)
 SIZE = (10.4, 7.6)
@@ -42,11 +41,12 @@ AXES = {
     "delta": "δ, multiplier of Δ",
 }
 TITLES = {name: f"{sign}: intervals of ± {{reach:.1f}} points" for name, sign in SIGNS.items()}
-SHOWN = (-6.5, 6.5)  # points, of all panels but that of α
+# Limits of the differences, in points, of all panels but that of α.
+SHOWN = (-6.5, 6.5)
 
 
 def data(progress):
-    """R@1 of every setting and seed, and of t, with the distance to the proxies that t comes to by itself."""
+    """Measure R@1 of every setting and seed, and of t, and the distance to proxy at the end of training."""
     with one_thread():
         (pixels, labels), (held, unseen) = omniglot.images("train"), omniglot.images("test")
         rows, held = omniglot.edges(omniglot.views(pixels, VIEWS, seed=0)), omniglot.edges(held)
@@ -116,7 +116,7 @@ def title(parts):
         side: [key for key in settled if (every[key].mean > 0) == (side == "above")] for side in ("above", "below")
     }
     told = [f"{side} t: {', '.join(_called(*key) for key in keys) or 'none'}" for side, keys in sides.items()]
-    return f"Of {number} settings of the warp, after Holm {'; '.join(told)}"
+    return f"Of {number} settings of the warp, after Holm's correction, {'; '.join(told)}"
 
 
 def alt(parts):
@@ -136,15 +136,14 @@ def agrees(parts):
     )
     return (
         f"R@1, warp minus t. Highest mean: {_called(*best)}, {every[best].said('points')}. Lowest: {_called(*worst)}, "
-        f"{every[worst].said('points')}. The paper says: {SAID}. Ranges here: {ranges}. Ours has the highest mean "
-        "of k1 at "
-        f"{_called('k1', top)}, {word} that: {every['k1', top].said('points')}. Half of the intervals reach beyond "
-        f"± {reach:.1f} points, so smaller gains cannot be seen."
+        f"{every[worst].said('points')}. The paper says: {SAID}. Ranges here: {ranges}. Here the highest mean over k1 "
+        f"is at {_called('k1', top)}, {word} the paper: {every['k1', top].said('points')}. Half of the intervals are "
+        f"wider than ± {reach:.1f} points, so smaller gains cannot be resolved."
     )
 
 
 def draw(parts, figure):
-    """A panel a parameter: paired differences from t, the line at 0."""
+    """Draw a panel per parameter: paired differences from t, with a line at 0."""
     every, clear = _differences(parts), {_setting(parts, *key) for key in _settled(parts)[1]}
     for (name, part), ax in zip(parts.items(), figure.subplots(2, 2).flat, strict=True):
         values = part[name].values.tolist()

@@ -1,7 +1,7 @@
-"""The warped softmax around three and five proxies: the landscape of many classes is made of the binary ones.
+"""The warped softmax around three and five proxies: the landscape of many classes is composed of binary ones.
 
-Star: the own proxy; squares: the others; circle: the minimum found; an arrow is as long as the logarithm of the
-gradient, full from 1 on.
+Star: the own proxy; squares: the others; circle: the minimum found. The length of an arrow is logarithmic in that of
+the gradient, full from 1 on.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ SIZE = (9.4, 4.6)
 
 
 def data(progress):
-    """Three and five classes, and how far the loss is from that of eq. 5."""
+    """Compute landscapes of three and five classes, and the largest difference from eq. 5."""
     parts = {}
     for number in (3, 5):
         part = measures.landscape("warp", proxies=number, points=101)
@@ -33,7 +33,7 @@ def title(parts):
         float(np.hypot(*(part["found"].values - [part["proxy_x"][0], part["proxy_y"][0]]))) for part in parts.values()
     ]
     return (
-        f"Among more classes the basin stays behind the own proxy ({' and '.join(f'{one:.2f}' for one in behind)} away)"
+        f"With more classes the minimum stays behind the own proxy, {' and '.join(f'{one:.2f}' for one in behind)} away"
     )
 
 
@@ -46,7 +46,7 @@ def alt(parts):
 def agrees(parts):
     """Eq. 5 on the grid."""
     worst = max(part.attrs["eq_5"] for part in parts.values())
-    return f"The loss equals {EQ_5} of eq. 5 to {worst:.0e} on the whole grid. Closed forms: no sample."
+    return f"The loss agrees with {EQ_5} (eq. 5) to {worst:.0e} on the whole grid. Closed forms: no sample."
 
 
 def draw(parts, figure):

@@ -1,8 +1,8 @@
-"""The warp's landscape under other parameters: α alone says how far behind its proxy an embedding comes to rest.
+"""The landscape of the warp under other parameters: α alone determines where behind its proxy an embedding rests.
 
 One parameter at a time differs from those of Fig. 3d. Above, three landscapes (star: the own proxy, square: the other
-one, circle: the minimum found, cross: the predicted; an arrow is as long as the logarithm of the gradient, full from
-1 on). Below, the loss along the line of the proxies for all.
+one, circle: the minimum found, cross: the one predicted; the length of an arrow is logarithmic in that of the gradient,
+full from 1 on). Below, the loss along the line of the proxies for all settings.
 """
 
 import along_proxies
@@ -10,10 +10,10 @@ from cocos import measures
 from cocos.reports.captions import holds
 
 PUBLISHED = (
-    "DeMoor & Prevost 2024, Fig. 12 (landscapes). The picture itself was not at hand, so which parameters its panels "
-    "show is not known here; these are ours, around those of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
+    "DeMoor & Prevost 2024, Fig. 12 (landscapes). We did not have the figure itself and do not know the parameters of "
+    "its panels; these are ours, around those of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
 )
-DIFFERS = "compared with what the paper derives, not with the panels of its Fig. 12"
+DIFFERS = "compared with the derivations of the paper, not with the panels of its Fig. 12"
 WHOLE = ("published", "k1_high", "k2_low")
 SIZE = (11.4, 7.4)
 CHANGES = {
@@ -30,7 +30,7 @@ CHANGES = {
 
 
 def data(progress):
-    """A landscape for each change, whole for three of them."""
+    """Compute a landscape for each setting, whole for three of them."""
     found = {
         name: measures.landscape("warp", points=along_proxies.POINTS, **change) for name, (_, change) in CHANGES.items()
     }
@@ -45,7 +45,8 @@ def title(parts):
     base = parts["published"].attrs["behind"]
     same = [parts[name].attrs["behind"] for name in ("k1_low", "k2_high", "scale", "k2_near")]
     return holds(
-        max(abs(one - base) for one in same) < 1e-3, "α alone says how far behind its proxy an embedding comes to rest"
+        max(abs(one - base) for one in same) < 1e-3,
+        "α alone determines how far behind its proxy an embedding comes to rest",
     )
 
 
@@ -67,14 +68,13 @@ def agrees(parts):
         "No panel has an extremum off the line of the proxies (Lemma III.1).",
     )
     return (
-        f"Distance of the minimum behind the proxy: {rests}. Where Proposition III.2 has a minimum, a descent along "
-        "the gradient ends within "
-        f"{max(gaps):.0e} of it, in {len(gaps)} cases; for {CHANGES['k2_low'][0]} none is predicted and {away}. {off} "
-        "Closed forms: no sample, no interval."
+        f"Distance of the minimum behind the proxy: {rests}. Where Proposition III.2 predicts a minimum, gradient "
+        f"descent ends within {max(gaps):.0e} of it, in {len(gaps)} cases; for {CHANGES['k2_low'][0]} none is "
+        f"predicted and {away}. {off} Closed forms: no sample, no interval."
     )
 
 
 def draw(parts, figure):
-    """Maps of three, and the line of the proxies for all."""
+    """Draw maps of three settings, and the line of the proxies for all."""
     along_proxies.draw(parts, {name: label for name, (label, _) in CHANGES.items()}, WHOLE, figure)
     figure.suptitle(title(parts))

@@ -1,4 +1,4 @@
-"""The loss of an embedding around its proxy and another one: the functions of Table III and the warp."""
+"""The loss of an embedding around its own proxy and another one, for the functions of Table III and the warp."""
 
 import along_proxies
 from cocos import measures
@@ -6,8 +6,8 @@ from cocos.reports.captions import holds
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 3a-d (t, t², √t and the warp with α = 3, k1 = 0.65, k2 = 1.5) and Table III"
 DIFFERS = (
-    "compared with what the paper derives (its Proposition III.2 and Lemma III.1). Drawn for the warp is the landscape "
-    "whose slope is the gradient: the value alone is flat inside α, for Δ is held constant"
+    "compared with the derivations of the paper (Proposition III.2 and Lemma III.1). For the warp we draw the "
+    "landscape whose slope is the gradient: the value itself is flat within α, because Δ is constant in the gradient"
 )
 FUNCTIONS = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2", "warp")
 WHOLE = ("t", "t^2", "sqrt", "warp")  # Fig. 3a-d
@@ -15,7 +15,7 @@ SIZE = (11.4, 7.4)
 
 
 def data(progress):
-    """A landscape for each function, whole for those of Fig. 3."""
+    """Compute a landscape for each function, whole for those of Fig. 3."""
     found = {name: measures.landscape(name, points=along_proxies.POINTS) for name in FUNCTIONS}
     return {name.replace(".", "_"): along_proxies.kept(part, name in WHOLE) for name, part in found.items()}
 
@@ -35,7 +35,7 @@ def alt(parts):
 
 
 def agrees(parts):
-    """What a descent along the gradient found for each function."""
+    """Ends of gradient descent for each function."""
     ends = {}
     for part in parts.values():
         kind = "a minimum" if "gap" in part.attrs else part.attrs["found_as"].partition(":")[0]
@@ -44,14 +44,11 @@ def agrees(parts):
         f"{what}: {', '.join(part.attrs['f1'].partition('(')[0] for part in some)}" for what, some in ends.items()
     )
     gap = max(part.attrs["gap"] for part in parts.values() if "gap" in part.attrs)
-    return (
-        f"A descent along the gradient finds {told}. Minima lie within {gap:.0e} of the predicted ones. Closed "
-        "forms: no sample."
-    )
+    return f"Gradient descent finds {told}. Minima are within {gap:.0e} of the predicted ones. Closed forms: no sample."
 
 
 def draw(parts, figure):
-    """Maps of the functions of Fig. 3, and the line of the proxies for all."""
+    """Draw maps of the functions of Fig. 3, and the line of the proxies for all."""
     labels = {name: part.attrs["f1"].partition("(")[0] for name, part in parts.items()}
     along_proxies.draw(parts, labels, WHOLE, figure)
     figure.suptitle(title(parts))

@@ -1,6 +1,6 @@
-"""Part of the push that the heaviest negatives of a query hold, for four losses: means over the queries with any push.
+"""Part of the push on the heaviest negatives of a query, for four losses: means over the queries with any push.
 
-Queries without any push are left out. Batches are drawn as each loss is trained.
+Queries without any push are left out. Batches are drawn as in training with each loss.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from cocos import measures, plots
 from cocos.commands import demo
 
 PUBLISHED = "none; Bleeker & de Rijke 2022 count contributing negatives at one threshold"
-DIFFERS = "the paper counts at one threshold and has no such curve"
+DIFFERS = "the paper has no such curve"
 TOPS = (10, 1)
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (8.4, 5.2)
@@ -28,19 +28,19 @@ def data(progress):
 
 
 def _top(part, heaviest):
-    """Percent of the push that so many of the heaviest negatives hold, images asking."""
+    """Percent of the push on the heaviest negatives, for image queries."""
     return 100 * part["held"].sel(direction="i2t", k=heaviest).item()
 
 
 def title(parts):
     """The claim."""
     soft, hinge = (_top(parts[name], TOPS[0]) for name in ("ntxent", "triplet"))
-    return f"The {TOPS[0]} heaviest negatives hold {soft:.0f} % of the push under NT-Xent, {hinge:.0f} % under triplet"
+    return f"The {TOPS[0]} heaviest negatives carry {soft:.0f} % of the push under NT-Xent, {hinge:.0f} % under triplet"
 
 
 def alt(parts):
     """One sentence."""
-    return f"Part of the push that the heaviest negatives hold, against their number, for {len(parts)} losses."
+    return f"Part of the push on the heaviest negatives against their number, for {len(parts)} losses."
 
 
 def agrees(parts):
@@ -52,8 +52,8 @@ def agrees(parts):
     ]
     both = max(float(abs(np.subtract(*part["gini"].values))) for part in parts.values())
     return (
-        f"Push of the {TOPS[0]} heaviest negatives and of the heaviest one, images asking: {'; '.join(told)}. The Gini "
-        f"coefficients of captions differ by {both:.3f} at most. n = {parts['ntxent'].attrs['batches']} batches "
+        f"Push of the {TOPS[0]} heaviest negatives and of the heaviest one, for image queries: {'; '.join(told)}. The "
+        f"Gini coefficients of captions differ by at most {both:.3f}. n = {parts['ntxent'].attrs['batches']} batches "
         "of one model, means over queries."
     )
 

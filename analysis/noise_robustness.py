@@ -1,7 +1,7 @@
-"""How well unseen characters are retrieved when the held-out images are corrupted, and when training labels are wrong.
+"""Retrieval of unseen characters when the held-out images are corrupted, and when training labels are wrong.
 
-On the left what the warp adds to plain softmax over distances, t, under each corruption, here and in the paper; on the
-right what training labels that name another character cost each loss. Bars are 95 % intervals over paired seeds.
+Left, the gain of the warp over plain softmax over distances, t, under each corruption, here and in the paper. Right,
+the cost to each loss of training labels that name another character. Bars are 95 % intervals over paired seeds.
 """
 
 import textwrap
@@ -21,11 +21,9 @@ from proxy_networks import one_thread, recall, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Table IV (R@1 on corrupted images of CUB-200)"
 DIFFERS = (
-    "the strengths are ours, and which images Table IV corrupts is not said (here the held-out ones); hue and "
-    "saturation "
-    "are left out, as the images are grey, and so is HIST. The warp's α, k1 and k2 were not searched for, so this "
-    "is no "
-    "test of the paper. ProxyNCA++ on unit vectors is our cosine softmax"
+    "the strengths are ours, and Table IV does not say which images it corrupts (here the held-out ones); hue and "
+    "saturation are left out because the images are grey, and so is HIST. We did not search for α, k1 and k2 of the "
+    "warp, so this is not a test of the paper. Our cosine softmax is ProxyNCA++ on unit vectors"
 )
 INPUTS = (omniglot.FILE,)
 SIZE = (10.4, 5.2)
@@ -52,7 +50,7 @@ NAMED = {"long_name": "drawings of unseen characters whose nearest other drawing
 
 
 def _corrupted(pixels, seed):
-    """The images under each corruption of Table IV that grey images have, in strengths of our own choice."""
+    """Corrupt the images in each way of Table IV that applies to grey images, in strengths of our own."""
     generator, (number, side, _) = torch.Generator().manual_seed(seed), pixels.shape
     noise = torch.randn(pixels.shape, generator=generator)
     even, other = (torch.rand(pixels.shape, generator=generator) for _ in range(2))
@@ -74,7 +72,7 @@ def _corrupted(pixels, seed):
 
 
 def _jigsaw(pixels, generator):
-    """Two of the 5x5 pieces of 7x7 pixels that follow each other change places, five times."""
+    """Swap two consecutive pieces of the 5x5 pieces of 7x7 pixels, five times."""
     pieces = pixels.reshape(-1, 5, 7, 5, 7).transpose(2, 3).flatten(1, 2).clone()
     every = torch.arange(len(pieces))
     for _ in range(5):
@@ -84,7 +82,7 @@ def _jigsaw(pixels, generator):
 
 
 def _mislabelled(labels, part, seed):
-    """The labels, a part of which name another class."""
+    """Replace a part of the labels by other classes."""
     generator, classes = torch.Generator().manual_seed(seed), int(labels.max()) + 1
     wrong = torch.rand(len(labels), generator=generator).argsort() < round(part * len(labels))
     other = torch.randint(1, classes, labels.shape, generator=generator)
@@ -92,7 +90,7 @@ def _mislabelled(labels, part, seed):
 
 
 def data(progress):
-    """R@1 of each loss and seed, by corruption of the held-out images and by part of wrong labels."""
+    """Measure R@1 of each loss and seed, by corruption of the held-out images and by part of wrong labels."""
     with one_thread():
         (pixels, labels), (held, unseen) = omniglot.images("train"), omniglot.images("test")
         rows = omniglot.edges(omniglot.views(pixels, VIEWS, seed=0))
@@ -132,7 +130,7 @@ def _gain(parts, kind, loss="warp"):
 
 
 def _lost(parts, loss):
-    """Paired loss of R@1 that the largest part of wrong labels causes."""
+    """Paired difference of R@1 between the largest part of wrong labels and none."""
     found = parts["noise"]["mislabelled"].sel(loss=loss)
     return paired(found.isel(wrong=-1).values, found.isel(wrong=0).values)
 
@@ -145,7 +143,7 @@ def title(parts):
     open_ = len(kinds) - len(worse) - len(better)
     lower = f"under {', '.join(worse)}" if worse else "nowhere"
     gains = f"above it under {', '.join(better)}" if better else "above it nowhere"
-    return f"The warp is below t {lower}, {gains}; {open_} of {len(kinds)} rows are not resolved"
+    return f"The warp is below t {lower}, {gains}; {open_} of {len(kinds)} differences are not resolved"
 
 
 def alt(parts):
@@ -181,13 +179,12 @@ def agrees(parts):
         f"{_rows('R@1, warp minus t (Table IV in parentheses)', kinds)} "
         f"{_rows(part, [(n, _lost(parts, n), '') for n in LOSSES])} "
         f"√t is below t in {below[0]} of {len(kinds)} rows, the cosine softmax in {below[1]}. Intervals are over "
-        "networks on the "
-        "same images, and not adjusted for the number of rows."
+        "networks on the same images, and are not adjusted for the number of rows."
     )
 
 
 def draw(parts, figure):
-    """Warp minus t by corruption on the left; what wrong labels cost each loss on the right."""
+    """Draw the warp minus t by corruption on the left, and the cost of wrong labels by loss on the right."""
     noise, (left, right) = parts["noise"], figure.subplots(1, 2, width_ratios=(1.5, 1))
     kinds = noise["corruption"].values.tolist()
     every = noise["corrupted"].sel(loss="warp") - noise["corrupted"].sel(loss="t")

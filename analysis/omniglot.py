@@ -1,7 +1,7 @@
-"""Characters of Omniglot for retrieval among unseen classes: images, views of them, edges in place of a backbone.
+"""Characters of Omniglot for retrieval among unseen classes: images, views, and edge features.
 
-The paper starts from a network that ImageNet has trained. Here fixed edge features stand for it: how much ink begins
-or ends in each of 8 directions in each of 6x6 cells.
+The paper starts from a network pretrained on ImageNet. Here fixed edge features take its place: the strength of edges
+in each of 8 directions in each of 6x6 cells.
 """
 
 import functools
@@ -16,18 +16,19 @@ __all__ = ["FILE", "edges", "images", "views"]
 
 FILE = Path(__file__).parent / "data" / "omniglot.npz"
 DIRECTIONS, CELLS = 8, 6
-TURN, SLANT, STRETCH, SHIFT = 15 * math.pi / 180, 0.15, 0.15, 0.12  # of a view, at most; the shift in half images
+# Largest rotation (radians), slant, stretch and shift (in half images) of a view.
+TURN, SLANT, STRETCH, SHIFT = 15 * math.pi / 180, 0.15, 0.15, 0.12
 
 
 def images(split: str) -> tuple[Tensor, Tensor]:
-    """Images, (N, 35, 35) with ink 1 on 0, and their classes, (N,), of `train` or `test`."""
+    """Load the images, (N, 35, 35), ink 1 on 0, and their classes, (N,), of `train` or `test`."""
     with np.load(FILE) as held:
         pixels, labels = held[f"{split}_images"], held[f"{split}_labels"]
     return torch.as_tensor(pixels).float() / 255, torch.as_tensor(labels).long()
 
 
 def moved(pixels: Tensor, turn: Tensor, slant: Tensor, stretch: Tensor, shift: Tensor) -> Tensor:
-    """Images, (N, H, W), turned by radians (N,), slanted (N,), stretched (N, 2) and shifted (N, 2)."""
+    """Rotate images, (N, H, W), by radians (N,), slant them (N,), stretch them (N, 2) and shift them (N, 2)."""
     above = torch.stack([stretch[:, 0] * turn.cos(), slant - turn.sin(), shift[:, 0]], dim=1)
     below = torch.stack([turn.sin(), stretch[:, 1] * turn.cos(), shift[:, 1]], dim=1)
     size = (len(pixels), 1, *pixels.shape[1:])
@@ -36,7 +37,7 @@ def moved(pixels: Tensor, turn: Tensor, slant: Tensor, stretch: Tensor, shift: T
 
 
 def views(pixels: Tensor, number: int, seed: int) -> Tensor:
-    """The images themselves and views of them as if drawn again, (number, N, 35, 35)."""
+    """Images and distorted views of them, (number, N, 35, 35); the first view is the image itself."""
     generator, seen = torch.Generator().manual_seed(seed), [pixels]
     for _ in range(number - 1):
         some = 2 * torch.rand(len(pixels), 6, generator=generator) - 1

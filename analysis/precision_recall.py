@@ -1,19 +1,19 @@
-"""Precision and recall of one threshold for all queries, and of thresholds of their own."""
+"""Precision against recall for one threshold over all queries, and for one threshold per query."""
 
 from cocos import measures, plots
 from cocos.commands import demo
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824 (precision and recall of one threshold; PR-AUC in its Table 1)"
 DIFFERS = (
-    "the model (two small towers trained with NT-Xent) and the data (emoji with captions in four languages) are not "
-    "the paper's; how its losses change this is in cross_example"
+    "another model (two small towers trained with NT-Xent) and other data (emoji with captions in four languages); see "
+    "cross_example for the effect of the losses of the paper"
 )
 INPUTS = (demo.checkpoint().path,)
 SIZE = (10.4, 4.8)
 
 
 def data(progress):
-    """All pairs of the training and of the test split."""
+    """Measure all pairs of the training and of the test split."""
     frozen = demo.checkpoint()
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     return {
@@ -31,7 +31,7 @@ def title(parts):
             [float(part["mAP"].sel(direction="i2t")) for part in parts.values()],
         )
     )
-    return f"One threshold for all costs precision: PR-AUC {one}, mAP with thresholds of their own {own} (train, test)"
+    return f"One threshold for all queries costs precision: PR-AUC {one}, mAP with one per query {own} (train, test)"
 
 
 def alt(parts):
@@ -48,14 +48,14 @@ def agrees(parts):
         for split, part in parts.items()
     ]
     return (
-        f"{'; '.join(told)}. One model, every pair: no interval over models. Captions have one positive each, so their "
-        "precision is the same at every recall; they are in the data and not drawn."
+        f"{'; '.join(told)}. One model, every pair: no interval over models. A caption has one positive, so its "
+        "precision is the same at every recall; captions are in the data but not drawn."
     )
 
 
 def draw(parts, figure):
-    """One panel a split."""
+    """Draw one panel per split."""
     for (split, part), ax in zip(parts.items(), figure.subplots(1, 2, sharey=True), strict=True):
         plots.precision_recall(part, ax=ax)
         ax.set_title(f"{split} split: PR-AUC {part.attrs['pr_auc']:.1f} %, mAP {float(part['mAP'][0]):.1f} %")
-    figure.suptitle("One threshold for all queries is less precise than one for each")
+    figure.suptitle("One threshold for all queries is less precise than one per query")

@@ -1,7 +1,7 @@
-"""Small networks with a proxy a class, several seeds of one loss trained at once: what the scripts that train share.
+"""Small networks with one proxy per class, trained with several seeds at once.
 
-A seed has a network, proxies, batches and random numbers of its own, so that it ends where it would end alone, but for
-rounding; together they are a few large products instead of many small ones.
+Each seed has its own network, proxies, batches and random numbers, so that up to rounding it ends where it would end
+alone; together they need a few large products instead of many small ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ __all__ = ["Networks", "one_thread", "recall", "trained"]
 
 @contextmanager
 def one_thread():
-    """Sums are added in one order, so that a figure has the same bytes whatever the number of cores."""
+    """Run on one thread, so that sums have one order and the data the same bytes on any number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -31,7 +31,7 @@ def one_thread():
 
 @dataclass(frozen=True, eq=False)
 class Networks:
-    """Networks of one hidden layer, one a seed, with the proxies of their classes.
+    """Networks with one hidden layer, one per seed, and the proxies of the classes.
 
     Args:
         layers: weights (S, F, H), biases (S, 1, H), weights (S, H, D), biases (S, 1, D).
@@ -42,14 +42,14 @@ class Networks:
     proxy: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Embeddings, (S, N, D), of rows for each seed, (S, N, F), or of the same for all, (N, F)."""
+        """Embed rows, (S, N, F), or the same rows for all seeds, (N, F): (S, N, D)."""
         first, bias, second, shift = self.layers
         hidden = torch.baddbmm(bias, rows.expand(len(first), -1, -1), first).relu()
         return torch.baddbmm(shift, hidden, second)
 
     @torch.no_grad()
     def embedded(self, rows: Tensor, labels: Tensor, proxies: bool) -> list[Embeddings]:
-        """One a seed, of rows (N, F): samples that ask for the proxies of their classes, or for each other."""
+        """Embeddings of rows, (N, F), one per seed: samples that query the proxies, or each other."""
         found = zip(self(rows), self.proxy.clone(), strict=True)
         return [Embeddings.labelled(each, labels, proxy if proxies else None) for each, proxy in found]
 

@@ -1,4 +1,4 @@
-"""What the embedded example retrieves in its test split: captions for six emoji, and emoji for six captions."""
+"""Retrievals of the embedded example in its test split: captions for six emoji, and emoji for six captions."""
 
 import importlib.resources
 
@@ -7,12 +7,12 @@ from cocos import measures, plots
 from cocos.commands import demo
 
 PUBLISHED = (
-    "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals). The picture itself was not at hand, so its "
-    "layout and its choice of queries are not followed"
+    "Veit & Wilber 2020, arXiv:2011.08824, Fig. 5 (example retrievals). We did not have the figure itself, so layout "
+    "and choice of queries are ours"
 )
 DIFFERS = (
-    "the model (two small towers trained with NT-Xent) and the data (emoji with captions in four languages) are not "
-    "the paper's, and nothing was trained with its losses (cross_example does that)"
+    "another model (two small towers trained with NT-Xent) and other data (emoji with captions in four languages); "
+    "nothing here was trained with the losses of the paper (see cross_example)"
 )
 EXAMPLE = importlib.resources.files("cocos") / "example"
 INPUTS = (demo.checkpoint().path, EXAMPLE / "images.webp", EXAMPLE / "captions.jsonl.gz")
@@ -20,7 +20,7 @@ SIZE = (16.6, 9.6)
 
 
 def data(progress):
-    """The same seed for both directions."""
+    """Retrieve with the same seed in both directions."""
     frozen = demo.checkpoint()
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     return {
@@ -33,12 +33,12 @@ def title(parts):
     """The claim."""
     first = [int((part["best_rank"] == 1).sum()) for part in parts.values()]
     asked = parts["i2t"].sizes["query"]
-    return f"A positive is first for {first[0]} of {asked} images and {first[1]} of {asked} captions"
+    return f"A positive comes first for {first[0]} of {asked} images and {first[1]} of {asked} captions"
 
 
 def alt(parts):
     """One sentence."""
-    return f"The {parts['i2t'].sizes['rank']} nearest candidates of some emoji and of some captions, positives framed."
+    return f"The {parts['i2t'].sizes['rank']} nearest candidates of some emoji and captions, with positives framed."
 
 
 def agrees(parts):
@@ -47,14 +47,13 @@ def agrees(parts):
         f"{name}: {', '.join(f'{int(rank)}' for rank in part['best_rank'].values)}" for name, part in parts.items()
     ]
     return (
-        f"Ranks of the best positive, {'; '.join(ranks)}. n = {parts['i2t'].sizes['query']} queries a direction, "
-        "drawn by "
-        "a seed from the test split and not chosen; examples, and no estimate of anything."
+        f"Ranks of the best positive, {'; '.join(ranks)}. n = {parts['i2t'].sizes['query']} queries per direction, "
+        "drawn at random from the test split; these are examples, not an estimate."
     )
 
 
 def draw(parts, figure):
-    """One panel a direction, with the images and captions themselves."""
+    """Draw one panel per direction, with the images and captions themselves."""
     items = shelf.load("emoji_captions", "test")
 
     def pictures(side, row, *, images):

@@ -1,7 +1,8 @@
-"""Negatives of a query at each similarity, one thin line a query: queries differ in how near their neighbours are.
+"""Negatives of each query against their score, one thin line per query.
 
-The hatched area are the positives. Green bars are the 5th to the 95th percentile, over the queries, of the score of the
-k-th neighbour: the shorter they are, the better does one threshold serve every query.
+Queries differ in how near their neighbours are. The hatched area is the positives. Green bars extend from the 5th to
+the 95th percentile, over the queries, of the score of the k-th neighbour: the shorter they are, the better one
+threshold serves every query.
 """
 
 from cocos import measures, plots
@@ -9,8 +10,8 @@ from cocos.commands import demo
 
 PUBLISHED = "Veit & Wilber 2020, arXiv:2011.08824, Fig. 4, right (lines of queries with their 5th and 95th percentile)"
 DIFFERS = (
-    "the model (two small towers trained with NT-Xent) and the data (emoji with captions in four languages) are not "
-    "the paper's; how its losses change this picture is in cross_example"
+    "another model (two small towers trained with NT-Xent) and other data (emoji with captions in four languages); see "
+    "cross_example for the effect of the losses of the paper"
 )
 TENTH, NEAR = 10, 0.7
 INPUTS = (demo.checkpoint().path,)
@@ -18,7 +19,7 @@ SIZE = (12.4, 5.6)
 
 
 def data(progress):
-    """400 queries of each direction against the whole training set."""
+    """Measure 400 queries of each direction against the whole training set."""
     frozen = demo.checkpoint()
     about = {"checkpoint_path": f"cocos/example/{frozen.path.name}"}
     return {"train": measures.score_distribution(frozen, queries=400, device="cpu").assign_attrs(about)}
@@ -28,15 +29,15 @@ def title(parts):
     """The claim."""
     low, high = parts["train"]["kth_band"].sel(direction="i2t", k=TENTH, percentile=[5, 95]).values
     return (
-        f"One score means different things: the {TENTH}th neighbour of a query stands anywhere from {low:.2f} to "
-        f"{high:.2f}"
+        f"A score means different things to different queries: that of the {TENTH}th neighbour ranges from {low:.2f} "
+        f"to {high:.2f}"
     )
 
 
 def alt(parts):
     """One sentence."""
     asked = parts["train"].sizes["query"]
-    return f"Number of negatives at each similarity, a thin line for each of {asked} queries a direction."
+    return f"Number of negatives against their score, a thin line for each of {asked} queries per direction."
 
 
 def agrees(parts):
@@ -49,16 +50,15 @@ def agrees(parts):
         )
     few, many = data["band"].sel(direction="i2t", percentile=[5, 95]).sel(bin=NEAR, method="nearest").values
     return (
-        f"The {TENTH}th neighbour of nine queries in ten stands at {' and '.join(told)}; the spread is in units of the "
-        f"deviation within a query. At a score of {NEAR}, a bin of {data.attrs['bin_width']:g} holds {few:.0f} to "
-        f"{many:.0f} negatives of an image (5th to 95th percentile). n = {data.sizes['query']} queries a direction "
-        "of one "
-        "model; bands are over queries and no uncertainty."
+        f"For nine queries in ten, the {TENTH}th neighbour has a score from {' and from '.join(told)}; the spread is "
+        f"in units of the deviation within a query. At a score of {NEAR}, a bin of width {data.attrs['bin_width']:g} "
+        f"contains {few:.0f} to {many:.0f} negatives of an image (5th to 95th percentile). n = {data.sizes['query']} "
+        "queries per direction of one model; bands are over queries and not an uncertainty."
     )
 
 
 def draw(parts, figure):
-    """One panel a direction."""
+    """Draw one panel per direction."""
     data = parts["train"]
     for name, ax in zip(data["direction"].values, figure.subplots(1, data.sizes["direction"]), strict=True):
         plots.score_distribution(data, direction=str(name), ax=ax)

@@ -6,14 +6,14 @@ from cocos import measures, plots
 from cocos.plots.score_landscape import bar
 from cocos.reports.captions import holds
 
-PUBLISHED = "none; asked for by users. The triplet panel is the picture behind Bleeker & de Rijke 2022, eqs. 1 and 6"
+PUBLISHED = "none; requested by users. The triplet panel illustrates Bleeker & de Rijke 2022, eqs. 1 and 6"
 DIFFERS = "nothing published to compare with"
 LOSSES = ("triplet", "ntxent", "circle", "contrastive_cosine")
 SIZE = (8.6, 7.8)
 
 
 def data(progress):
-    """A landscape for each loss, in single precision."""
+    """Compute a landscape for each loss, in single precision."""
     found = {name: measures.score_landscape(name, points=200).drop_vars("pull") for name in LOSSES}
     return {name: part.assign({each: part[each].astype("float32") for each in part}) for name, part in found.items()}
 
@@ -24,7 +24,7 @@ def title(parts):
     smooth = np.unique(parts["ntxent"]["push"].values.round(5))
     return holds(
         len(values) == 2 and len(smooth) > 100,
-        "A triplet weighs all or nothing, with an edge at the margin; softmax losses fade",
+        "The triplet loss weights a negative fully or not at all, with an edge at the margin; softmax losses fade it in",
     )
 
 
@@ -37,7 +37,7 @@ def alt(parts):
 
 
 def agrees(parts):
-    """How the weights depend on the two scores."""
+    """Range of the weights, and their dependence on the two scores."""
     told = []
     for name, part in parts.items():
         top = float(part["push"].max())
@@ -50,18 +50,19 @@ def agrees(parts):
             "NT-Xent depends on the difference of the scores only",
         )
         + holds(
-            np.ptp(np.diagonal(parts["circle"]["push"].values)) > 0.1, ", the circle loss also on where a score stands."
+            np.ptp(np.diagonal(parts["circle"]["push"].values)) > 0.1,
+            ", the circle loss also on the scores themselves.",
         )
         + " Closed forms on a grid: no sample, no interval."
     )
 
 
 def draw(parts, figure):
-    """A panel each, on one scale."""
+    """Draw one panel per loss, on one scale."""
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for (name, part), ax in zip(parts.items(), panels.flat, strict=True):
         plots.score_landscape(part, share=True, ax=ax)
         ax.set_title(f"{name}, unit {part.attrs['unit']:g}", fontsize="medium", pad=17)
         ax.label_outer()
-    bar(figure, list(panels.flat), "weight of the negative over the unit of the loss", shrink=0.7)
+    bar(figure, list(panels.flat), "weight of the negative / unit of the loss", shrink=0.7)
     figure.suptitle(title(parts))

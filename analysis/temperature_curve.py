@@ -1,7 +1,7 @@
-"""What another temperature would do to the same embeddings under NT-Xent: negatives that push, that count, idle ones.
+"""Effective negatives, contributing negatives and idle queries of the same embeddings at other temperatures of NT-Xent.
 
-A small temperature puts the push on one negative. A large one spreads it until no share is above eps: the effective
-number then says that all negatives push, and the count that none contributes.
+A small temperature puts the push on one negative. A large one spreads it until no share is above eps: then all
+negatives push according to the effective number, and none contributes according to the count.
 """
 
 from cocos import measures, plots
@@ -11,7 +11,7 @@ from cocos.reports.captions import holds
 PUBLISHED = (
     "none; that a small temperature puts the push on the hardest negatives is from Wang & Liu 2021, arXiv:2012.09740"
 )
-DIFFERS = "a what-if on the same embeddings: a model trained with another temperature has other embeddings"
+DIFFERS = "the embeddings are fixed: a model trained with another temperature would have other embeddings"
 INPUTS = tuple((demo.checkpoint().path,))
 SIZE = (10.4, 4.8)
 
@@ -36,9 +36,8 @@ def title(parts):
     effective, count, _ = _means(parts)
     peak = float(count["value"][int(count.values.argmax())])
     return (
-        f"Heating NT-Xent spreads the push ({float(effective[0]):.1f} to {float(effective[-1]):.0f} effective "
-        "negatives) "
-        f"while the count peaks at {float(count.max()):.0f} near a temperature of {peak:.2f}"
+        f"A higher temperature spreads the push of NT-Xent ({float(effective[0]):.1f} to {float(effective[-1]):.0f} "
+        f"effective negatives), while the count peaks at {float(count.max()):.0f} near a temperature of {peak:.2f}"
     )
 
 
@@ -51,18 +50,18 @@ def agrees(parts):
     """Ends and peaks of the curves."""
     effective, count, idle = _means(parts)
     low, high = (float(effective["value"][place]) for place in (0, -1))
-    grows = holds(bool((effective.diff("value") > 0).all()), "The effective number only grows")
+    grows = holds(bool((effective.diff("value") > 0).all()), "The effective number grows throughout")
     return (
         f"{grows}, from {float(effective[0]):.1f} to {float(effective[-1]):.1f}, while the count falls to "
         f"{float(count[-1]):.1f} at {high:g}, where no probability is above eps. Idle queries are of two kinds: "
         f"{float(idle[0]):.0f} % at {low:.2g}, solved, and {float(idle[-1]):.0f} % at {high:g}, their push spread "
-        "thin. "
-        f"n = {parts['ntxent'].attrs['batches']} batches of {parts['ntxent'].attrs['batch_size']} pairs of one model."
+        f"thin. n = {parts['ntxent'].attrs['batches']} batches of {parts['ntxent'].attrs['batch_size']} pairs of one "
+        "model."
     )
 
 
 def draw(parts, figure):
-    """Numbers of negatives on the left, idle queries on the right."""
+    """Draw numbers of negatives on the left, idle queries on the right."""
     left, right = figure.subplots(1, 2)
     plots.temperature_curve(parts["ntxent"], ax=left)
     plots.temperature_curve(parts["ntxent"], show="idle", ax=right)

@@ -1,11 +1,9 @@
-"""What one cut-off means for each query: candidates returned, precision, recall, and queries that get nothing."""
+"""Consequences of one cut-off for each query: candidates returned, precision, recall, and queries without any."""
 
 from cocos import measures, plots
 from cocos.commands import demo
 
-PUBLISHED = (
-    "Not a figure of a paper; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same everywhere"
-)
+PUBLISHED = "none; Veit & Wilber 2020, arXiv:2011.08824, ask for scores that mean the same for every query"
 DIFFERS = "nothing published to compare with"
 ASKED = "best F1"
 INPUTS = (demo.checkpoint().path,)
@@ -21,7 +19,7 @@ def data(progress):
 
 
 def _one(parts):
-    """The cut-off that the caption speaks of."""
+    """The cut-off that the caption is about."""
     data = parts["train"]
     return data.isel(cutoff=data["chosen"].values.tolist().index(ASKED))
 
@@ -31,31 +29,29 @@ def title(parts):
     cut = _one(parts)
     many, none = float(cut["returned_band"].sel(direction="i2t", percentile=95)), cut["none_returned"]
     return (
-        f"The best single cut-off gives one image in twenty at least {many:.0f} captions, and nothing to "
-        f"{float(none.sel(direction='i2t')):.0f} % of the images and {float(none.sel(direction='t2i')):.0f} % of "
-        "the captions"
+        f"The best single cut-off returns at least {many:.0f} captions to one image in twenty, and nothing to "
+        f"{float(none.sel(direction='i2t')):.0f} % of the images and {float(none.sel(direction='t2i')):.0f} % of the "
+        "captions"
     )
 
 
 def alt(parts):
     """One sentence."""
-    return (
-        "Candidates returned per query, queries that get nothing, precision and recall, along the cut-off of the score."
-    )
+    return "Candidates returned per query, queries without any, precision and recall, against the cut-off of the score."
 
 
 def agrees(parts):
-    """The cut-off in question, and what the strictest one costs."""
+    """Position of the cut-off, with its precision and recall."""
     cut, data = _one(parts), parts["train"]
     n = data.sizes["query"]
     return (
-        f"The claim is of the cut-off of the {ASKED} over all pairs: cosine {float(cut['cutoff']):.3f}, L2 "
+        f"The claim is about the cut-off of the {ASKED} over all pairs: cosine {float(cut['cutoff']):.3f}, L2 "
         f"{float(cut['distance']):.3f}, precision {100 * float(cut['global_precision']):.0f} % and recall "
-        f"{100 * float(cut['global_recall']):.0f} %. n = {n:,} queries a direction drawn for the bands, all pairs for "
+        f"{100 * float(cut['global_recall']):.0f} %. n = {n:,} queries per direction for the bands, all pairs for "
         "the cut-offs; one model."
     )
 
 
 def draw(parts, figure):
-    """One panel."""
+    """Draw one panel."""
     plots.thresholds(parts["train"], ax=figure.subplots()).set_title(title(parts), fontsize="medium")

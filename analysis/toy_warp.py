@@ -1,7 +1,7 @@
 """A small network with a two-dimensional embedding of Fashion-MNIST: plain softmax, warped softmax, distance to proxy.
 
-Left, held-out images of one seed, each tied to the proxy of its class, on one scale. Right, how far the training images
-come to rest from the proxies of their classes.
+Left, held-out images of one seed on one scale, each connected to the proxy of its class. Right, the mean distance of
+the training images to the proxies of their classes.
 """
 
 import textwrap
@@ -19,8 +19,8 @@ from proxy_networks import one_thread, trained
 
 PUBLISHED = "DeMoor & Prevost 2024, Fig. 10 (toy illustration on Fashion-MNIST), Fig. 9 and eq. 9 (AvgDTP)"
 DIFFERS = (
-    "the paper's figure overfits a convolutional network; here a network of one hidden layer, and the points shown are "
-    "held out. No number is compared"
+    "the figure of the paper overfits a convolutional network; here a network has one hidden layer, and the points "
+    "shown are held out. No number is compared"
 )
 INPUTS = (Path(__file__).parent / "data" / "fashion_mnist.npz",)
 SIZE = (11.4, 4.6)
@@ -48,7 +48,7 @@ def _away(found):
 
 
 def data(progress):
-    """How far every run puts the training images and the held-out ones from their proxies, and where, for two runs."""
+    """Train every run, and measure the distances of training and held-out images to their proxies."""
     (rows, labels), held = _images("train"), _images("test")
     report, seen, unseen, right, parts = progress and progress("training"), [], [], [], {}
     with one_thread():
@@ -115,17 +115,15 @@ def title(parts):
         for run in ratio["run"].values
     ]
     short = float(ratio[-1].max()) < 1
-    words = "The warp gathers images near their proxies, at the largest α" + (
-        " short of it" if short else " and beyond"
-    )
+    words = f"The warp puts images near distance α from their proxies{', at the largest α nearer' if short else ''}"
     return f"{words}: mean distance {', '.join(told)}"
 
 
 def alt(parts):
     """One sentence."""
     return (
-        "Held-out images around the proxies of their classes without and with the warp, on one scale, and the mean "
-        "distance to proxy against α beside the identity line."
+        "Held-out images around the proxies of their classes, without and with the warp, and the mean distance to "
+        "proxy against α with the identity line."
     )
 
 
@@ -137,14 +135,14 @@ def agrees(parts):
     right = paired(ends["accuracy"].sel(run=SHOWN[1]).values, ends["accuracy"].sel(run="t").values)
     side = "farther out than" if root.mean > 0 else "nearer than"
     return (
-        f"Training images under t rest at {_range(ends['seen'].sel(run='t'))}, under √t at "
+        f"Training images under t come to rest at {_range(ends['seen'].sel(run='t'))}, under √t at "
         f"{_range(ends['seen'].sel(run='√t'))}, {side} t, against Table III: {root.said()}. Held-out images of "
         f"{SHOWN[1]} against t: distance {held.said()}; at the nearest proxy {right.said('points')}."
     )
 
 
 def draw(parts, figure):
-    """Two scatters of one scale, and where all seeds come to rest."""
+    """Draw two scatter plots on one scale, and the distances of all seeds."""
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 0.85))
     colours = sns.color_palette("colorblind", 10)
     shown = [parts[f"place_{k}"] for k in range(len(SHOWN))]

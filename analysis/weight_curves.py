@@ -1,7 +1,7 @@
 """Weight of a negative and of a positive against their own scores, for nine losses of different families.
 
 The query has one positive at three quarters of the range of scores (dotted) and eight more negatives below the middle
-(ticks at the bottom). Weights are divided by the unit of each loss.
+(ticks at the bottom). Weights are in units of each loss.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from cocos import measures, plots
 from cocos.reports.captions import holds
 
-PUBLISHED = "none; the pictures behind the formulae that each loss's source gives (see cocos losses NAME)"
+PUBLISHED = "none; curves of the formulas in the source of each loss (see cocos losses NAME)"
 DIFFERS = "nothing published to compare with"
 LOSSES = (
     "triplet",
@@ -23,7 +23,8 @@ LOSSES = (
     "proxynca_pp",
     "warped_softmax",
 )
-LIMIT = 1.6  # weights that are drawn, in units of each loss
+# Largest weight that is drawn, in units of each loss.
+LARGEST_WEIGHT = 1.6
 SIZE = (12.4, 10.4)
 
 
@@ -37,7 +38,7 @@ def title(parts):
     flat = len(np.unique(parts["triplet"]["negative"].values.round(9))) == 2
     return holds(
         flat,
-        "Hinges switch a negative on at once, softmax losses fade it in, SmoothAP weighs it near the positive only",
+        "Hinge losses switch a negative on, softmax losses fade it in, SmoothAP weights it only near the positive",
     )
 
 
@@ -53,19 +54,18 @@ def agrees(parts):
     tops = ", ".join(f"{name} {float(part['negative'].max()):.3g}" for name, part in parts.items())
     grows = parts["circle"]["negative"].values
     return (
-        f"SmoothAP weighs a negative by more than a hundredth of its largest weight from a score of "
+        f"SmoothAP weights a negative above one percent of its largest weight only from a score of "
         f"{float(near.min()):.2f} to {float(near.max()):.2f}. "
-        + holds(grows.argmax() == grows.size - 1, "The circle loss goes on growing with the score.")
-        + f" Largest weights: {tops}; "
-        "each loss has a unit of its own. Closed forms: no sample, no interval."
+        + holds(grows.argmax() == grows.size - 1, "The weight of the circle loss keeps growing with the score.")
+        + f" Largest weights: {tops}; each loss has its own unit. Closed forms: no sample, no interval."
     )
 
 
 def draw(parts, figure):
-    """One panel a loss, all with one axis of weights, in units of each loss; what is larger is cut."""
+    """Draw one panel per loss, all with one axis of weights, in units of each loss; larger weights are cut."""
     for part, ax in zip(parts.values(), figure.subplots(3, 3, sharey=True).flat, strict=True):
         plots.weight_curve(part, ax=ax)
-        ax.set(title=part.attrs["loss"], ylim=(-LIMIT, LIMIT))
+        ax.set(title=part.attrs["loss"], ylim=(-LARGEST_WEIGHT, LARGEST_WEIGHT))
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(f"score ({part.attrs['metric'].replace('_', ' ')})")
         if ax.get_subplotspec().colspan.start:

@@ -1,4 +1,4 @@
-"""All weights of one batch of pairs, NT-Xent and the triplet loss: who pushes whom, and who is done."""
+"""All weights of one batch of pairs under NT-Xent and under the triplet loss."""
 
 from cocos import measures, plots
 from cocos.commands import demo
@@ -23,7 +23,7 @@ def data(progress):
 
 
 def _weighed(part):
-    """Negatives with a weight, of all negatives, and queries without any."""
+    """Negatives with a weight, (query, candidate), the number of all negatives, and that of the queries without any."""
     push = (part["weight"] != 0) & part["negative"]
     return push, int(part["negative"].sum()), int((push.sum("candidate") == 0).sum())
 
@@ -33,7 +33,7 @@ def title(parts):
     push, every, done = _weighed(parts["triplet"])
     return (
         f"Under the triplet loss {int(push.sum())} of {every} negatives have a weight and {done} of "
-        f"{push.sizes['query']} queries are done; under NT-Xent every negative pushes"
+        f"{push.sizes['query']} queries are idle; under NT-Xent every negative pushes"
     )
 
 
@@ -50,13 +50,12 @@ def agrees(parts):
     return (
         f"{whole}, though only {above} of {every} have a softmax probability above {soft.attrs['eps']:g}. Under the "
         f"triplet loss one query has {int(push.sum('candidate').max())} of the {int(push.sum())}, and no candidate "
-        "more "
-        f"than {int(push.sum('query').max())}. n = one batch of {push.sizes['query']} pairs."
+        f"more than {int(push.sum('query').max())}. n = one batch of {push.sizes['query']} pairs."
     )
 
 
 def draw(parts, figure):
-    """One panel a loss, with one scale."""
+    """Draw one panel per loss, on one scale."""
     shared = max(float(part["share"].where(part["negative"], 0).max()) for part in parts.values())
     axes = figure.subplots(1, len(parts))
     for part, ax in zip(parts.values(), axes, strict=True):

@@ -101,7 +101,7 @@ def contributors(
     _headed(dataset, query, image, ax)
     handles = [Patch(facecolor=c, hatch=h, edgecolor="white", label=s) for s, m, c, h in kinds if m.any()]
     if (~above & (weight != 0)).any():
-        handles.append(Patch(facecolor=BLUE, alpha=PALE, label=f"not: {results.above(attrs)}"))
+        handles.append(Patch(facecolor=BLUE, alpha=PALE, label="does not contribute"))
     below(ax, handles=handles, ncols=3)
     ax.spines[["top", "right", "left"]].set_visible(False)
     return ax
