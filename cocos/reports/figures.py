@@ -194,7 +194,12 @@ def index(analysis: Path, folder: Path) -> str:
     Raises:
         InputError: data that are missing, or that a caption no longer fits.
     """
-    lines = ["# Figures", "", "Written by `cocos figures`; the data of each figure are in the `.nc` file beside it.", ""]
+    lines = [
+        "# Figures",
+        "",
+        "Written by `cocos figures`; the data of each figure are in the `.nc` file beside it.",
+        "",
+    ]
     lines += ["Every number below is computed from those data, and a test compares it.", ""]
     for name in names(analysis):
         if not (folder / f"{name}.png").is_file():
