@@ -24,7 +24,7 @@ def title(parts):
     smooth = np.unique(parts["ntxent"]["push"].values.round(5))
     return holds(
         len(values) == 2 and len(smooth) > 100,
-        "The triplet loss weights a negative fully or not at all, with an edge at the margin; softmax losses fade it in",
+        "The triplet loss weights a negative fully or not at all, with an edge at the margin; softmax losses fade in",
     )
 
 

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
-from cocos import results
 from cocos.measures.contributors import rest
 from cocos.plots._labels import below, palette, plain
 from cocos.plots._wording import percent
