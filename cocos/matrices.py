@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cocos.errors import InputError, rows
 
-__all__ = ["Mapped", "files_of", "matrix", "norms_and_projections", "refuse_open_rows", "variances"]
+__all__ = ["Mapped", "files_of", "matrix", "norms_and_projections", "npy_header", "refuse_open_rows", "variances"]
 
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 2**18  # entries of a matrix that are read at once, so that they stay in the cache of the processor
@@ -98,6 +98,18 @@ def matrix(name: str, values: Any) -> Tensor:
     if found.dtype not in FLOAT_DTYPES:
         raise InputError(f"{name}: dtype {found.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
     return found
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of a .npy stream: shape, whether columns come first, dtype.
+
+    Raises:
+        ValueError: it is none.
+    """
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype
 
 
 def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:

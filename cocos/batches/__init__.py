@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from cocos.batches import _groups
-from cocos.batches._batch import Batch, matches
-from cocos.batches._negatives import coverage, with_negatives
+from cocos.batches._batch import Batch, coverage, matches, with_negatives
 from cocos.batches._pairs import Pairing, pairs
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, rows

@@ -12,6 +12,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.errors import InputError
+from cocos.matrices import npy_header
 
 __all__ = ["class_weights", "hyperparameters", "recorded", "tensors", "values"]
 
@@ -62,8 +63,7 @@ def _arrays(file: File) -> Iterator[Found]:
     with file.archive() as archive:
         for name in [each for each in archive.namelist() if each.endswith(".npy")]:
             with archive.open(name) as stream:
-                reads = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-                shape, _, dtype = reads[np.lib.format.read_magic(stream)[0]](stream)
+                shape, _, dtype = npy_header(stream)
                 yield Found(name.removesuffix(".npy"), shape, str(dtype))
 
 

@@ -11,6 +11,7 @@ import torch
 
 from cocos.data import ImageCaptions
 from cocos.errors import InputError
+from cocos.matrices import npy_header
 
 __all__ = ["SPLITS", "load", "present"]
 
@@ -117,9 +118,7 @@ def _header(path: Path) -> tuple[StoredRows, bool]:
         ValueError: it is none, holds Python objects, or is too short.
     """
     with open(path, "rb") as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = npy_header(stream)
         images = StoredRows(path, shape, dtype, stream.tell())
     missing = images.offset + math.prod(shape) * dtype.itemsize - images.state[2]
     if missing > 0 or dtype.hasobject:

@@ -1,10 +1,63 @@
-"""An image tower on precomputed features beside a text tower, as in VSE++ and VSRN."""
+"""Common parts of VSE++ and VSRN: the text tower (word embedding, GRU, last valid output), and both towers together."""
 
+from collections.abc import Mapping, Sequence
+
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.utils.rnn import pack_sequence
 
-from cocos.encoders._gru_text import GRUText
+from cocos.encoders.words import SPECIAL, tokens
+from cocos.errors import InputError
 
-__all__ = ["TwoTowers"]
+__all__ = ["GRUText", "TwoTowers"]
+
+
+class GRUText(nn.Module):
+    """Encode captions in the joint space.
+
+    Args:
+        vocabulary: word -> id, 0..V-1, with `<pad>`, `<start>`, `<end>` and `<unk>`.
+        word_dim: width of a word.
+        embed_size: width of the joint space.
+        num_layers: number of layers of the GRU.
+        use_abs: take absolute values of the result.
+
+    Raises:
+        InputError: a vocabulary without one of the special words.
+
+    Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, section 3.1; the keys of its state dict are those of
+    the published code.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int],
+        word_dim: int,
+        embed_size: int,
+        num_layers: int = 1,
+        use_abs: bool = False,
+    ):
+        super().__init__()
+        missing = [word for word in SPECIAL if word not in vocabulary]
+        if missing:
+            raise InputError(f"vocabulary of {len(vocabulary)} words without {' '.join(missing)}")
+        self.vocabulary, self.use_abs = dict(vocabulary), use_abs
+        self.embed = nn.Embedding(len(vocabulary), word_dim)
+        self.rnn = nn.GRU(word_dim, embed_size, num_layers, batch_first=True)
+
+    def ids(self, caption: str) -> list[int]:
+        """Ids of `<start>`, the tokens and `<end>`; a token that is not in the vocabulary is `<unk>`."""
+        words = ("<start>", *tokens(caption), "<end>")
+        return [self.vocabulary.get(word, self.vocabulary["<unk>"]) for word in words]
+
+    def forward(self, captions: Sequence[str]) -> Tensor:
+        """Embeddings of length 1, (M, D): the GRU's output at `<end>`."""
+        device = self.embed.weight.device
+        ids = pack_sequence([torch.tensor(self.ids(caption)) for caption in captions], enforce_sorted=False).to(device)
+        words = ids._replace(data=self.embed(ids.data))  # not padded: one long caption would make all of them long
+        last = normalize(self.rnn(words)[1][-1], dim=1, eps=0.0)
+        return last.abs() if self.use_abs else last
 
 
 class TwoTowers(nn.Module):

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from cocos.encoders._gru_text import GRUText
-from cocos.encoders._two_towers import TwoTowers
+from cocos.encoders._two_towers import GRUText, TwoTowers
 from cocos.errors import InputError
 
 __all__ = ["build"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import json
 import zipfile
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -10,7 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from cocos.checkpoints.files import safetensors_file
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
 from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
 from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state, written
@@ -18,6 +22,7 @@ from cocos.errors import InputError, unreachable
 
 __all__ = ["File"]
 
+MAX_HEADER = 2**24  # bytes of the header of a safetensors file
 MAX_HELD = 2**26  # bytes of a file that is read once and kept, so that the bytes hashed are the bytes read
 
 
@@ -156,7 +161,7 @@ class File:
             UnsafeFile: it asks for code to be run.
         """
         if self.kind == "safetensors":
-            return safetensors_file.tensors(self)
+            return _tensors(self)
         return self.pickles.load(placeholders=self.placeholders) if self.is_torch else None
 
     @property
@@ -175,4 +180,35 @@ class File:
         if self.kind != "safetensors":
             return {}
         _ = self.content  # it checks the header
-        return safetensors_file.metadata(self)
+        return _metadata(self)
+
+
+def _header(file: "File") -> int:
+    """Bytes of the header."""
+    with file.stream() as stream:
+        return int.from_bytes(stream.read(8), "little")
+
+
+def _tensors(file: "File") -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file, copied: a mapped file that shrinks ends the process.
+
+    Raises:
+        InputError: it is damaged, or changes.
+    """
+    if (header := _header(file)) > MAX_HEADER:
+        raise InputError(f"{file.path} is a damaged safetensors file: a header of {header} bytes")
+    try:
+        if file.held is not None:
+            return safetensors.torch.load(file.held)
+        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(file.path).items()}
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{file.path} is a damaged safetensors file: {error}") from error
+    file.refuse_change()
+    return found
+
+
+def _metadata(file: "File") -> dict[str, str]:
+    """Read the metadata of a safetensors file whose header was checked (`_tensors`)."""
+    with file.stream() as stream:
+        stream.seek(8)
+        return json.loads(stream.read(_header(file))).get("__metadata__") or {}

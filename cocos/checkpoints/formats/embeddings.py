@@ -18,6 +18,7 @@ from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
+from cocos.matrices import npy_header
 
 __all__ = ["read", "recognises"]
 
@@ -83,9 +84,7 @@ def _array(file: File, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.nd
     if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise ValueError(f"compression {info.compress_type}, expected none or deflate")
     with archive.open(info) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = npy_header(stream)
         if dtype.hasobject:
             raise InputError(
                 "holds an array of Python objects, which only a pickle can load; save numbers: "
