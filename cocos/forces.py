@@ -1,11 +1,11 @@
-"""The gradient of each query taken apart: what pulls, what pushes, what cancels, what the normalisation removes."""
+"""Decompose the gradient of each query: pull, push, cancellation, and the part removed by the normalisation."""
 
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from cocos.scores import UNIT, Pairs, euclidean, length
+from cocos.scores import NORMALISED_SIDES, Pairs, euclidean, length
 
 __all__ = [
     "candidate_gradient",
@@ -17,13 +17,15 @@ __all__ = [
     "sides",
 ]
 
-BLOCK = 2**20  # entries of the differences that are held at once: 8 MiB in float64
-NEAR = 0.1  # sines below it have lost two digits of 1 - cosine², and are half of |q - c| |q + c| instead
-DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
+# Maximum number of entries of the differences in memory at once: 8 MiB in float64.
+MAX_DIFFERENCES = 2**20
+# Sines below this have lost two digits of 1 - cosine², and are computed as |q - c| |q + c| / 2 instead.
+SMALL_SINE = 0.1
+DISTANCE_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
 
 
 def _over(rows: Tensor, size: Tensor) -> Tensor:
-    """Each row divided by its size, a row of size 0 left as it is."""
+    """Divide each row by its size; a row of size 0 is unchanged."""
     return rows / torch.where(size > 0, size, 1)[:, None]
 
 
@@ -31,12 +33,12 @@ def _read(pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
     """Queries and candidates as the metric reads them: divided by their norms, or raw.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     if pairs.embeddings is None:
         raise TypeError("pairs.embeddings is None: forces need the rows that were scored, as cocos.scores.pairs gives")
     query, candidate = pairs.embeddings.query, pairs.embeddings.candidate
-    unit = UNIT.get(metric, ())
+    unit = NORMALISED_SIDES.get(metric, ())
     return (
         _over(query, pairs.query_norm) if "query" in unit else query,
         _over(candidate, pairs.candidate_norm) if "candidate" in unit else candidate,
@@ -46,11 +48,11 @@ def _read(pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
 def _toward(coefficient: Tensor, rows: Tensor, others: Tensor, variance: Tensor | None = None) -> Tensor:
     r""":math:`\sum_j a_{ij} (o_j - r_i)`, (N, K, D), for coefficients a (N, K, M).
 
-    From differences, a block of the others at a time: :math:`\sum_j a_{ij} o_j - r_i \sum_j a_{ij}` would be a small
-    difference of large numbers for near duplicates.
+    Summed over differences, a block of the others at a time, because for near duplicates
+    :math:`\sum_j a_{ij} o_j - r_i \sum_j a_{ij}` is a small difference of large numbers.
     """
     total = rows.new_zeros(*coefficient.shape[:2], rows.shape[1])
-    step = max(1, BLOCK // rows.numel())
+    step = max(1, MAX_DIFFERENCES // rows.numel())
     for start in range(0, len(others), step):
         part = slice(start, start + step)
         difference = others[part] - rows[:, None]
@@ -68,7 +70,7 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
 def _drawn(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r""":math:`\sum_j w_{ij} \, \partial s_{ij} / \partial q_i`, (Q, K, D), for K weights of each pair, (Q, K, C)."""
     query, candidate = _read(pairs, metric)
-    if metric not in DISTANCES:
+    if metric not in DISTANCE_METRICS:
         return weights @ candidate
     variance = pairs.embeddings.candidate_variance if metric == "mahalanobis" else None
     return _toward(weights * _slope(pairs, metric)[:, None], query, candidate, variance)
@@ -83,22 +85,22 @@ def sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
     Args:
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored.
-        metric: of `cocos.scores.METRICS`: what was scored.
+        metric: of the scores, one of `cocos.scores.METRICS`.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     parts = torch.stack([torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative)], dim=1)
     return _drawn(parts, pairs, metric).unbind(dim=1)
 
 
 def _along(vectors: Tensor, unit: Tensor) -> Tensor:
-    """Parts of vectors along unit vectors, (N, 1)."""
+    """Components of vectors along unit vectors, (N, 1)."""
     return (vectors * unit).sum(dim=1, keepdim=True)
 
 
 def _raw(total: Tensor, rows: Tensor, norm: Tensor, normalised: bool, radial: Tensor | None) -> Tensor:
-    """Gradient of raw rows from that of the rows as they were read: the Jacobian of x / |x|, and what reads |x|."""
+    """Gradient of the raw rows from that of the rows the metric reads: Jacobian of x / |x|, plus the slope in |x|."""
     unit = _over(rows, norm)
     if normalised:
         total = _over(total - _along(total, unit) * unit, norm)
@@ -106,7 +108,7 @@ def _raw(total: Tensor, rows: Tensor, norm: Tensor, normalised: bool, radial: Te
 
 
 def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
-    r"""∂ Σ loss / ∂ raw query, candidates held, (Q, D).
+    r"""∂ Σ loss / ∂ raw query, candidates fixed, (Q, D).
 
     For the metrics that read directions it is :math:`(g - (g \cdot \hat q) \hat q) / |x|` with g the sum of pull and
     push; for the others g itself. Where all candidates with a weight are near duplicates of a unit query, this
@@ -119,37 +121,37 @@ def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tens
         metric: as there.
         radial: (Q,) ∂ Σ loss / ∂ norm of the query, for losses that read norms: it is added along the query.
     """
-    normalised = "query" in UNIT.get(metric, ())
+    normalised = "query" in NORMALISED_SIDES.get(metric, ())
     return _raw(pull + push, pairs.embeddings.query, pairs.query_norm, normalised, radial)
 
 
 def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> Tensor:
-    """∂ Σ loss / ∂ raw candidate, queries held, (C, D): the same weights read by columns.
+    """∂ Σ loss / ∂ raw candidate, queries fixed, (C, D): the same weights read by columns.
 
     In a labelled set a sample has both roles, and its gradient is the sum of the two.
 
     Args:
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored.
-        metric: what was scored.
+        metric: of the scores.
         radial: (C,), of `norm_slope`, for losses that read norms.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     query, candidate = _read(pairs, metric)
-    if metric in DISTANCES:
+    if metric in DISTANCE_METRICS:
         total = _toward((weights * _slope(pairs, metric)).T[:, None], candidate, query)[:, 0]
         if metric == "mahalanobis" and pairs.embeddings.candidate_variance is not None:
             total = total / pairs.embeddings.candidate_variance
     else:
         total = weights.T @ query
-    normalised = "candidate" in UNIT.get(metric, ())
+    normalised = "candidate" in NORMALISED_SIDES.get(metric, ())
     return _raw(total, pairs.embeddings.candidate, pairs.candidate_norm, normalised, radial)
 
 
 def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
-    """∂ Σ loss / ∂ norm of each row of a side, the scores held, by autograd, (rows,); 0 for losses that read no norm.
+    """∂ Σ loss / ∂ norm of each row of a side, the scores fixed, by autograd, (rows,); 0 for losses that read no norm.
 
     Args:
         loss: a loss.
@@ -165,10 +167,10 @@ def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
 
 
 def _sine(query: Tensor, candidate: Tensor) -> Tensor:
-    """Sine of the angles between unit vectors, (Q, C), right for near duplicates too."""
+    """Sine of the angles between unit vectors, (Q, C), accurate for near duplicates too."""
     cosine = query @ candidate.T
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=0).sqrt()
-    near = (sine < NEAR).any(dim=1)
+    near = (sine < SMALL_SINE).any(dim=1)
     if near.any():
         sine[near] = euclidean(query[near], candidate) * euclidean(query[near], -candidate) / 2
     return sine
@@ -184,7 +186,7 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
     if metric == "mahalanobis" and (variance := pairs.embeddings.candidate_variance) is not None:
         rows = [2 * length((query - mean) / own) for mean, own in zip(candidate, variance, strict=True)]
         return torch.stack(rows, dim=1)
-    if metric in DISTANCES:
+    if metric in DISTANCE_METRICS:
         return 2 * (-pairs.scores).sqrt()
     unit = candidate if metric == "cosine" else _over(candidate, pairs.candidate_norm)
     sine = _sine(query, unit)
@@ -201,13 +203,13 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     Args:
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored.
-        metric: what was scored.
+        metric: of the scores.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     found = weights.abs() * _lever(pairs, metric)
-    return _over(found, pairs.query_norm) if "query" in UNIT.get(metric, ()) else found
+    return _over(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
 
 
 def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Tensor:
@@ -221,10 +223,10 @@ def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Ten
         weights: (Q, C) weights of a loss.
         unit: natural size of one weight, broadcastable to (Q, C).
         pairs: with the embeddings that were scored.
-        metric: what was scored.
+        metric: of the scores.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     lever = _lever(pairs, metric)
     if metric not in {"cosine", "euclidean"}:
@@ -235,15 +237,14 @@ def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Ten
 
 
 def _part(some: Tensor, whole: Tensor) -> Tensor:
-    """Parts of a whole, NaN where it is 0."""
+    """Divide parts by their whole; NaN where it is 0."""
     return torch.where(whole > 0, some / torch.where(whole > 0, whole, 1), torch.nan)
 
 
 def _hardest(sizes: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the negative with the largest size: its part in their sum and its rank by score, (Q,), and its place, (Q, 1).
+    """Find the negative with the largest size: its part of their sum, its rank by score, (Q,), and its column, (Q, 1).
 
-    The rank of the most similar negative is 1, and of equal sizes the most similar one is taken. Part and rank are NaN
-    where no negative has a size.
+    The most similar negative has rank 1, and is taken among equal sizes. Part and rank are NaN if all sizes are 0.
     """
     sizes = torch.where(pairs.negative, sizes, 0)
     largest = sizes.amax(dim=1, keepdim=True)
@@ -256,7 +257,7 @@ def _hardest(sizes: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> dict[str, Tensor]:
-    r"""What the gradient of each query is made of, (Q,) each, NaN where it is not defined.
+    r"""Decompose the gradient of each query, (Q,) each, NaN where it is not defined.
 
     With g the sum of pull and push, x the raw query, P its positives and N its negatives:
 
@@ -276,11 +277,11 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     Args:
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored.
-        metric: what was scored.
+        metric: of the scores.
         radial: (Q,), for losses that read norms.
 
     Raises:
-        TypeError: the pairs hold no embeddings.
+        TypeError: the pairs have no embeddings.
     """
     pushed = weights.clamp(min=0)
     share, rank, place = _hardest(pushed, pairs)
@@ -306,14 +307,19 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
         "hardest_rank": rank,
         "hardest_rank_force": rank_force,
     }
-    if "query" in UNIT.get(metric, ()):
+    if "query" in NORMALISED_SIDES.get(metric, ()):
         query, _ = _read(pairs, metric)
         found["tangential_norm"] = length(net - _along(net, query) * query)
         for name, vector, norm in (("", net, net_norm), ("_pull", pull, pull_norm), ("_push", push, push_norm)):
             found[f"radial_fraction{name}"] = _part(_along(vector, query)[:, 0].abs(), norm).clamp(max=1)
     if radial is not None:
         found["radial"] = radial
-    total = (pulling.abs() + pushing.abs()).sum(dim=1)
+    return found | _opposed(pulling, pushing)
+
+
+def _opposed(pulling: Tensor, pushing: Tensor) -> dict[str, Tensor]:
+    """Count pushed positives and pulled negatives of each query, and their part of the sum of |w|, (Q,) each."""
+    found, total = {}, (pulling.abs() + pushing.abs()).sum(dim=1)
     for name, part in (("pushed_positives", pulling.clamp(min=0)), ("pulled_negatives", (-pushing).clamp(min=0))):
         found[name] = (part > 0).sum(dim=1)
         found[f"{name}_part"] = _part(part.sum(dim=1), total)

@@ -1,10 +1,10 @@
-r"""How healthy embeddings are: spread, rank and duplicates of a side; what pull and push leave of each other.
+r"""Health of embeddings: spread, rank and duplicates of a side; cancellation of pull and push.
 
 A weight is the derivative by a score. Where all candidates are one point c, the weights of a query may be as large as
 ever, but its gradient is :math:`\sum_j w_j c = c \sum_j w_j`, which is zero for a balanced loss: a count of weights
-says nothing of a model that has collapsed. So a side is called collapsed where its rows are one point up to rounding,
-and only there: classes that have each become one point (neural collapse, Papyan et al. 2020, arXiv:2008.08186) are no
-defect, and few dimensions (dimensional collapse, Jing et al. 2022, arXiv:2110.09348) show in the effective rank.
+says nothing about a collapsed model. A side is called collapsed only if its rows are one point up to rounding: classes
+that have each become one point (neural collapse, Papyan et al. 2020, arXiv:2008.08186) are no defect, and few
+dimensions (dimensional collapse, Jing et al. 2022, arXiv:2110.09348) show in the effective rank.
 """
 
 import functools
@@ -15,25 +15,38 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.forces import gradient, sides
-from cocos.scores import UNIT, Pairs, length
+from cocos.scores import NORMALISED_SIDES, Pairs, length
 
-__all__ = ["CANDIDATES", "PAIRS", "QUERIES", "called", "felt", "of", "report", "sentence", "side", "warnings"]
+__all__ = [
+    "FELT_CANDIDATES",
+    "FELT_ROWS",
+    "FELT_QUERIES",
+    "called",
+    "felt",
+    "of",
+    "report",
+    "sentence",
+    "side",
+    "warnings",
+]
 
-WARNING = "WARNING: "  # a note that begins with it stands in tables too
-ROWS = 256  # rows of a side, drawn by a fixed seed, whose spread and spectrum are taken
-PAIRS = 128  # rows of the first batch that are weighed where it is larger, so that it costs little beside the count
-QUERIES = 64  # queries of the first batch whose pull and push are added up
-CANDIDATES = 4096  # candidates of the first batch that take part in it
-OUTLIERS = 0.01  # part of the rows that may lie elsewhere where a side is one point
-# Distance from one point, in parts of the length of a row, that a forward pass in float32 may leave of it. Cosines of
+WARNING = "WARNING: "  # prefix of the notes that tables repeat
+SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
+# Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
+FELT_ROWS = 128
+FELT_QUERIES = 64  # queries of the first batch of which pull and push are added up
+FELT_CANDIDATES = 4096  # candidates of the first batch that take part in the sums
+OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may lie elsewhere
+# Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
 # such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
 CLOSE = {"euclidean": 1e-5, "squared_euclidean": 1e-5, "mahalanobis": 1e-5}
 ANGLE = 1e-4
 ROUNDING = 4 * torch.finfo(torch.float32).eps  # of the length of a row: distance of rows that are equal up to rounding
-TIE = 16 * torch.finfo(torch.float64).eps  # of the largest score: what float64 may make of equal ones
+# Largest difference of equal scores in float64, relative to the largest score.
+TIE_ROUNDING = 16 * torch.finfo(torch.float64).eps
 WINDOW = 4  # neighbours along a random line that a row is compared with
-BLOCK = 2**22  # entries that are held in float64 at once
-TINY = 1e-15  # norms between this and 1/TINY are right in float32: their squares are in its range
+MAX_DOUBLES = 2**22  # maximum number of entries in float64 at once: 32 MiB
+TINY = 1e-15  # norms between this and 1/TINY are accurate in float32: their squares are in its range
 
 
 def _unit(rows: Tensor, unit: bool) -> Tensor:
@@ -43,7 +56,7 @@ def _unit(rows: Tensor, unit: bool) -> Tensor:
 
 
 def _rank(centred: Tensor, size: float) -> float:
-    """Effective rank: exp of the entropy of the singular values, those of rounding aside; 0 without any other.
+    """Effective rank: exp of the entropy of the singular values above rounding; 0 without any.
 
     Source: Roy & Vetterli 2007, "The effective rank: a measure of effective dimensionality", EUSIPCO.
     """
@@ -55,7 +68,7 @@ def _rank(centred: Tensor, size: float) -> float:
 
 
 def _duplicates(rows: Tensor, unit: bool, norm: Tensor, places: Tensor) -> tuple[int, int]:
-    """Rows that repeat another one: entry by entry, and up to rounding.
+    """Count the rows that repeat another one, exactly and up to rounding.
 
     Equal rows stand beside each other in the order of their projections on one random line, so each row is compared
     with its next neighbours there; a few of the rows that are equal up to rounding may be missed, never an equal one
@@ -63,12 +76,12 @@ def _duplicates(rows: Tensor, unit: bool, norm: Tensor, places: Tensor) -> tuple
     read, and through all where rows agree in these and nowhere else.
     """
     if not TINY < float(norm.min()) <= float(norm.max()) < 1 / TINY:
-        norm = torch.cat([length(part.double()) for part in rows.split(max(1, BLOCK // rows.shape[1]))])
+        norm = torch.cat([length(part.double()) for part in rows.split(max(1, MAX_DOUBLES // rows.shape[1]))])
     norm = norm.double() if unit else norm.double().mean().expand(len(norm))
     norm = torch.where(norm > 0, norm, 1)
     found = _repeated(rows, norm, places, whole=False)
     if found is None:
-        generator, step = torch.Generator().manual_seed(0), max(1, BLOCK // rows.shape[1])
+        generator, step = torch.Generator().manual_seed(0), max(1, MAX_DOUBLES // rows.shape[1])
         lines = torch.randn(rows.shape[1], 2, generator=generator, dtype=torch.float64).to(rows.device, places.dtype)
         lines /= lines.norm(dim=0)
         places = torch.cat([part.to(places.dtype) @ lines for part in rows.split(step)])
@@ -77,7 +90,7 @@ def _duplicates(rows: Tensor, unit: bool, norm: Tensor, places: Tensor) -> tuple
 
 
 def _repeated(rows: Tensor, norm: Tensor, places: Tensor, *, whole: bool) -> tuple[int, int] | None:
-    """Repeated rows, exactly and up to rounding, by their places on two lines.
+    """Count repeated rows, exactly and up to rounding, from their projections on two lines.
 
     Args:
         rows: (N, D).
@@ -87,7 +100,7 @@ def _repeated(rows: Tensor, norm: Tensor, places: Tensor, *, whole: bool) -> tup
     """
     first, second = (places.double() / norm[:, None]).unbind(dim=1)
     order = torch.from_numpy(np.argsort(first.cpu().numpy())).to(rows.device)  # four times as fast as torch's sort
-    first, second, step = first[order], second[order], max(1, BLOCK // rows.shape[1])
+    first, second, step = first[order], second[order], max(1, MAX_DOUBLES // rows.shape[1])
     equal, near = (torch.zeros(len(rows), dtype=torch.bool, device=rows.device) for _ in range(2))
     for ahead in range(1, min(WINDOW, len(rows) - 1) + 1):
         open_ = (first[ahead:] - first[:-ahead] <= 2 * ROUNDING).nonzero().flatten()
@@ -107,7 +120,7 @@ def _repeated(rows: Tensor, norm: Tensor, places: Tensor, *, whole: bool) -> tup
 
 
 def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -> dict[str, float | int | bool]:
-    """How far the rows of one side are from being one point.
+    """Measure how far the rows of one side are from being one point.
 
     Args:
         rows: (N, D).
@@ -124,8 +137,8 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         to rounding; `at_one_point`, the part within rounding of the row nearest to the mean; `collapsed`, whether 99 %
         are. Rows are divided by their lengths where the metric reads directions.
     """
-    unit = which in UNIT.get(metric, ())
-    index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:ROWS]
+    unit = which in NORMALISED_SIDES.get(metric, ())
+    index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS]
     some = _unit(rows[index.to(rows.device)], unit)
     some = some / (some.abs().amax().item() or 1.0)  # squares stay in the range of float64
     size = some.square().sum(dim=1).mean().sqrt().item() or 1.0
@@ -150,10 +163,10 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
 
 def _first(pairs: Pairs) -> Pairs:
     """The first queries of some pairs, with all of their candidates."""
-    if len(pairs.scores) <= QUERIES:
+    if len(pairs.scores) <= FELT_QUERIES:
         return pairs
     query, candidate = (torch.arange(size, device=pairs.scores.device) for size in pairs.scores.shape)
-    query = query[:QUERIES]
+    query = query[:FELT_QUERIES]
     return Pairs(
         pairs.scores[query],
         pairs.positive[query],
@@ -165,12 +178,12 @@ def _first(pairs: Pairs) -> Pairs:
 
 
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
-    """What of pull and push reaches the embeddings of the first queries, and how many of them tie.
+    """Measure how much of pull and push reaches the embeddings of the first queries, and how many queries tie.
 
     Args:
         weights: (Q, C) weights of a loss.
         pairs: with the embeddings that were scored, as `cocos.scores.pairs` gives them.
-        metric: what was scored.
+        metric: of the scores.
 
     Returns:
         `queries` and `candidates`; the means over the queries with any pull or push of `cancellation`,
@@ -178,15 +191,15 @@ def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | 
         pull + push over the same, None where no query has any; `tied`, the part of the queries whose best positive ties
         with a negative, among those that have both.
     """
-    pairs, weights = _first(pairs), weights[:QUERIES]
+    pairs, weights = _first(pairs), weights[:FELT_QUERIES]
     pull, push = sides(weights, pairs, metric)
     total = length(pull) + length(push)
     left = length(gradient(pull, push, pairs, metric))
-    left = left * pairs.query_norm if "query" in UNIT.get(metric, ()) else left
+    left = left * pairs.query_norm if "query" in NORMALISED_SIDES.get(metric, ()) else left
     some = total > 0
     best = pairs.scores.masked_fill(~pairs.positive, -torch.inf).amax(dim=1, keepdim=True)
     both = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
-    rounding = TIE * pairs.scores.abs().amax() if pairs.scores.dtype == torch.float64 else 0
+    rounding = TIE_ROUNDING * pairs.scores.abs().amax() if pairs.scores.dtype == torch.float64 else 0
     level = (pairs.scores - best).abs() <= rounding
     tied = (level & pairs.negative).any(dim=1)[both]
 
@@ -203,10 +216,10 @@ def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | 
 
 
 def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
-    """What `side` gives for each side, by its name; a labelled set has one. Found once for each kind of metric."""
+    """Results of `side` by the name of the side; a labelled set has one. Cached per kind of metric."""
     found = {}
     for k, name in enumerate(("query",) if embeddings.shared else ("query", "candidate")):
-        kind = f"health, {name in UNIT.get(metric, ())}, {CLOSE.get(metric, ANGLE)}"
+        kind = f"health, {name in NORMALISED_SIDES.get(metric, ())}, {CLOSE.get(metric, ANGLE)}"
         known = {"norms": embeddings.norms[k], "places": embeddings.projections[k]}
         make = functools.partial(side, metric=metric, which=name, **known)
         found[name] = embeddings.kept(kind, (getattr(embeddings, name),), make)
@@ -214,29 +227,29 @@ def of(embeddings: Embeddings, metric: str) -> dict[str, dict]:
 
 
 def called(embeddings: Embeddings) -> dict[str, str]:
-    """What the rows of each side are called."""
+    """Name the rows of each side."""
     if embeddings.shared or embeddings.proxies:
         return {"query": "samples", "candidate": "proxies"}
     return {"query": "queries", "candidate": "candidates"}
 
 
 def report(sides: dict[str, dict], directions: dict[str, dict | None] | None = None) -> dict:
-    """The numbers as plain data, `collapsed` first: whether any side is."""
+    """Combine the numbers to plain data; `collapsed` comes first: whether any side is."""
     found = {"collapsed": any(each["collapsed"] for each in sides.values()), "sides": sides}
     return found if directions is None else found | {"directions": directions}
 
 
 def warnings(notes: str) -> list[str]:
-    """Those of the notes, one a line, that are loud."""
+    """Select the warnings among notes, one per line."""
     return [line for line in notes.splitlines() if line.startswith(WARNING)]
 
 
 def sentence(found: dict[str, dict], names: dict[str, str]) -> str:
-    """The warning at collapse; empty elsewhere.
+    """Write the warning at collapse; empty elsewhere.
 
     Args:
-        found: side -> what `side` gives.
-        names: side -> what its rows are called.
+        found: results of `side`, by side.
+        names: of the rows, by side.
     """
     gone = []
     for name, each in found.items():

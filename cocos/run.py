@@ -105,17 +105,17 @@ class Run:
 
     def _first(self, embeddings: Embeddings, batch: Batch) -> Pairs:
         """The pairs of the first queries of a batch; of all where the loss couples them."""
-        rows = slice(health.QUERIES) if self.loss.couples == "query" else slice(None)
+        rows = slice(health.FELT_QUERIES) if self.loss.couples == "query" else slice(None)
         return self._scored(embeddings, self._seen(batch), rows)
 
     def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
         """Some rows of a batch, which keep the positives of its first queries: few enough to be weighed in passing."""
-        query, candidate, most = batch.query_index, batch.candidate_index, health.PAIRS
+        query, candidate, most = batch.query_index, batch.candidate_index, health.FELT_ROWS
         if batch.paired:
             return Batch(query[:most], candidate[: len(query)][:most], paired=True)
-        query = query[: health.QUERIES if self.loss.couples == "query" else most]
+        query = query[: health.FELT_QUERIES if self.loss.couples == "query" else most]
         kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
-        kept[: health.CANDIDATES] = True
+        kept[: health.FELT_CANDIDATES] = True
         return Batch(query, candidate[kept], paired=False)
 
     def _distances(self) -> Iterator[str]:

@@ -131,7 +131,7 @@ class Pairs:
         return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
 
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Places of the positives of each query, (Q, K) with K >= 1 the largest number, and which are filled."""
+        """Columns of the positives of each query, (Q, K) with K >= 1 their largest number, and which are filled."""
         most = max(1, int(self.positive.sum(dim=1).max()))
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
@@ -161,10 +161,10 @@ class Pairs:
         return query[:, None], candidate[None, :]
 
     def flip(self) -> "Pairs":
-        """The same pairs, asked by the candidates; not checked again.
+        """The same pairs with queries and candidates exchanged; not checked again.
 
         Raises:
-            TypeError: the pairs hold no embeddings, which know the groups of the queries.
+            TypeError: the pairs have no embeddings, which contain the groups of the queries.
         """
         if self.embeddings is None:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
@@ -240,13 +240,13 @@ def dot(query: Tensor, candidate: Tensor) -> Tensor:
 
 
 def _scale(rows: Tensor) -> Tensor:
-    """Largest power of two in the entries of each row, (N, 1): squares of what is divided by it stay in range."""
+    """Largest power of two in each row, (N, 1); the squares of rows divided by it neither overflow nor underflow."""
     largest = rows.detach().abs().amax(dim=1, keepdim=True)
     return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
 
 
 def length(rows: Tensor) -> Tensor:
-    """Lengths of the rows, (N,), right from the smallest to the largest number of the dtype."""
+    """Euclidean lengths of the rows, (N,), accurate over the whole range of the dtype."""
     scale = _scale(rows)
     found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
     return found
@@ -301,24 +301,27 @@ METRICS = {
     "mahalanobis": mahalanobis,
     "squared_euclidean": squared_euclidean,
 }
-UNIT = {"cosine": ("query", "candidate"), "cosine_dot": ("query",)}  # sides that the metric divides by their norms
+NORMALISED_SIDES = {
+    "cosine": ("query", "candidate"),
+    "cosine_dot": ("query",),
+}  # sides that the metric divides by their norms
 SAME_GROUP = ("ignore", "negative")
 
 
 def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
-    """Refuse embeddings that the metric is not defined for.
+    """Refuse embeddings for which the metric is not defined.
 
     Args:
         embeddings: the whole set.
         metric: one of `METRICS`.
-        file: what they come from, for the sentence.
+        file: their file, named in the message.
 
     Raises:
         InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
-    for side in UNIT.get(metric, ()):
+    for side in NORMALISED_SIDES.get(metric, ()):
         matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
         open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
         zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []

@@ -410,7 +410,7 @@ def test_float32_is_as_good_as_float32_can_be(metric):
 def test_blocks_of_candidates_change_nothing(monkeypatch):
     pairs, weights = given("mahalanobis")
     whole = forces.sides(weights, pairs, "mahalanobis")
-    monkeypatch.setattr(forces, "BLOCK", 100)
+    monkeypatch.setattr(forces, "MAX_DIFFERENCES", 100)
     for part, expected in zip(forces.sides(weights, pairs, "mahalanobis"), whole, strict=True):
         close(part, expected, 1e-14)
 

@@ -107,7 +107,7 @@ def test_spread_and_rank_agree_with_the_definitions():
 def test_a_large_side_is_looked_at_by_a_seeded_sample():
     rows = noise(3000, 8)
     assert side(rows) == side(rows.clone())
-    assert (side(rows)["sampled"], side(rows)["rows"]) == (health.ROWS, 3000)
+    assert (side(rows)["sampled"], side(rows)["rows"]) == (health.SPREAD_ROWS, 3000)
 
 
 def test_duplicates_are_counted_exactly_and_up_to_rounding():
@@ -223,15 +223,15 @@ def test_scores_that_are_visited_have_the_same_health():
     assert found["sides"].keys() == held["sides"].keys()
     for name, each in found["directions"].items():
         assert each == pytest.approx(held["directions"][name], abs=1e-5)
-        assert each["candidates"] == health.PAIRS
+        assert each["candidates"] == health.FELT_ROWS
     for collapsed in (torch.ones(200, 16), torch.ones(200, 16).half()):
         data = measures.count(Embeddings(collapsed, collapsed), "ntxent", batch_size="all")
         assert measures.document("count", data)["health"]["collapsed"]
 
 
 def test_a_large_batch_of_groups_keeps_the_positives_of_its_first_queries(monkeypatch):
-    monkeypatch.setattr(health, "QUERIES", 4)
-    monkeypatch.setattr(health, "CANDIDATES", 10)
+    monkeypatch.setattr(health, "FELT_QUERIES", 4)
+    monkeypatch.setattr(health, "FELT_CANDIDATES", 10)
     groups = torch.arange(60) % 30
     set_ = Embeddings(noise(30, 8), noise(60, 8), torch.arange(30), groups)
     found = measures.document("count", measures.count(set_, "ntxent", sample="groups", batch_size=30))["health"][

@@ -73,7 +73,7 @@ def view(
     norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
-        order, norm, unit = orders[k], norms[k], name in scores.UNIT.get(metric, ())
+        order, norm, unit = orders[k], norms[k], name in scores.NORMALISED_SIDES.get(metric, ())
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
         partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None

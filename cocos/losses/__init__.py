@@ -3,15 +3,14 @@
 import dataclasses
 import functools
 import importlib
-import math
 import pkgutil
 import re
 import types
-import typing
 from typing import Any, Protocol, cast
 
 from cocos import plugins
 from cocos.errors import InputError, nearest
+from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
     Bindable,
     ClosedForm,
@@ -45,9 +44,7 @@ __all__ = [
     "Softmax",
     "Traits",
     "UnitOfWeights",
-    "accepted",
     "brought",
-    "build",
     "canonical",
     "distribution_of",
     "has_closed_form",
@@ -60,7 +57,6 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
-    "settled",
     "softmax_scale",
     "traits",
 ]
@@ -102,16 +98,16 @@ def _files(folders: tuple[str, ...]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """A name without what its spellings differ in: case, hyphens, spaces, the word loss at its end."""
+    """Drop the differences between spellings of a name: case, hyphens, spaces, the word loss at its end."""
     letters = re.sub(r"[^a-z0-9]", "", name.lower().replace("++", "pp"))
     return letters.removesuffix("loss") or letters
 
 
 @functools.cache
 def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
-    """Other names of the losses, as their cards have them: plain name -> file, and the parameters that it brings along.
+    """Map the other names of the losses, listed on their cards, to their file and the parameters they imply.
 
-    A docstring lists them behind `Also called:`; parentheses after a name hold its parameters, or a remark.
+    A docstring lists them after `Also called:`; parentheses after a name contain its parameters, or a remark.
     """
     from cocos import docstrings
 
@@ -124,7 +120,7 @@ def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def module_name(name: str) -> str:
-    """The loss's file name; a hyphen may stand for an underscore, and a name that its card knows for the file's.
+    """File name of a loss; a hyphen may replace an underscore, and any name on its card is understood.
 
     Raises:
         InputError: no such loss (the nearest one is named).
@@ -147,9 +143,9 @@ def module_name(name: str) -> str:
 
 
 def brought(name: str) -> dict[str, str]:
-    """Parameters that a known name brings along: `MultipleNegativesRankingLoss` is NT-Xent at a temperature of 0.05.
+    """Parameters that an alias implies: `MultipleNegativesRankingLoss` is NT-Xent with a temperature of 0.05.
 
-    They are defaults: what is given or recorded takes their place.
+    They are defaults: given or recorded values replace them.
 
     Examples:
         >>> cocos.losses.brought("ClipLoss")
@@ -161,33 +157,18 @@ def brought(name: str) -> dict[str, str]:
 
 
 def _of_file(module: str) -> type:
+    """Import the class of a file; notebooks show its losses as tables."""
+    from cocos.losses._table import table
+
     found = importlib.import_module(f"{__name__}.{module}")
-    return cast(type, getattr(found, found.__all__[0]))
+    cls: Any = getattr(found, found.__all__[0])
+    if not hasattr(cls, "_repr_html_"):
+        cls._repr_html_ = table
+    return cast(type, cls)
 
 
 def _class(name: str) -> type:
     return _of_file(module_name(name))
-
-
-def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Read a `scale` as 1/temperature, where the class has a temperature and no scale.
-
-    Raises:
-        InputError: both are given, or the scale is not above 0.
-
-    Examples:
-        >>> cocos.losses.settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
-        {'temperature': 0.1}
-    """
-    fields = _fields(cls)
-    if "scale" not in parameters or "scale" in fields or "temperature" not in fields:
-        return parameters
-    if "temperature" in parameters:
-        raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
-    scale = _value("scale", parameters["scale"], float)
-    if not (0 < scale < math.inf and 1 / scale < math.inf):
-        raise InputError(f"{name}: scale is 1/temperature, finite and above 0, got {scale}")
-    return {key: value for key, value in parameters.items() if key != "scale"} | {"temperature": 1 / scale}
 
 
 def _on_shelf(name: str) -> bool:
@@ -287,26 +268,10 @@ def distribution_of(loss: object) -> str | None:
     return ", ".join(dict.fromkeys(filter(None, [str(own) if own else None, *terms]))) or None
 
 
-def accepted(cls: type) -> set[str]:
-    """Names of the parameters of a class of losses, and `scale` beside a temperature.
-
-    Examples:
-        >>> sorted(cocos.losses.accepted(cocos.losses.ntxent.NTXent))
-        ['scale', 'temperature']
-    """
-    names = _fields(cls).keys()
-    return {*names, "scale"} if "temperature" in names else {*names}
-
-
-def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """Fields by the name of their parameter (a field `weight_` is the parameter `weight`)."""
-    return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
-
-
 def parameters(loss: object) -> dict[str, Any]:
     """The parameters of a loss by their names in the literature.
 
-    Those of a sum have the name of their term before them; of a loss of yours, only those that were given are known.
+    In a sum they are prefixed by the name of their term. For your own loss only the given ones are known.
 
     Examples:
         >>> cocos.losses.parameters(cocos.losses.load("ntxent"))
@@ -317,62 +282,19 @@ def parameters(loss: object) -> dict[str, Any]:
         return dict(given)
     if not dataclasses.is_dataclass(loss):
         return {}
-    return {name: getattr(loss, field.name) for name, field in _fields(type(loss)).items()}
-
-
-def _value(parameter: str, text: Any, kind: Any) -> Any:
-    """A parameter as its dataclass field wants it; text comes from the command line or a file's record.
-
-    Raises:
-        InputError: the value is not of that type.
-    """
-    options = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):  # a number, or None
-        return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
-    if typing.get_origin(kind) is tuple:
-        parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")
-        return tuple(_value(parameter, part, options[0]) for part in parts)
-    if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
-        return str(text).lower() in {"true", "1"}
-    if kind is bool:
-        raise InputError(f"parameter {parameter}: {text!r} is not true or false")
-    try:
-        return int(str(text)) if kind is int else kind(text)
-    except (TypeError, ValueError):
-        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
-
-
-def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
-    """A frozen dataclass from its parameters.
-
-    Raises:
-        InputError: an unknown parameter, or a value out of range.
-
-    Examples:
-        >>> cocos.losses.build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})
-        NTXent(temperature=0.07)
-    """
-    fields, chosen = _fields(cls), {}
-    for key, value in settled(name, cls, parameters).items():
-        if key not in fields:
-            raise InputError(nearest(f"parameter of {name}", key, fields))
-        chosen[fields[key].name] = _value(key, value, fields[key].type)
-    try:
-        return cast(Loss, cls(**chosen))
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
+    return {name: getattr(loss, field.name) for name, field in fields(type(loss)).items()}
 
 
 def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
     """Build a loss from its name and parameters.
 
     Args:
-        name: a file of the shelf, e.g. `ntxent`, or a name that its card knows, e.g. `InfoNCE`; a loss of yours,
+        name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
             `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; one
             that another distribution adds (see `cocos.plugins`); or a sum of such, `triplet+0.5*contrastive_cosine`.
-        parameters: its fields or arguments, as numbers or as text; those left out have the paper's value. In a sum
-            `triplet.margin` is that of the term triplet, and `margin` that of the one term that has it. A loss with a
-            temperature takes `scale`, 1/temperature, as well.
+        parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
+            `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
+            temperature also accepts `scale`, 1/temperature.
 
     Raises:
         InputError: an unknown loss or parameter (the nearest one is named), a value out of range, or a loss of yours
@@ -393,7 +315,7 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
 
 
 def of(loss: Any) -> Loss:
-    """A loss as the measures need it: itself, or a function, class or module of yours made into one.
+    """Make a loss of any object: a loss is returned as it is, a function, class or module is wrapped.
 
     Raises:
         InputError: it cannot be a loss.
@@ -421,5 +343,6 @@ def __getattr__(name: str) -> types.ModuleType:
         AttributeError: there is no such loss.
     """
     if not name.startswith("_") and name in names():
+        _of_file(name)
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

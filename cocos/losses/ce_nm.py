@@ -11,8 +11,6 @@ from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["CrossExampleNegativeMining"]
 
-BATCH = (0, 1)  # the dimensions that one softmax runs over
-
 
 @dataclass(frozen=True)
 class CrossExampleNegativeMining:
@@ -78,7 +76,7 @@ class CrossExampleNegativeMining:
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
         logits = self.scale * pairs.scores
-        total = logsumexp(logits, self._kept(pairs), BATCH)
+        total = logsumexp(logits, self._kept(pairs), (0, 1))
         each = torch.logaddexp(total - logits, torch.zeros_like(logits))
         return torch.where(pairs.positive, each, 0).sum(dim=1)
 
@@ -90,8 +88,8 @@ class CrossExampleNegativeMining:
         else 0.
         """
         logits, kept = self.scale * pairs.scores, self._kept(pairs)
-        missing = torch.where(pairs.positive, (logsumexp(logits, kept, BATCH) - logits).sigmoid(), 0)
-        return self.scale * (missing.sum() * softmax(logits, kept, BATCH) - missing)
+        missing = torch.where(pairs.positive, (logsumexp(logits, kept, (0, 1)) - logits).sigmoid(), 0)
+        return self.scale * (missing.sum() * softmax(logits, kept, (0, 1)) - missing)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""

@@ -11,8 +11,6 @@ from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["CrossExampleSoftmax"]
 
-BATCH = (0, 1)  # the dimensions that one softmax runs over
-
 
 @dataclass(frozen=True)
 class CrossExampleSoftmax:
@@ -62,7 +60,7 @@ class CrossExampleSoftmax:
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
         logits = self.scale * pairs.scores
-        total = logsumexp(logits, pairs.negative, BATCH)
+        total = logsumexp(logits, pairs.negative, (0, 1))
         each = torch.logaddexp(total - logits, torch.zeros_like(logits))
         return torch.where(pairs.positive, each, 0).sum(dim=1)
 
@@ -73,9 +71,9 @@ class CrossExampleSoftmax:
         :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch.
         """
         logits = self.scale * pairs.scores
-        total = logsumexp(logits, pairs.negative, BATCH)
+        total = logsumexp(logits, pairs.negative, (0, 1))
         missing = torch.where(pairs.positive, (total - logits).sigmoid(), 0)
-        return self.scale * (missing.sum() * softmax(logits, pairs.negative, BATCH) - missing)
+        return self.scale * (missing.sum() * softmax(logits, pairs.negative, (0, 1)) - missing)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""

@@ -10,7 +10,7 @@ from cocos.scores import Pairs
 
 __all__ = ["FastAP"]
 
-LARGEST = 4.0  # squared distance of two opposite unit vectors
+MAX_SQUARED_DISTANCE = 4.0  # squared distance of two opposite unit vectors
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FastAP:
 
     def _places(self, pairs: Pairs) -> Tensor:
         """Places of the candidates on the axis of the bin centres 0, 1, ..., L, (Q, C)."""
-        return (-pairs.scores).clamp(max=LARGEST) * (self.bins / LARGEST)
+        return (-pairs.scores).clamp(max=MAX_SQUARED_DISTANCE) * (self.bins / MAX_SQUARED_DISTANCE)
 
     def _histograms(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Positives in each bin, the same as a share of all up to it, and the precision up to it, (Q, L + 1) each."""
@@ -97,12 +97,12 @@ class FastAP:
             offset, bin_ = places - centre, slice(centre, centre + 1)
             added = torch.where(pairs.positive, gains[:, bin_], torch.where(pairs.negative, costs[:, bin_], 0))
             weight = weight - torch.where(offset.abs() < 1, added * offset.sign(), 0)
-        return torch.where(pairs.scores < -LARGEST, 0, weight * self.unit(pairs))
+        return torch.where(pairs.scores < -MAX_SQUARED_DISTANCE, 0, weight * self.unit(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): 1/(Δ|P|)."""
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
-        return self.bins / LARGEST / number
+        return self.bins / MAX_SQUARED_DISTANCE / number
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Losses of the shelf that this one is, with their parameters, and where."""

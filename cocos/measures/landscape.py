@@ -242,7 +242,7 @@ def _grid(places: Tensor, size: float, points: int) -> tuple[Tensor, Tensor]:
 def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs:
     """Embeddings in the plane as queries of the first proxy's class; the zero vector, which no cosine has, is moved."""
     query = plane.points(coordinates)
-    if chosen.metric in scores.UNIT:
+    if chosen.metric in scores.NORMALISED_SIDES:
         query = torch.where((query == 0).all(dim=1, keepdim=True), query.new_tensor(1e-9), query)
     score = scores.METRICS[chosen.metric](query, corners)
     if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient

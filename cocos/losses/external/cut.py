@@ -1,4 +1,4 @@
-"""Where a loss of embeddings keeps its scores: found by what its matrices hang on, not by how it computes them."""
+"""Find the score matrix inside a loss of embeddings, by the inputs its matrices depend on, not by their formula."""
 
 import random
 from collections.abc import Callable, Generator
@@ -20,13 +20,14 @@ See = Callable[[Tensor], Tensor]
 Call = Callable[[Tensor, Tensor, See], Tensor]  # queries, candidates (the same object in a labelled set) -> loss
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-COARSE = 2e-2  # float16 and bfloat16
-KNOWN = ("cosine", "dot", "euclidean", "squared_euclidean", "cosine_dot")
+# Relative difference of equal matrices in float16 and bfloat16, which have 11 and 8 bits of precision.
+HALF_TOLERANCE = 2e-2
+RECOGNISED_METRICS = ("cosine", "dot", "euclidean", "squared_euclidean", "cosine_dot")
 
 
 @contextmanager
 def seeded(device: torch.device) -> Generator[None]:
-    """Random choices of a loss, of whichever of three kinds, are the same in every call and change no others."""
+    """Seed the generators of Python, NumPy and PyTorch, so that a loss draws the same in every call."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     module = torch.get_device_module(device)
     own = [device] if hasattr(module, "get_rng_state") else []  # the generator of the host is kept in any case
@@ -45,11 +46,11 @@ def seeded(device: torch.device) -> Generator[None]:
 
 
 class Watch(TorchFunctionMode):
-    """Shows every matrix of queries and candidates that PyTorch computes, and puts what it is given in its place.
+    """Show every (query, candidate) matrix that PyTorch computes to a function, and replace it by the result.
 
     Args:
         shape: (Q, C).
-        see: called with each matrix of that shape or its transpose; what it returns takes the place of the matrix.
+        see: called with each matrix of that shape or its transpose; its result replaces the matrix.
     """
 
     def __init__(self, shape: tuple[int, int], see: See):
@@ -75,9 +76,9 @@ class Cut:
     """The one matrix of scores that a loss of embeddings reads.
 
     Args:
-        places: which of the matrices it is, counted in the order of their making, and whether candidates are its rows.
-            A loss may make it several times.
-        sign: -1 where it holds distances.
+        places: positions of the matrix in the order of computation, and whether candidates are its rows; a loss may
+            compute it several times.
+        sign: -1 for distances.
         metric: of `cocos.scores.METRICS`, where `sign * matrix` is `factor * metric + offset`; None: none of them.
         factor: above 0; 1 where the metric is none of them.
         offset: see `metric`.
@@ -110,7 +111,7 @@ class Cut:
             if place not in turned:
                 return matrix
             own = matrix.T if turned[place] else matrix
-            if self.metric and not _close(self.sign * own, self.factor * scores + self.offset, COARSE):
+            if self.metric and not _close(self.sign * own, self.factor * scores + self.offset, HALF_TOLERANCE):
                 raise InputError(f"{name}: it computes its scores in this batch in another way than in the first one")
             own = own + self.sign * self.factor * change
             return own.T if turned[place] else own
@@ -119,13 +120,13 @@ class Cut:
 
 
 def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    """Equal up to a part of the largest finite number; the diagonal and what is masked may be infinite."""
+    """Whether two matrices agree up to a part of the largest finite entry; masked entries may be infinite."""
     finite = torch.where(b.isfinite(), b, 0).detach().abs()
     return torch.allclose(a, b, rtol=tolerance, atol=tolerance * max(finite.max().item(), 1e-30), equal_nan=True)
 
 
 class _Trial:
-    """A loss on random embeddings as long as the given ones: no hinge of it is likely to sleep there.
+    """A loss on random embeddings scaled to the given norms, so that hinges are unlikely to be inactive.
 
     Args:
         call: the loss.
@@ -138,7 +139,7 @@ class _Trial:
         self.call, self.query, self.candidate, self.near = call, query, candidate, near
         self.shared, self.shape = candidate is query, (len(query), len(candidate))
         self.generator = torch.Generator().manual_seed(0)
-        self.tolerance = TOLERANCE.get(query.dtype, COARSE)
+        self.tolerance = TOLERANCE.get(query.dtype, HALF_TOLERANCE)
         self.base = self.fresh()
         self.kept: list[Tensor] = []
         self.value = self.run(self.base, self._keep).detach()
@@ -152,7 +153,7 @@ class _Trial:
             return self.call(*rows, see)
 
     def fresh(self, *, stretched: bool = False) -> tuple[Tensor, Tensor]:
-        """Other embeddings, of the same lengths or of others; near the given ones they keep their lengths."""
+        """Draw other embeddings, of equal or of stretched lengths; those near the given ones keep their lengths."""
 
         def like(rows: Tensor) -> Tensor:
             ways = torch.randn(rows.shape, generator=self.generator, dtype=torch.float64).to(rows)
@@ -176,7 +177,7 @@ class _Trial:
         return (changed, self.base[1]) if side == 0 else (self.base[0], changed)
 
     def changes(self, rows: tuple[Tensor, Tensor], see: See | None = None) -> list[Tensor | None]:
-        """Where each matrix is another one with these embeddings, or under `see`; None where it is not made."""
+        """Entries of each matrix that change with these embeddings, or under `see`; None for a matrix not made."""
         found: list[Tensor | None] = []
 
         def look(matrix: Tensor) -> Tensor:
@@ -197,7 +198,7 @@ class _Trial:
         return self.kept[place].T if turned else self.kept[place]
 
     def candidates(self) -> list[tuple[int, bool]]:
-        """Matrices of which each entry hangs on its own query and its own candidate, and on nothing else."""
+        """Matrices whose entries each depend on their own query and candidate alone."""
         i, j = 0, self.shape[1] - 1
         other = self.fresh()
         by_query = self.changes(self.with_row(0, i, other[0][i]))
@@ -220,7 +221,7 @@ class _Trial:
         return found
 
     def held(self, group: list[tuple[int, bool]], *, stretched: bool = True) -> bool:
-        """The loss stays what it is under other embeddings, of other lengths or not, where these matrices are held."""
+        """Whether the loss is unchanged by new embeddings when these score matrices are kept fixed."""
         places, place = {p for p, _ in group}, -1
 
         def see(matrix: Tensor) -> Tensor:
@@ -233,7 +234,7 @@ class _Trial:
         return value.shape == self.value.shape and _close(value, self.value, 1e3 * self.tolerance)
 
     def moved_by(self, group: list[tuple[int, bool]]) -> list[bool]:
-        """Which matrices are made from these."""
+        """Whether each matrix is computed from these."""
         turned, place = dict(group), -1
         bump = torch.rand(self.shape, generator=self.generator, dtype=torch.float64).to(self.query)
         bump = bump * max(1e-4, 30 * self.tolerance)  # small: what the loss does with its scores may have bounds
@@ -246,7 +247,7 @@ class _Trial:
         return [change is None or bool(change.any()) for change in self.changes(self.base, see)]
 
     def sign(self, place: tuple[int, bool]) -> int:
-        """-1 where a query that comes close to the longest candidate has the lowest entry of its row there."""
+        """-1 if a query close to the longest candidate has the lowest entry of its row there, else 1."""
         j = int(self.base[1].norm(dim=1).argmax())
         i = 0 if j or not self.shared else 1
         longest = self.base[1][j]
@@ -266,10 +267,10 @@ class _Trial:
         return -1 if (row[j] < row[others]).all() else 1
 
     def named(self, own: Tensor) -> tuple[str | None, float, float]:
-        """The metric that these scores are, and the factor and the offset of it."""
+        """Recognise scores as factor * metric + offset."""
         off = ~torch.eye(len(own), dtype=torch.bool, device=own.device) if self.shared else torch.ones_like(own) > 0
         values = own[off]
-        for name in KNOWN:
+        for name in RECOGNISED_METRICS:
             metric = METRICS[name](*self.base)[off]
             centred = metric - metric.mean()
             factor = (((values - values.mean()) * centred).sum() / centred.square().sum()).item()
@@ -281,7 +282,7 @@ class _Trial:
         return None, 1.0, 0.0
 
     def cut(self, group: list[tuple[int, bool]], beside: str) -> Cut:
-        """Equal matrices as the one that the loss reads."""
+        """Combine equal matrices to the one that the loss reads."""
         places = [group[0]]  # copies of a matrix follow it; those that are computed anew do not
         while apart := [each for each in group if each not in places and not self.moved_by(places)[each[0]]]:
             places.append(apart[0])
@@ -292,10 +293,10 @@ class _Trial:
 def find(call: Call, query: Tensor, candidate: Tensor) -> Cut | None:
     """The matrix of scores through which a loss reads its embeddings; None where there is none, or several.
 
-    The loss is run on random embeddings. A matrix of scores is one of which an entry changes with its own query and its
-    own candidate and with no other; and the loss must not change when all embeddings do, but the matrix is held. So it
-    does not matter by which functions the scores are computed, and gradients are not needed. A matrix that is a metric
-    of cocos is taken before one that is not, even where the loss reads the lengths of its embeddings beside it.
+    The loss is run on random embeddings. An entry of a score matrix changes with its own query and candidate alone, and
+    the loss does not change when all embeddings do while the matrix is kept fixed. So the functions that compute the
+    scores do not matter, and gradients are not needed. A matrix that is a metric of cocos is preferred, even if the
+    loss reads the lengths of its embeddings as well.
 
     Args:
         call: the loss as a function of queries, candidates and `see`, which it calls with its matrices.

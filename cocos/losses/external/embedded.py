@@ -11,7 +11,17 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses import ClosedForm, traits
 from cocos.losses.external.cut import Cut, See, find, seeded
-from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
+from cocos.losses.external.guard import (
+    DETACHED,
+    UNKNOWN_UNIT,
+    checked,
+    finite,
+    gradient,
+    guarded,
+    pushes,
+    reduced,
+    shown,
+)
 from cocos.scores import METRICS, Pairs, length
 
 __all__ = ["Embedded"]
@@ -187,7 +197,7 @@ class Embedded:
         if self.unit_ is not None:
             return self
         twin = self._twin(pairs)
-        said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here" if twin else UNIT
+        said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here" if twin else UNKNOWN_UNIT
         return replace(self, twin=twin, notes=(*self.notes, said))
 
     def _twin(self, pairs: Pairs) -> ClosedForm | None:

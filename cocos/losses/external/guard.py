@@ -1,4 +1,4 @@
-"""What all code of others shares here: its exceptions become sentences, its results are checked."""
+"""Guards around foreign code: its exceptions become sentences, and its results are checked."""
 
 import contextlib
 import sys
@@ -14,32 +14,34 @@ from torch import Tensor
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DETACHED", "UNIT", "checked", "finite", "gradient", "guarded", "pushes", "reduced", "shown"]
+__all__ = ["DETACHED", "UNKNOWN_UNIT", "checked", "finite", "gradient", "guarded", "pushes", "reduced", "shown"]
 
-UNIT = "a share is a part of the query's own push, since the natural unit of this loss is not known (-p unit= gives it)"
+UNKNOWN_UNIT = (
+    "a share is a part of the query's own push, since the natural unit of this loss is not known (-p unit= gives it)"
+)
 DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
-LIBRARIES = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
+LIBRARY_FOLDERS = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
 
 def _place(error: BaseException) -> str:
-    """File and line of the innermost frame that is neither of PyTorch nor of cocos."""
+    """File and line of the innermost frame outside PyTorch and cocos."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, "<"))]
+    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARY_FOLDERS, "<"))]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def shown(spelling: str, given: dict[str, Any]) -> str:
-    """A loss and its parameters on one short line, of a file only its name."""
+    """Write a loss and its parameters on one line; a file without its folder."""
     return f"{spelling.rpartition('/')[-1]}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 @contextmanager
 def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[None]:
-    """An exception of code that is not ours is one sentence, and what it prints goes to stderr.
+    """Turn an exception of foreign code into one sentence, and send its prints to stderr.
 
     Args:
         name: of the loss or model.
-        while_: what could not be done.
+        while_: the action that failed.
         dtypes: an exception about a dtype gets the advice to try the other one.
 
     Raises:
@@ -65,10 +67,10 @@ def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[No
 
 
 def checked(name: str, value: Any, queries: int) -> Tensor:
-    """What a loss returned, (Q,) or ().
+    """Check the value of a loss, (Q,) or ().
 
     Raises:
-        InputError: it is something else.
+        InputError: it has another type or shape.
     """
     if not isinstance(value, Tensor):
         raise InputError(
@@ -101,7 +103,7 @@ def finite(name: str, value: Tensor, what: str = "returned") -> None:
 
 
 def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
-    """∂ Σ value / ∂ leaf, zero where the value does not hang on it; torch.func would refuse some code of others."""
+    """∂ Σ value / ∂ leaf, zero if the value does not depend on it; torch.func would refuse some foreign code."""
     if not value.requires_grad:
         return torch.zeros_like(leaf)
     (found,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
@@ -109,13 +111,13 @@ def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
 
 
 def pushes(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Push of each query, (Q, 1), the unit of a weight whose natural one is not known; 1 where nothing is pushed."""
+    """Push of each query, (Q, 1), the unit of weights without a natural one; 1 for a query without push."""
     push = torch.where(pairs.negative, weights.clamp(min=0), 0).sum(dim=1, keepdim=True)
     return torch.where(push > 0, push, 1)
 
 
 def reduced(value: Tensor, reduction: str | None) -> list[str]:
-    """A sentence on a loss that returns one number."""
+    """Describe the reduction of a loss that returns one number."""
     if value.ndim:
         return []
     if reduction == "mean":

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, cast
 
 from cocos import losses, plugins
+from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external import own
 
 __all__ = ["canonical", "known", "load", "qualified"]
@@ -33,13 +34,13 @@ def canonical(spelling: str) -> str:
 def known(spelling: str) -> set[str] | None:
     """Names of the parameters that it takes; None: any."""
     target = _target(spelling)
-    return losses.accepted(target) if _like_the_shelf(target) else own.taken(target)
+    return accepted(target) if _like_the_shelf(target) else own.taken(target)
 
 
 def qualified(spelling: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """The parameters with a `scale` read as 1/temperature, where it has one."""
     target = _target(spelling)
-    return losses.settled(spelling, target, parameters) if _like_the_shelf(target) else parameters
+    return settled(spelling, target, parameters) if _like_the_shelf(target) else parameters
 
 
 def load(spelling: str, parameters: dict[str, Any]) -> losses.Loss:
@@ -50,5 +51,5 @@ def load(spelling: str, parameters: dict[str, Any]) -> losses.Loss:
     """
     target = _target(spelling)
     if _like_the_shelf(target):
-        return losses.build(spelling, target, parameters)
+        return build(spelling, target, parameters)
     return own.of(target, spelling, parameters)

@@ -23,7 +23,7 @@ from cocos.losses.external.signature import literal, parameters_of
 __all__ = ["PREFIX", "canonical", "known", "load", "qualified"]
 
 PREFIX = "pml:"
-LIBRARY = "pytorch_metric_learning"
+PML_PACKAGE = "pytorch_metric_learning"
 OBJECTS = {  # arguments that are objects of the library, by their classes' names
     "distance": "distances",
     "reducer": "reducers",
@@ -34,7 +34,7 @@ OBJECTS = {  # arguments that are objects of the library, by their classes' name
 SIZES = {"num_classes": "classes", "embedding_size": "width", "descriptors_dim": "width"}
 PER_CLASS = ("centers_per_class", "sub_centers")
 OWN_REDUCER = ("ProxyAnchorLoss",)  # its elements are proxies, not queries
-CLASSES, WIDTH = 5, 3  # of the trial that shows which way its proxies lie
+TRIAL_CLASSES, TRIAL_WIDTH = 5, 3  # of the trial that shows which way its proxies lie
 UNUSABLE = {
     "BaseLossWrapper": "it is a base class",
     "BaseMetricLossFunction": "it is a base class",
@@ -58,9 +58,9 @@ def _library(part: str) -> Any:
         ModuleNotFoundError: it is, and a package that it needs is not.
     """
     try:
-        return importlib.import_module(f"{LIBRARY}.{part}")
+        return importlib.import_module(f"{PML_PACKAGE}.{part}")
     except ModuleNotFoundError as error:
-        if error.name not in {LIBRARY, f"{LIBRARY}.{part}"}:
+        if error.name not in {PML_PACKAGE, f"{PML_PACKAGE}.{part}"}:
             raise
         raise InputError(
             "a loss with pml: needs pytorch-metric-learning; pip install pytorch-metric-learning"
@@ -292,9 +292,9 @@ def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
 
 def _proxies(loss: _Library) -> tuple[str, bool] | None:
     """The parameter that holds one proxy a class, by its shape in a trial."""
-    for name, parameter in loss.build(CLASSES, WIDTH).named_parameters():
-        if tuple(parameter.shape) in {(CLASSES, WIDTH), (WIDTH, CLASSES)}:
-            return name, parameter.shape[0] == CLASSES
+    for name, parameter in loss.build(TRIAL_CLASSES, TRIAL_WIDTH).named_parameters():
+        if tuple(parameter.shape) in {(TRIAL_CLASSES, TRIAL_WIDTH), (TRIAL_WIDTH, TRIAL_CLASSES)}:
+            return name, parameter.shape[0] == TRIAL_CLASSES
     return None
 
 

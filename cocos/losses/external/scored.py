@@ -11,7 +11,17 @@ from torch import Tensor
 
 from cocos.errors import InputError, Unfit
 from cocos.losses.external.cut import seeded
-from cocos.losses.external.guard import DETACHED, UNIT, checked, finite, gradient, guarded, pushes, reduced, shown
+from cocos.losses.external.guard import (
+    DETACHED,
+    UNKNOWN_UNIT,
+    checked,
+    finite,
+    gradient,
+    guarded,
+    pushes,
+    reduced,
+    shown,
+)
 from cocos.losses.external.signature import named, signature_of
 from cocos.scores import Pairs
 
@@ -169,7 +179,7 @@ class OfScores:
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
         notes += reduced(value, self.call.reduction)
         if self.unit_from == "push":
-            notes.append(UNIT)
+            notes.append(UNKNOWN_UNIT)
         return dataclasses.replace(self, notes=tuple(notes))
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.errors import InputError, nearest
-from cocos.losses.external.guard import UNIT, pushes
+from cocos.losses.external.guard import UNKNOWN_UNIT, pushes
 from cocos.scores import Pairs
 
 __all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]
@@ -31,8 +31,8 @@ class Sum:
 
     .. math:: \ell = \sum_t c_t \, \ell_t
 
-    Its weights are the weighted sum of the terms' weights, and its unit that of their units: the weight of a candidate
-    that has one unit of every term. Where the unit of a term is not known, a share is a part of the query's own push.
+    Weights and unit are the weighted sums of those of the terms. If the unit of a term is unknown, a share is a part of
+    the query's own push.
 
     Args:
         terms: coefficients, above 0, and losses.
@@ -109,7 +109,10 @@ class Sum:
         told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in losses.traits(loss).notes)
         if self.unit_from != "push":
             return told
-        return (*(note for note in told if not note.endswith(UNIT)), UNIT.replace("this loss", "a term"))
+        return (
+            *(note for note in told if not note.endswith(UNKNOWN_UNIT)),
+            UNKNOWN_UNIT.replace("this loss", "a term"),
+        )
 
     def bind(self, pairs: Pairs) -> "Sum":
         """The same sum of terms that have seen a batch.

@@ -1,0 +1,93 @@
+"""Parameters of a loss of the shelf: the fields of its dataclass, read from numbers or from text."""
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any, cast
+
+from cocos.errors import InputError, nearest
+from cocos.losses._protocols import Loss
+
+__all__ = ["accepted", "build", "fields", "settled"]
+
+
+def accepted(cls: type) -> set[str]:
+    """Names of the parameters of a class of losses, and `scale` beside a temperature.
+
+    Examples:
+        >>> sorted(accepted(cocos.losses.ntxent.NTXent))
+        ['scale', 'temperature']
+    """
+    names = fields(cls).keys()
+    return {*names, "scale"} if "temperature" in names else {*names}
+
+
+def fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
+    """Fields by the name of their parameter (a field `weight_` is the parameter `weight`)."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(cls)}
+
+
+def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Read a `scale` as 1/temperature, where the class has a temperature and no scale.
+
+    Raises:
+        InputError: both are given, or the scale is not above 0.
+
+    Examples:
+        >>> settled("ntxent", cocos.losses.ntxent.NTXent, {"scale": 10})
+        {'temperature': 0.1}
+    """
+    own = fields(cls)
+    if "scale" not in parameters or "scale" in own or "temperature" not in own:
+        return parameters
+    if "temperature" in parameters:
+        raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
+    scale = _value("scale", parameters["scale"], float)
+    if not (0 < scale < math.inf and 1 / scale < math.inf):
+        raise InputError(f"{name}: scale is 1/temperature, finite and above 0, got {scale}")
+    return {key: value for key, value in parameters.items() if key != "scale"} | {"temperature": 1 / scale}
+
+
+def _value(parameter: str, text: Any, kind: Any) -> Any:
+    """Convert a parameter to the type of its field; text comes from the command line or from a checkpoint.
+
+    Raises:
+        InputError: the value is not of that type.
+    """
+    options = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):  # a number, or None
+        return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
+    if typing.get_origin(kind) is tuple:
+        parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")
+        return tuple(_value(parameter, part, options[0]) for part in parts)
+    if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
+        return str(text).lower() in {"true", "1"}
+    if kind is bool:
+        raise InputError(f"parameter {parameter}: {text!r} is not true or false")
+    try:
+        return int(str(text)) if kind is int else kind(text)
+    except (TypeError, ValueError):
+        raise InputError(f"parameter {parameter}: {text!r} is not a {kind.__name__}") from None
+
+
+def build(name: str, cls: type, parameters: dict[str, Any]) -> Loss:
+    """Build a loss from its class and parameters.
+
+    Raises:
+        InputError: an unknown parameter, or a value out of range.
+
+    Examples:
+        >>> build("ntxent", cocos.losses.ntxent.NTXent, {"temperature": "0.07"})
+        NTXent(temperature=0.07)
+    """
+    own: dict[str, Any] = fields(cls)
+    chosen = {}
+    for key, value in settled(name, cls, parameters).items():
+        if key not in own:
+            raise InputError(nearest(f"parameter of {name}", key, own))
+        chosen[own[key].name] = _value(key, value, own[key].type)
+    try:
+        return cast(Loss, cls(**chosen))
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
