@@ -14,7 +14,7 @@ import reference
 from cocos import engine, losses, scores, statistics, weights
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
-from cocos.engine import readers, sweep
+from cocos.engine import bounds, readers, sweep
 from cocos.engine.kernel import structs
 from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
@@ -192,7 +192,7 @@ def tied(loss, share, pairs, eps):
     """Negatives whose share is eps, or that lie on a hinge, as near as float64 can tell, (Q,)."""
     ties = (share - eps).abs() <= TIE * eps
     if hasattr(loss, "hinge"):
-        size = 2 * engine.TIE_WIDTH * max(1.0, pairs.scores.abs().max().item())
+        size = 2 * bounds.TIE_WIDTH * max(1.0, pairs.scores.abs().max().item())
         bars = (pairs.scores - loss.margin).masked_fill(~pairs.positive, torch.inf).sort(dim=1).values
         first = torch.searchsorted(bars, pairs.scores - size)
         ties |= torch.searchsorted(bars, pairs.scores + size, right=True) > first

@@ -8,23 +8,9 @@ equal those of float64: `bounds` proves how far a float32 score can be from the 
 bound leaves undecided is repeated in float64. Order of reading: `view`, `sweep`, `primitives`, `readers`.
 """
 
-from cocos.engine.bounds import TIE_WIDTH
 from cocos.engine.parts import Part, Tally, Tile
 from cocos.engine.stack import PRODUCT_METRICS, fits, view
 from cocos.engine.sweep import Next, Reader, run
 from cocos.engine.view import PRODUCTS, View
 
-__all__ = [
-    "PRODUCTS",
-    "PRODUCT_METRICS",
-    "TIE_WIDTH",
-    "Next",
-    "Part",
-    "Reader",
-    "Tally",
-    "Tile",
-    "View",
-    "fits",
-    "run",
-    "view",
-]
+__all__ = ["PRODUCTS", "PRODUCT_METRICS", "Next", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]

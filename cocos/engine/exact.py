@@ -21,10 +21,8 @@ def _compiled(left: Tensor, right: Tensor, of: Tensor, with_: Tensor, **wanted) 
     Raises:
         IndexError: an index that is not a row.
     """
-    fits = all(
-        not devices.ahead(each.device) and each.dtype in KERNEL_DTYPES and each.is_contiguous()
-        for each in (left, right)
-    )
+    known = {left.dtype, right.dtype} <= KERNEL_DTYPES.keys()
+    fits = known and all(not devices.ahead(each.device) and each.is_contiguous() for each in (left, right))
     if not fits or len(of) == 0 or structs.loaded() is None:
         return None
     of, with_ = of.long().contiguous(), with_.long().contiguous()

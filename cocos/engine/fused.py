@@ -133,9 +133,8 @@ def seen(view: View) -> structs.Struct:
 
 def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
-    made = structs.struct(
-        "view", d=view.width, blocks=view.blocks, tie=view.tie, metric=KERNEL_METRICS.get(view.metric, 0)
-    )
+    metric = KERNEL_METRICS.get(view.metric, 0)
+    made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
     if view.origin is not None:
         made.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
     for k, (side, matrix, block) in enumerate(zip(view.sides, view.matrices, (view.rows, view.columns), strict=True)):

@@ -135,16 +135,12 @@ def _checked(embeddings: Embeddings, batches, metric: str, product: str) -> list
         InputError: as `view`.
     """
     if metric not in PRODUCT_METRICS:
-        raise InputError(
-            f"metric: {metric!r}, expected a score that is a product of two vectors: {', '.join(PRODUCT_METRICS)}"
-        )
+        raise InputError(f"metric: {metric!r}, expected one that a matrix product gives: {', '.join(PRODUCT_METRICS)}")
     if product not in PRODUCTS:
         raise InputError(f"product: {product!r}, expected one of {', '.join(PRODUCTS)}")
     two = len(embeddings.directions) == 2
     if metric == "cosine_dot" and two:
-        raise InputError(
-            "metric: cosine_dot divides by the norms of the queries, so each direction has its own product"
-        )
+        raise InputError("metric: cosine_dot divides by the query norms, so each direction has its own product")
     if batches is None:
         rows, columns = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
         return [Batch(rows, columns, paired=False)]

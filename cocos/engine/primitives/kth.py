@@ -145,9 +145,8 @@ def sampled_scores(view: View, number: int) -> Tensor:
     generator, places = torch.Generator().manual_seed(0), []
     for edges in (view.rows, view.columns):
         edge = torch.from_numpy(edges)[:, None]
-        part = torch.rand(
-            view.blocks, max(SAMPLED_PAIRS_PER_BATCH, number // view.blocks), generator=generator, dtype=torch.float64
-        )
+        size = max(SAMPLED_PAIRS_PER_BATCH, number // view.blocks)
+        part = torch.rand(view.blocks, size, generator=generator, dtype=torch.float64)
         places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
     row, column = places
     own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
@@ -174,9 +173,8 @@ def _about(view: View, bracket: Bracket, some: Tensor | slice, score: Tensor, pa
     known, width, number = (score > -torch.inf).sum(dim=1).double(), score.shape[1], bracket.reach[some]
     share = bracket.keep[some] / number.clamp(min=1).double()
     error = (known * share * (1 - share) * (1 - part)).sqrt() + 1
-    step = torch.linspace(
-        BRACKET_DEVIATIONS, -BRACKET_DEVIATIONS, BRACKET_LEVELS, dtype=torch.float64, device=score.device
-    )
+    far = BRACKET_DEVIATIONS
+    step = torch.linspace(far, -far, BRACKET_LEVELS, dtype=torch.float64, device=score.device)
     rank = (share * known)[:, None] + error[:, None] * step  # counted from the largest score
     level = score.gather(1, (width - rank).long().clamp(0, width - 1)).double()
     level = torch.where(rank < 0.5, torch.inf, level)
@@ -242,9 +240,8 @@ def bracketed(
         levels = [each.levels(view) for each in brackets]
     every = torch.cat([each.inside for each in brackets])  # equal scores: settle as many owners as can be listed
     fewest = every.argsort(stable=True)
-    lost = torch.empty_like(every, dtype=torch.bool).index_copy_(
-        0, fewest, every[fewest].cumsum(0) > list_capacity(view)
-    )
+    beyond = every[fewest].cumsum(0) > list_capacity(view)
+    lost = torch.empty_like(beyond).index_copy_(0, fewest, beyond)
     for k, out in enumerate(lost.split([len(each.keep) for each in brackets])):
         low, high = (end.masked_fill(out, torch.inf) for end in (brackets[k].low, brackets[k].high))
         brackets[k] = brackets[k].between(low, high)

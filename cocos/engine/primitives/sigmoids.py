@@ -214,9 +214,8 @@ class Sigmoids(_Pass):
         whole = torch.where(there, rank + above, 1)
         inverse, off = torch.where(there, whole.square().reciprocal(), 0), ((loose + lost) / whole).amax(dim=0)
         factor = rank * inverse
-        return SigmoidSums(
-            above, slope, factor, inverse, (factor * lost).sum(dim=0), -2 * torch.log1p(-off.clamp(max=0.9999))
-        )
+        error = -2 * torch.log1p(-off.clamp(max=0.9999))
+        return SigmoidSums(above, slope, factor, inverse, (factor * lost).sum(dim=0), error)
 
 
 class Shares(_Pass):

@@ -84,9 +84,8 @@ class Threshold:
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
         """Ends (low, high) of the undecided scores: up to `low` certainly not above the level, from `high` on above."""
-        return bounds.outward(
-            level, self.view.bound(level, deep=fused.deep(self.view, self)) + self.view.tie, self.view.dtype
-        )
+        bound = self.view.bound(level, deep=fused.deep(self.view, self))
+        return bounds.outward(level, bound + self.view.tie, self.view.dtype)
 
     def start(self, view: View) -> Counts:
         """Return zero counts."""
@@ -120,10 +119,8 @@ class Threshold:
 
     def _dense(self, tile: Tile, found: Entries) -> bool:
         """Whether a float64 product of the tile is faster than its undecided pairs; not for distances, which cancel."""
-        return (
-            not (tile.fixed or self.lists or self.view.distances)
-            and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
-        )
+        fixed = tile.fixed or self.lists or self.view.distances
+        return not fixed and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
 
     def _again(self, state: Counts, part: Part, k: int) -> None:
         """Recompute a tile in float64 and count above its k-th levels."""

@@ -16,23 +16,13 @@ import pkgutil
 from collections.abc import Callable
 
 from cocos.engine.readers.histogram import Histogram
-from cocos.engine.readers.neighbours import Nearest, Neighbours
+from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 from cocos.engine.readers.rows import RowsReader
 from cocos.engine.sweep import PassReader
 
-__all__ = [
-    "PrecisionRecallCurve",
-    "Histogram",
-    "Nearest",
-    "Neighbours",
-    "PrecisionRecall",
-    "PositiveRanks",
-    "Ranks",
-    "has",
-    "of",
-]
+__all__ = ["Histogram", "Neighbours", "PositiveRanks", "PrecisionRecall", "PrecisionRecallCurve", "Ranks", "has", "of"]
 
 
 def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> PassReader | None:

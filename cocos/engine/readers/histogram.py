@@ -29,9 +29,7 @@ class Histogram:
 
     def __init__(self, bins: int = 64, low: float = -1.0, high: float = 1.0):
         if not 1 <= bins <= MAX_BINS or not low < high:
-            raise InputError(
-                f"histogram: {bins} bins from {low} to {high}, expected 1 to {MAX_BINS}, and ends in order"
-            )
+            raise InputError(f"histogram: {bins} bins from {low} to {high}, expected 1 to {MAX_BINS}, and low < high")
         self.bins, self.low, self.width = bins, low, (high - low) / bins
         if not max(abs(low), abs(high)) <= FARTHEST_END or self.width < NARROWEST_BIN:
             raise InputError(
