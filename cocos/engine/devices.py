@@ -67,7 +67,8 @@ def rounding(*, tf32: bool = False) -> Generator[None]:
     Args:
         tf32: whether factors may be rounded to TF32; otherwise they are not rounded.
     """
-    switches = [each.matmul for each in (torch.backends.cuda, torch.backends.mkldnn) if _switch(each)]
+    found = [getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
+    switches = [each for each in found if hasattr(each, "fp32_precision")]
     if not switches:  # before PyTorch 2.9 one setting serves every backend
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -84,7 +85,3 @@ def rounding(*, tf32: bool = False) -> Generator[None]:
     finally:
         for each, value in zip(switches, kept, strict=True):
             each.fp32_precision = value
-
-
-def _switch(backend) -> bool:
-    return hasattr(getattr(backend, "matmul", None), "fp32_precision")

@@ -108,11 +108,11 @@ class LogSumExp:
         self.size = self.scale * view.most
         self.wide = self.size > NARROW_EXPONENTS[moments]
         sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
-        self.zero = [
-            torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes
-        ]  # not written to, nor are these
+        self.zero = [torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes]  # read only, as `lowest`
         self.lowest = [zero - torch.inf for zero in self.zero]
-        self.floor = self._floor(floor) if self.wide or floor else None
+        lines = floor or [torch.full_like(side.norm, -torch.inf) for side in view.sides]
+        padded = [torch.nn.functional.pad(each.to(view.dtype), (0, fused.PAD)) for each in lines]
+        self.floor = padded if self.wide or floor else None
         # Error of a score of a tile: `off`; for a distance, also square / |score|, but at most the root of `square`.
         self.deep = fused.deep(view, self)
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
@@ -120,10 +120,6 @@ class LogSumExp:
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
         self.known = [torch.stack(each) for each in zip(base or (), offset or (), strict=True)]
         self.room = self._room() if self.known else 0.0
-
-    def _floor(self, floor: Sequence[Tensor] | None) -> list[Tensor]:
-        found = floor or [torch.full_like(side.norm, -torch.inf) for side in self.view.sides]
-        return [torch.nn.functional.pad(each.to(self.view.dtype), (0, fused.PAD)) for each in found]
 
     def error(self, top: Tensor) -> Tensor:
         """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,)."""

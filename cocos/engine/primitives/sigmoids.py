@@ -56,13 +56,12 @@ class Positives:
     @classmethod
     def of(cls, view: View, temperature: float) -> "list[Positives]":
         """Score and rank the positives of a view, for each direction."""
-        levels, _ = about_positives(view, 0.0)
-        return [cls._ranked(level.T.contiguous(), temperature) for level in levels]
-
-    @classmethod
-    def _ranked(cls, score: Tensor, temperature: float) -> "Positives":
-        above = [(cls._above(score, own) / temperature).sigmoid().sum(dim=0) for own in score]
-        return cls(score, torch.stack(above) + torch.where(score < torch.inf, 0.5, 0.0))  # + σ(0) of itself = 1
+        found = []
+        for score in (level.T.contiguous() for level in about_positives(view, 0.0)[0]):
+            above = [(cls._above(score, own) / temperature).sigmoid().sum(dim=0) for own in score]
+            rank = torch.stack(above) + torch.where(score < torch.inf, 0.5, 0.0)  # + σ(0) of itself = 1
+            found.append(cls(score, rank))
+        return found
 
     @staticmethod
     def _above(score: Tensor, own: Tensor) -> Tensor:
