@@ -4,6 +4,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 
@@ -67,7 +68,7 @@ def rounding(*, tf32: bool = False) -> Generator[None]:
     Args:
         tf32: whether factors may be rounded to TF32; otherwise they are not rounded.
     """
-    found = [getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
+    found: list[Any] = [getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
     switches = [each for each in found if hasattr(each, "fp32_precision")]
     if not switches:  # before PyTorch 2.9 one setting serves every backend
         before = torch.get_float32_matmul_precision()
