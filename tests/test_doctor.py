@@ -12,8 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos.commands import _installation, app
-from cocos.commands._installation import DISTRIBUTION
+from cocos.commands import app, doctor
+from cocos.commands.doctor import DISTRIBUTION
 from cocos.engine.kernel import build
 
 
@@ -62,7 +62,7 @@ def test_the_facts_are_those_of_this_process():
 
 def test_another_distribution_of_the_same_import_name(install):
     install("cocos", "2.1")
-    (sentence,) = _installation.package().attention
+    (sentence,) = doctor.package().attention
     assert "cocos 2.1" in sentence and f"pip uninstall cocos {DISTRIBUTION}" in sentence
     done = call("--json")
     assert done.exit_code == 1 and json.loads(done.stdout)["cocos"]["other_distributions"] == ["cocos"]
@@ -72,18 +72,18 @@ def test_another_distribution_of_the_same_import_name(install):
 @pytest.mark.parametrize("name", ["cocos-metric", "Cocos_Metric"])
 def test_the_own_distribution_is_no_other_one(install, name):
     install(name, cocos.__version__)
-    assert _installation.package().attention == ()
+    assert doctor.package().attention == ()
 
 
 def test_another_version_is_installed_than_imported(install):
     install(DISTRIBUTION, "9.8")
-    (sentence,) = _installation.package().attention
+    (sentence,) = doctor.package().attention
     assert "9.8" in sentence and cocos.__version__ in sentence
 
 
 def test_requirements_that_are_not_met(install):
     install(DISTRIBUTION, cocos.__version__, "numpy>=99", "no-such-library>=1", "scipy", 'nowhere>=1; extra == "test"')
-    numpy, library = _installation.versions().attention
+    numpy, library = doctor.versions().attention
     assert f"numpy is {np.__version__}" in numpy and "pip install 'numpy>=99'" in numpy
     assert "no-such-library is not installed" in library
 
@@ -100,35 +100,35 @@ def test_a_missing_compiler(kernel):
 
 def test_a_kernel_that_is_turned_off(kernel):
     kernel("COCOS_KERNEL", "plain")
-    found = _installation.kernel()
+    found = doctor.kernel()
     assert not found.facts["compiled"] and "COCOS_KERNEL=plain" in found.attention[0]
-    assert _installation.environment().facts["COCOS_KERNEL"] == "plain"
+    assert doctor.environment().facts["COCOS_KERNEL"] == "plain"
 
 
 def test_an_environment_that_half_says_torchrun(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    half, relative = _installation.environment().attention
+    half, relative = doctor.environment().attention
     assert "WORLD_SIZE is missing" in half and "XDG_CACHE_HOME=here" in relative
 
 
 def test_more_threads_than_processors(monkeypatch):
-    assert _installation.threads().attention == () or torch.get_num_threads() > 1
+    assert doctor.threads().attention == () or torch.get_num_threads() > 1
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4096)
-    found = _installation.threads()
+    found = doctor.threads()
     assert f"OMP_NUM_THREADS={found.facts['usable']}" in found.attention[0] and "4096" in found.attention[0]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch finds the GPU")
 def test_a_driver_without_a_build_of_pytorch_for_it(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    (sentence,) = _installation.accelerators().attention
+    (sentence,) = doctor.accelerators().attention
     assert torch.__version__ in sentence
 
 
 def test_without_pytorch_the_rest_is_said(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    found = {part.title: part for part in _installation.sections()}
+    found = {part.title: part for part in doctor.sections()}
     assert "product" not in found and "cocos" in found
     assert "pip install torch" in found["versions"].attention[-1]

@@ -1,7 +1,12 @@
-"""What every command begins and ends with: check the output, open the input; save, say, print."""
+"""What every command shares: check the output, open the input, show progress; save, say, print."""
 
+import gc
 import json
-from collections.abc import Callable, Iterable
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +20,16 @@ if TYPE_CHECKING:
 
     from cocos.reports.layout import Table
 
-__all__ = ["Answer", "checked", "finish", "lines", "notes_of", "opened", "saved"]
+__all__ = ["Answer", "answer", "checked", "finish", "lines", "notes_of", "opened", "progress", "quiet", "saved"]
+
+# Seconds of work before its progress is shown.
+SHOWN_AFTER_SECONDS = 2.0
+# Seconds between two lines of progress where stderr is not a terminal.
+LINE_SECONDS = 5.0
+# Characters of the name of the work.
+NAME_CHARACTERS = 60
+# Whether the command runs with `--quiet`, or another process speaks: nothing is shown.
+quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,19 +113,83 @@ def opened(file: Path, loss: str | None, parameters: dict, source: Source) -> tu
 
 
 def saved(data: "xr.Dataset", out: Path | None, draw: Callable[[Path], object] | None = None) -> tuple[Path, ...]:
-    """Write a result to a file, and return the files written.
-
-    Args:
-        data: the result.
-        out: where to write it; None: nowhere.
-        draw: draws the figure; None: the Dataset is saved.
-    """
+    """Save a Dataset, or draw its figure, and return the files written: none where `out` is None."""
     if out is None:
         return ()
-    if draw is not None:
-        draw(out)
-    else:
-        from cocos import results
+    from cocos import results
 
-        results.save(data, out)
+    draw(out) if draw is not None else results.save(data, out)
     return (out,)
+
+
+def answer(
+    measure: str,
+    data: "xr.Dataset",
+    out: Path | None,
+    *,
+    draw: Callable[[Path], object] | None = None,
+    about: Iterable[str] = (),
+    notes: Iterable[str] = (),
+) -> Answer:
+    """The answer of a measure: write its Dataset or its figure; its table, its JSON document and its notes.
+
+    Args:
+        measure: its name.
+        data: its Dataset.
+        out: the file to write; None: none.
+        draw: draws the figure; None: the Dataset is saved.
+        about: as for `Answer`.
+        notes: on the input.
+    """
+    from cocos import measures, reports
+
+    wrote = saved(data, out, draw)
+    return Answer(
+        text=lambda: reports.table(measure, data),
+        document=lambda: measures.document(measure, data),
+        about=about,
+        notes=[*notes, *notes_of(data)],
+        wrote=wrote,
+    )
+
+
+@contextmanager
+def progress() -> Generator[Callable[[str], Callable[[int, int], None]]]:
+    """Begin the work: give a maker of progress callbacks, `start(name) -> report(done, total)`.
+
+    The garbage collector, which `main` turned off for the imports, is turned on again here.
+    """
+    gc.enable()
+    bar, tasks, shown = None, {}, time.monotonic()
+
+    def start(name: str) -> Callable[[int, int], None]:
+        begun = time.monotonic()
+        name = terminal.bounded(terminal.clean(name), NAME_CHARACTERS).replace("[", "(")  # `[` is markup to rich
+
+        def report(done: int, total: int) -> None:
+            nonlocal bar, shown
+            now = time.monotonic()
+            if quiet.get() or now - begun < SHOWN_AFTER_SECONDS:
+                return
+            if not sys.stderr.isatty():
+                if now - shown > LINE_SECONDS:
+                    shown = now
+                    terminal.say(f"{name}: {done} of {total}")
+                return
+            if bar is None:
+                from rich.console import Console
+                from rich.progress import Progress
+
+                bar = Progress(console=Console(stderr=True), transient=True)
+                bar.start()
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, visible=done < total)
+
+        return report
+
+    try:
+        yield start
+    finally:
+        if bar:
+            bar.stop()

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import cocos
 from cocos import processes
 from cocos.commands import _ending
-from cocos.commands._answer import Answer, finish
-from cocos.commands._help import GroupedCommand, write_sections
+from cocos.commands._answer import Answer, finish, quiet
 from cocos.commands._options import AsJson, Quiet, Unused
-from cocos.commands._progress import quiet
 from cocos.reports import terminal
 
 __all__ = ["Command", "app", "command", "main"]
@@ -32,6 +30,14 @@ __all__ = ["Command", "app", "command", "main"]
 COMMANDS_FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
 SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installation")
+# Titles of the groups of options, with the names of their options, in the order of the help text.
+OPTION_GROUPS = {
+    "Loss": ("loss", "param", "eps", "convention", "against"),
+    "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
+    "File and model": ("data", "split", "model", "trust", "distractors", "device", "dtype"),
+    "Output": ("format", "as_json", "out", "width", "quiet", "metrics", "help"),
+}
+DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
 
 
@@ -127,6 +133,42 @@ def _command(name: str) -> Command:
     return getattr(importlib.import_module(f"cocos.commands.{name}"), name)
 
 
+def _write_sections(
+    formatter, groups: Mapping[str, Sequence[str]], rows: dict[str, tuple[str, str]], rest: str
+) -> None:
+    """Write the rows of a help text under the titles of their groups.
+
+    Args:
+        formatter: of click.
+        groups: names of the rows by the title of their group, in the order of the help text.
+        rows: (name as written, help) by name.
+        rest: title of the rows in no group, which come first.
+    """
+    grouped = {name for names in groups.values() for name in names}
+    sections = {rest: [row for name, row in rows.items() if name not in grouped]}
+    sections |= {title: [rows[name] for name in names if name in rows] for title, names in groups.items()}
+    for title, lines in sections.items():
+        if lines:
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options in groups."""
+
+    def format_options(self, ctx, formatter) -> None:
+        """Write arguments, then options by group."""
+        rows = {kind: {} for kind in ("argument", "option")}
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is not None:
+                rows[param.param_type_name][param.name] = record
+        options, groups = rows["option"], OPTION_GROUPS
+        if {"loss", "model"} & options.keys():
+            options, groups = options | {"debug": DEBUG_ROW}, groups | {"Output": (*groups["Output"], "debug")}
+        _write_sections(formatter, {"Arguments": tuple(rows["argument"])}, rows["argument"], "")
+        _write_sections(formatter, groups, options, "Options")
+
+
 class Program(TyperGroup):
     """All commands of this folder, each imported when it is needed; wrong usage is one sentence, with exit code 2."""
 
@@ -149,7 +191,7 @@ class Program(TyperGroup):
         names = sorted(listed, key=lambda name: listed[name].place)
         groups = {title: [name for name in names if listed[name].section == title] for title in SECTIONS}
         rows = {name: (name, listed[name].run.__doc__.partition("\n")[0]) for name in names}
-        write_sections(formatter, groups, rows, "Others")
+        _write_sections(formatter, groups, rows, "Others")
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
         """Run a command.

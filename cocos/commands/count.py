@@ -1,20 +1,17 @@
 """`cocos count`."""
 
-import functools
 import json
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
 from typer import Option
 
 from cocos import processes
-from cocos.commands._answer import Answer, checked, notes_of, opened, saved
+from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import AsJson, Batches, Dtype, File, Gradient, Out, SameGroup, Sampling, Source
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError
-
-__all__ = ["count"]
 
 Convention = StrEnum("Convention", ["standard", "ecir2022"])
 Format = StrEnum("Format", ["table", "latex", "json"])
@@ -55,7 +52,6 @@ def count(
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
     from cocos import measures
-    from cocos.reports import table
     from cocos.reports.latex import latex
 
     processes.join(sampling.device)
@@ -79,16 +75,11 @@ def count(
     processes.close()
     if not first:
         return None
-    document = functools.partial(measures.document, "count", counted)
+    about = [f"{file} ({frozen.format}): loss {counted.attrs['loss']}, {origin}"]
+    made = answer("count", counted, out, about=about, notes=frozen.notes)
     shown = {
-        "table": lambda: table("count", counted),
+        "table": made.text,
         "latex": lambda: latex(counted, file.name),
-        "json": lambda: json.dumps(document(), allow_nan=False),
+        "json": lambda: json.dumps(made.document(), allow_nan=False),
     }
-    return Answer(
-        text=shown[format],
-        document=document,
-        about=[f"{file} ({frozen.format}): loss {counted.attrs['loss']}, {origin}"],
-        notes=[*frozen.notes, *notes_of(counted)],
-        wrote=saved(counted, out),
-    )
+    return replace(made, text=shown[format])

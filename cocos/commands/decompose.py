@@ -1,6 +1,6 @@
 """`cocos decompose`."""
 
-from cocos.commands._answer import Answer, checked, notes_of, opened, saved
+from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
     Batches,
     Dtype,
@@ -14,9 +14,6 @@ from cocos.commands._options import (
     Source,
 )
 from cocos.commands._program import command
-from cocos.commands._progress import progress
-
-__all__ = ["decompose"]
 
 
 @command("Look at a file", 3)
@@ -32,17 +29,11 @@ def decompose(
 ):
     """Decompose each query's gradient: the pull, the push, the part that cancels, the part that normalising removes."""
     from cocos import measures
-    from cocos.reports import table
 
     checked(out, file, source.data)
     frozen, loss, origin = opened(file, gradient.loss, gradient.parameters, source)
     options = {"batches": batches, "same_group": same_group, "dtype": dtype}
     with progress() as start:
         found = measures.decomposition(frozen, loss, gradient.eps, **vars(sampling), **options, progress=start)
-    return Answer(
-        text=lambda: table("decomposition", found),
-        document=lambda: measures.document("decomposition", found),
-        about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
-        notes=[*frozen.notes, *notes_of(found)],
-        wrote=saved(found, out),
-    )
+    about = [f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"]
+    return answer("decomposition", found, out, about=about, notes=frozen.notes)

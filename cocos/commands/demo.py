@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from cocos.commands._answer import Answer
+from cocos.commands._answer import Answer, progress
 from cocos.commands._options import Device, Seed
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError, unreachable
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from cocos.checkpoints import Checkpoint
 
-__all__ = ["EXAMPLE_LOSSES", "FIGURE_INCHES", "checkpoint", "demo", "draw"]
 
 EXAMPLE_LOSSES = ("ntxent", "triplet", "triplet_sh", "smoothap")
 # Width and height of the figure, in inches.

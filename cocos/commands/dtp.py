@@ -6,13 +6,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, checked, notes_of, saved
+from cocos.commands._answer import answer, checked, progress
 from cocos.commands._options import Device, Figure, Source, Split, Width, whole_numbers
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError, nearest
-
-__all__ = ["dtp"]
 
 
 def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
@@ -78,7 +75,7 @@ def dtp(
     from cocos import measures, plots
     from cocos.checkpoints import series
     from cocos.measures.dtp import same_classes
-    from cocos.reports import saving, table
+    from cocos.reports import saving
 
     found = series.files(run)
     figure = checked(out, source.data, *(each for files in found.values() for each in files), figures=True)
@@ -103,9 +100,4 @@ def dtp(
         checkpoint_path="\n".join(path for path, _ in seen), checkpoint_sha256="\n".join(sha for _, sha in seen)
     )
     draw = functools.partial(saving.save_plot, plots.dtp, measured, size=(7.2, 4.6), width=width)
-    return Answer(
-        text=lambda: table("dtp", measured),
-        document=lambda: measures.document("dtp", measured),
-        notes=[*notes, *notes_of(measured)],
-        wrote=saved(measured, out, draw if figure else None),
-    )
+    return answer("dtp", measured, out, draw=draw if figure else None, notes=notes)

@@ -5,12 +5,9 @@ from typing import Annotated
 
 from typer import Option
 
-from cocos.commands._answer import Answer, checked, notes_of, saved
+from cocos.commands._answer import answer, checked, progress
 from cocos.commands._options import Device, File, Out, Seed, Source, whole_numbers
 from cocos.commands._program import command
-from cocos.commands._progress import progress
-
-__all__ = ["evaluate"]
 
 
 @command("Look at a file", 4)
@@ -34,7 +31,6 @@ def evaluate(
     """
     cutoffs = whole_numbers(k, "--k", "1,5,10")
     from cocos import checkpoints, measures
-    from cocos.reports import table
 
     checked(out, file, source.data, distractors)
     frozen = source.open(file)
@@ -51,9 +47,4 @@ def evaluate(
             device=device,
             progress=start,
         )
-    return Answer(
-        text=lambda: table("evaluate", found),
-        document=lambda: measures.document("evaluate", found),
-        notes=[*frozen.notes, *(more.notes if more else ()), *notes_of(found)],
-        wrote=saved(found, out),
-    )
+    return answer("evaluate", found, out, notes=[*frozen.notes, *(more.notes if more else ())])

@@ -6,11 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer
+from cocos.commands._answer import Answer, progress
 from cocos.commands._program import command
-from cocos.commands._progress import progress
-
-__all__ = ["figures"]
 
 
 @command("The repository", 2)

@@ -4,8 +4,6 @@ from cocos.commands._answer import Answer
 from cocos.commands._options import Data, File
 from cocos.commands._program import command
 
-__all__ = ["inspect"]
-
 
 @command("Look at a file", 1)
 def inspect(file: File, data: Data = None):

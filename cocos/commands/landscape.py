@@ -1,17 +1,15 @@
 """`cocos landscape`."""
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, checked, saved
+from cocos.commands._answer import answer, checked, progress
 from cocos.commands._options import Figure, Param, Source, Width, named_values, whole_numbers
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError
-
-__all__ = ["landscape"]
 
 
 @command("Plots", 2)
@@ -67,7 +65,7 @@ def landscape(
     asked = {} if rows is None else {"rows": whole_numbers(rows, "--rows", "0,1,2")}
     from cocos import losses as shelf
     from cocos import measures, plots
-    from cocos.reports import saving, table
+    from cocos.reports import saving
 
     figure = checked(out, file, source.data, figures=True)
     chosen = None if loss is None else shelf.load(loss, parameters)
@@ -79,14 +77,7 @@ def landscape(
         about, notes = [f"{file} ({frozen.format}): its candidates are the proxies"], frozen.notes
     found = measures.landscape(loss=chosen, embeddings=embeddings, **curves, **polygon, **asked)
 
-    def draw(path: Path) -> None:
-        flat = None if not surface else "3d"
-        saving.save_plot(plots.landscape, found, path, size=(6.6, 5.2), width=width, projection=flat)
-
-    return Answer(
-        text=lambda: table("landscape", found),
-        document=lambda: measures.document("landscape", found),
-        about=about,
-        notes=notes,
-        wrote=saved(found, out, draw if figure else None),
+    draw = functools.partial(
+        *(saving.save_plot, plots.landscape, found), size=(6.6, 5.2), width=width, projection="3d" if surface else None
     )
+    return answer("landscape", found, out, draw=draw if figure else None, about=about, notes=notes)

@@ -10,8 +10,6 @@ from cocos.commands._program import command
 from cocos.errors import InputError
 from cocos.reports import terminal
 
-__all__ = ["losses"]
-
 
 @command("Losses", 1)
 def losses(

@@ -1,12 +1,12 @@
 """`cocos plot`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, checked, lines, notes_of, opened, saved
+from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
 from cocos.commands._options import (
     AsJson,
     Batches,
@@ -20,7 +20,6 @@ from cocos.commands._options import (
     named_values,
 )
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,13 +28,31 @@ if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
     from cocos.reports.plot_kinds import PlotKind
 
-__all__ = ["plot"]
 
-# Options of the command that a kind may take; every other one is written --set NAME=VALUE.
-FLAGS = (
-    *("loss", "eps", "batch_size", "batches", "sample", "per_group", "same_group"),
-    *("queries", "direction", "seed", "dtype", "device", "split"),
-)
+@dataclass(frozen=True)
+class _Options:
+    """Options that a kind may take; every other one of its options is written --set NAME=VALUE."""
+
+    loss: Annotated[
+        list[str] | None,
+        Option(help="Loss whose gradient is studied; repeatable for some kinds. [the checkpoint's own, or ntxent]"),
+    ] = None
+    eps: Annotated[str | None, Option(help="Smallest share that contributes; several for a curve.")] = None
+    batch_size: Annotated[
+        str | None, Option(help="Pairs or queries in a batch; all makes one batch of the whole set.")
+    ] = None
+    batches: Batches = None
+    sample: Drawn = None
+    per_group: PerGroup = None
+    same_group: Annotated[
+        SameGroup | None, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
+    ] = None
+    queries: Annotated[str | None, Option(help="Number of queries to draw, all, or their rows, like 3,17,40.")] = None
+    direction: Annotated[str | None, Option(help="Direction of retrieval, like q2c. [all, side by side]")] = None
+    seed: Annotated[int | None, Option(help="Seed for drawing batches and everything else that is random. [0]")] = None
+    dtype: Annotated[Dtype | None, Option(help="Dtype of the computation.")] = None
+    device: Annotated[str | None, Option(help="Device for the computation: auto, cpu or cuda. [auto]")] = None
+    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None
 
 
 def _names() -> str:
@@ -46,7 +63,7 @@ def _names() -> str:
 
 def _spelled(name: str) -> str:
     """How an option is written on the command line."""
-    return f"--{name.replace('_', '-')}" if name in FLAGS else f"--set {name}="
+    return f"--{name.replace('_', '-')}" if name in _Options.__dataclass_fields__ else f"--set {name}="
 
 
 @dataclass(frozen=True)
@@ -56,143 +73,92 @@ class _Request:
     Args:
         kind: of plot.
         options: of the measure and the plot.
-        default: the kind's own loss; None: without a loss it reads scores.
-        runs: file and name of the loss; None stands for the file, or the loss, that the kind does without.
+        files: that it reads; none for a plot of a loss alone.
+        losses: names of the losses; None stands for the one that the file, or the kind, has.
         parameters: of each loss, by its name.
         source: how to open a file.
+
+    Raises:
+        InputError: naming the file, loss or parameter that is missing or that the kind cannot use.
     """
 
     kind: "PlotKind"
     options: dict
-    default: str | None
-    runs: list[tuple[Path | None, str | None]]
-    parameters: dict
+    files: list[Path]
+    losses: list[str | None]
+    parameters: dict[str, str]
     source: Source
 
+    def __post_init__(self):
+        kind = self.kind
+        if (kind.reads == "embeddings") != bool(self.files):
+            what = f"it is of a loss, not of a file like {self.files[0]}" if self.files else "name a FILE"
+            raise InputError(f"{kind.name}: {what}: {kind.command}")
+        if self.parameters and self.losses == [None] and self.default is None:
+            raise InputError(f"{kind.name}: parameters, but no --loss; without one it reads cosines")
+        if len(set(self.runs)) < len(self.runs):
+            raise InputError(f"{kind.name}: a file or a loss is named twice")
+        if len(self.runs) > 1 and not kind.combines:
+            from cocos.reports import plot_kinds
+
+            several = ", ".join(each.name for each in plot_kinds.plot_kinds() if each.combines)
+            raise InputError(f"{kind.name}: it draws one loss of one file; these draw several: {several}")
+
     @property
-    def reads_files(self) -> bool:
-        """Whether the kind reads embeddings, and not a loss alone."""
-        return self.kind.reads == "embeddings"
+    def default(self) -> str | None:
+        """The kind's own loss; None: without a loss it reads scores."""
+        return self.kind.options["loss"].default if "loss" in self.kind.options else None
+
+    @property
+    def runs(self) -> list[tuple[Path | None, str | None]]:
+        """Every file with every loss."""
+        return [(file, name) for file in self.files or [None] for name in self.losses]
 
 
-@dataclass
-class _Found:
-    """What the runs gave: Datasets, lines and notes for stderr, and the last checkpoint."""
-
-    datasets: "list[xr.Dataset]" = field(default_factory=list)
-    about: dict[str, None] = field(default_factory=dict)
-    notes: dict[str, None] = field(default_factory=dict)
-    checkpoint: "Checkpoint | None" = None
-
-
-def _runs(
-    chosen: "PlotKind", files: list[Path] | None, wanted: list[str | None]
-) -> list[tuple[Path | None, str | None]]:
-    """Every file with every loss.
-
-    Raises:
-        InputError: one is named twice, or the kind draws one at a time.
-    """
-    from cocos.reports import plot_kinds
-
-    runs = [(file, name) for file in files or [None] for name in wanted]
-    if len(set(runs)) < len(runs):
-        raise InputError(f"{chosen.name}: a file or a loss is named twice")
-    if len(runs) > 1 and not chosen.combines:
-        several = ", ".join(each.name for each in plot_kinds.plot_kinds() if each.combines)
-        raise InputError(f"{chosen.name}: it draws one loss of one file; these draw several: {several}")
-    return runs
-
-
-def _loss_asked(chosen: "PlotKind", files: list[Path] | None, wanted: list[str | None], parameters: dict) -> str | None:
-    """The kind's own loss, after refusing files and parameters that the kind cannot use.
-
-    Raises:
-        InputError: naming what is missing or too much.
-    """
-    reads = chosen.reads == "embeddings"
-    if reads != bool(files):
-        what = "name a FILE" if reads else f"it is of a loss, not of a file like {files[0]}"
-        raise InputError(f"{chosen.name}: {what}: {chosen.command}")
-    default = chosen.options["loss"].default if "loss" in chosen.options else None
-    if parameters and wanted == [None] and default is None:
-        raise InputError(f"{chosen.name}: parameters, but no --loss; without one it reads cosines")
-    return default
-
-
-def _measured(request: _Request, start) -> _Found:
-    """Measure every run; a file that several losses share is opened and encoded once."""
+def _measured(request: _Request, by_loss: dict, start) -> tuple[list, dict, dict, "Checkpoint | None"]:
+    """Datasets of all runs, lines and notes for stderr, and the last checkpoint; each file is encoded once."""
     from cocos import losses as shelf
     from cocos.reports import plot_kinds
 
-    found, checkpoints = _Found(), {}
+    datasets, about, notes, checkpoints, frozen = [], {}, {}, {}, None
     for file, name in request.runs:
-        parameters, default = request.parameters[name], request.default
-        frozen, loss, origin = None, None, ""
-        if not request.reads_files:
-            loss = shelf.load(name or default, parameters)
+        if file is None:
+            loss = shelf.load(name or request.default, by_loss[name])
         elif file in checkpoints:
             frozen = checkpoints[file]
-            loss, origin = frozen.loss(name, parameters)
+            loss, origin = frozen.loss(name, by_loss[name])
         else:
-            frozen, loss, origin = opened(file, name, parameters, request.source)
+            frozen, loss, origin = opened(file, name, by_loss[name], request.source)
             frozen = checkpoints[file] = plot_kinds.once(frozen)
-        if name is None and default is None:
-            loss = None
-        found.datasets += request.kind.measured(frozen, loss, request.options, start)
-        if request.reads_files:
-            attrs = found.datasets[-1].attrs
-            about = f"loss {attrs['loss']}, {origin}" if default else f"{attrs['metric'].replace('_', ' ')} scores"
-            found.about[f"{file} ({frozen.format}): {about}"] = None
-            found.notes |= dict.fromkeys(frozen.notes)
-        found.checkpoint = frozen
-    for data in found.datasets:
-        found.notes |= dict.fromkeys(notes_of(data))
-    return found
+        reads_scores = name is None and request.default is None
+        datasets += request.kind.measured(frozen, None if reads_scores else loss, request.options, start)
+        if file is not None:
+            attrs = datasets[-1].attrs
+            read = (
+                f"loss {attrs['loss']}, {origin}" if request.default else f"{attrs['metric'].replace('_', ' ')} scores"
+            )
+            about[f"{file} ({frozen.format}): {read}"] = None
+            notes |= dict.fromkeys(frozen.notes)
+    notes |= dict.fromkeys(note for data in datasets for note in notes_of(data))
+    return datasets, about, notes, frozen
 
 
-def _one(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> "xr.Dataset":
-    """The Dataset that an output file holds.
+def _refuse_several(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> None:
+    """Refuse to write several Datasets into one file.
 
     Raises:
-        InputError: there are several.
+        InputError: naming them.
     """
     if names:
         raise InputError(f"--out {target}: it holds one loss of one file, not {len(names)}")
     if len(found) > 1:
         sides = ", ".join(each.attrs["direction"] for each in found)
         raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
-    return found[0]
-
-
-def _answer(request: _Request, found: _Found, target: Path | None, figure: bool, width: str | None) -> Answer:
-    """Write the figure or the Dataset, and make the tables of all Datasets."""
-    from cocos.reports import plot_kinds
-
-    kind, split = request.kind, request.options.get("split") or "train"
-    items = found.checkpoint.items(split) if request.reads_files and kind.shows else None
-    words = [kind.row_texts(each, items) for each in found.datasets]
-    names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
-
-    def draw(path: Path) -> None:
-        kind.draw(found.datasets, request.options, path, words, names=names, width=width)
-
-    def text() -> str:
-        tables = [lines(kind.table(each, told)) for each, told in zip(found.datasets, words, strict=True)]
-        return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
-
-    one = None if figure or target is None else _one(target, found.datasets, names)
-    return Answer(
-        text=text,
-        document=lambda: kind.document(found.datasets, names),
-        about=found.about,
-        notes=found.notes,
-        wrote=saved(one, target, draw if figure else None),
-    )
 
 
 @command("Plots", 1)
 def plot(
+    asked: _Options,
     source: Source,
     kind: Annotated[str | None, Argument(help=f"Kind of plot: {_names()}. [list them]", show_default=False)] = None,
     files: Annotated[
@@ -203,30 +169,10 @@ def plot(
             show_default=False,
         ),
     ] = None,
-    loss: Annotated[
-        list[str] | None,
-        Option(help="Loss whose gradient is studied; repeatable for some kinds. [the checkpoint's own, or ntxent]"),
-    ] = None,
     param: Param = None,
-    eps: Annotated[str | None, Option(help="Smallest share that contributes; several for a curve.")] = None,
-    batch_size: Annotated[
-        str | None, Option(help="Pairs or queries in a batch; all makes one batch of the whole set.")
-    ] = None,
-    batches: Batches = None,
-    sample: Drawn = None,
-    per_group: PerGroup = None,
-    same_group: Annotated[
-        SameGroup | None, Option(help="How to treat other rows of a query's group in a batch drawn by pairs.")
-    ] = None,
-    queries: Annotated[str | None, Option(help="Number of queries to draw, all, or their rows, like 3,17,40.")] = None,
-    direction: Annotated[str | None, Option(help="Direction of retrieval, like q2c. [all, side by side]")] = None,
-    seed: Annotated[int | None, Option(help="Seed for drawing batches and everything else that is random. [0]")] = None,
-    dtype: Annotated[Dtype | None, Option(help="Dtype of the computation.")] = None,
     more: Annotated[
         list[str] | None, Option("--set", help="Another option of KIND, NAME=VALUE; repeatable: see its card.")
     ] = None,
-    device: Annotated[str | None, Option(help="Device for the computation: auto, cpu or cuda. [auto]")] = None,
-    split: Annotated[str | None, Option(help="Split of the checkpoint's data to encode. [train]")] = None,
     as_json: AsJson = False,
     out: Annotated[
         Path | None,
@@ -235,9 +181,7 @@ def plot(
     width: Width = None,
 ):
     """Draw what a measure finds in a checkpoint, and print its numbers; without KIND, list the kinds."""  # noqa: DOC501
-    asked = (loss or None, eps, batch_size, batches, sample, per_group, same_group, queries, direction, seed, dtype)
-    given = dict(zip(FLAGS, (*asked, device, split), strict=True))
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in vars(asked).items() if value not in (None, [])}
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
@@ -256,16 +200,33 @@ def plot(
         raise InputError(f"{chosen.name} does not take -p: it reads no loss")
     if not files and bare:
         return Answer(text=lambda: chosen.card(_spelled))
-    wanted = loss or [extra.get("loss")]
-    default = _loss_asked(chosen, files, wanted, parameters)
+    wanted = asked.loss or [extra.get("loss")]
+    request = _Request(chosen, options, files or [], wanted, parameters, source)
     saving.inches(width)
-    runs = _runs(chosen, files, wanted)
     by_loss = dict(zip(wanted, plot_kinds.split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
-    figure = checked(target, *(files or ()), source.data, figures=True)
-    for name in wanted if len(runs) > 1 else ():
-        shelf.load(name or default, by_loss[name])
-    request = _Request(chosen, options, default, runs, by_loss, source)
+    figure = checked(target, *request.files, source.data, figures=True)
+    names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
+    for name in wanted if names else ():
+        shelf.load(name or request.default, by_loss[name])
     with progress() as start:
-        found = _measured(request, start)
-    return _answer(request, found, target, figure, width)
+        found, about, notes, frozen = _measured(request, by_loss, start)
+    items = frozen.items(options.get("split") or "train") if frozen and chosen.shows else None
+    words = [chosen.row_texts(each, items) for each in found]
+    if target is not None and not figure:
+        _refuse_several(target, found, names)
+
+    def draw(path: Path) -> None:
+        chosen.draw(found, options, path, words, names=names, width=width)
+
+    def text() -> str:
+        tables = [lines(chosen.table(each, told)) for each, told in zip(found, words, strict=True)]
+        return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
+
+    return Answer(
+        text=text,
+        document=lambda: chosen.document(found, names),
+        about=about,
+        notes=notes,
+        wrote=saved(found[0], target, draw if figure else None),
+    )

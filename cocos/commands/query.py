@@ -1,12 +1,13 @@
 """`cocos query`."""
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
-from cocos.commands._answer import Answer, checked, notes_of, opened, saved
+from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
     Dtype,
     File,
@@ -19,9 +20,6 @@ from cocos.commands._options import (
     Width,
 )
 from cocos.commands._program import command
-from cocos.commands._progress import progress
-
-__all__ = ["query"]
 
 
 @command("Look at a file", 5)
@@ -56,10 +54,10 @@ def query(
     labels, said = words.get("labels"), words.get("query")
     plot = functools.partial(plots.contributors, **words)
     draw = functools.partial(saving.save_plot, plot, found, size=size(found), width=width)
-    return Answer(
+    about = [f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"]
+    made = answer("contributors", found, out, draw=draw if figure else None, about=about, notes=frozen.notes)
+    return replace(
+        made,
         text=lambda: table("contributors", found, labels=labels, query=said),
         document=lambda: document(found, labels, said),
-        about=[f"{file} ({frozen.format}): loss {found.attrs['loss']}, {origin}"],
-        notes=[*frozen.notes, *notes_of(found)],
-        wrote=saved(found, out, draw if figure else None),
     )

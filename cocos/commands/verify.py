@@ -5,13 +5,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, checked, saved
+from cocos.commands._answer import Answer, checked, progress, saved
 from cocos.commands._options import Device, Param, Seed, Source, Split, named_values
 from cocos.commands._program import command
-from cocos.commands._progress import progress
 from cocos.errors import InputError
-
-__all__ = ["verify"]
 
 
 def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
