@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,22 @@ __all__ = ["AnnotatedRows", "ImageCaptions", "Items", "PictureOf", "TextOf"]
 
 TextOf = Callable[[int], str]  # row -> its text
 PictureOf = Callable[[int], Picture | None]  # row -> its picture (height, width, 3), or None
+
+
+class Images(Protocol):
+    """Rows of images: a tensor, an array, or rows that stay on disk."""
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Number of images, and the shape of one."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int | slice, /) -> Any: ...
 
 
 class Items(Protocol):
@@ -39,7 +55,7 @@ class ImageCaptions:
     """Images and captions of one split, and which belong together.
 
     Args:
-        images: (N, ...) what the image tower reads; a memory-mapped array may stay on disk.
+        images: (N, ...) input of the image tower; rows may stay on disk.
         captions: M captions, as text.
         image_group: (N,) id of each image.
         caption_group: (M,) id of the image that each caption describes.
@@ -50,7 +66,7 @@ class ImageCaptions:
         InputError: images or captions without one int64 id each.
     """
 
-    images: Tensor | np.ndarray
+    images: Images
     captions: tuple[str, ...]
     image_group: Tensor
     caption_group: Tensor
@@ -81,8 +97,8 @@ class ImageCaptions:
         def image(row: int) -> str:
             return f"image of: {first.get(groups[row], 'nothing that is said')}"
 
-        caption = self.captions.__getitem__
-        return (caption, image) if direction == "t2i" else (image, caption)
+        text: TextOf = self.captions.__getitem__
+        return (text, image) if direction == "t2i" else (image, text)
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
         """Return functions of a row that give the picture of a query and of a candidate.
@@ -145,4 +161,4 @@ class AnnotatedRows:
 
 
 def _named(names: Sequence[str] | None, groups: list[int]) -> TextOf:
-    return lambda row: (names and names[row]) or f"row {row}, group {groups[row]}"
+    return lambda row: (names[row] if names else "") or f"row {row}, group {groups[row]}"

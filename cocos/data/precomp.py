@@ -91,7 +91,7 @@ class StoredRows:
         """
         row = math.prod(self.whole[1:]) * self.dtype.itemsize
         found = np.empty((number, *self.whole[1:]), self.dtype)
-        into = found.reshape(-1).view(np.uint8)
+        into = found.reshape(-1).view(np.uint8).data
         with open(self.path, "rb", buffering=0) as stream:
             if self.step == 1:
                 stream.seek(self.offset + start * row)

@@ -164,17 +164,22 @@ def embed(
         progress: called with (items done, items in all).
     """
     place = device_of(device)
-    model = model.to(place)
+    encoder: Any = model.to(place)
     total, done = len(items.images) + len(items.captions), 0
-    sides = []
-    for encode, things in ((model.encode_images, items.images), (model.encode_captions, items.captions)):
+
+    def encoded(encode: Callable[[Any], Tensor], number: int, read: Callable[[slice], Any]) -> Tensor:
+        nonlocal done
         parts = []
-        for start in range(0, len(things), ITEMS_AT_ONCE):
-            chunk = things[start : start + ITEMS_AT_ONCE]
-            chunk = list(chunk) if isinstance(chunk, tuple) else torch.as_tensor(chunk).to(place)
+        for start in range(0, number, ITEMS_AT_ONCE):
+            chunk = read(slice(start, start + ITEMS_AT_ONCE))
             parts.append(encode(chunk).float())
             done += len(chunk)
             if progress:
                 progress(done, total)
-        sides.append(torch.cat(parts))
-    return Embeddings(sides[0], sides[1], items.image_group, items.caption_group, directions=("i2t", "t2i"))
+        return torch.cat(parts)
+
+    query = encoded(
+        encoder.encode_images, len(items.images), lambda some: torch.as_tensor(items.images[some]).to(place)
+    )
+    candidate = encoded(encoder.encode_captions, len(items.captions), lambda some: list(items.captions[some]))
+    return Embeddings(query, candidate, items.image_group, items.caption_group, directions=("i2t", "t2i"))

@@ -1,6 +1,7 @@
 """Common parts of VSE++ and VSRN: the text tower (word embedding, GRU, last valid output), and both towers together."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,14 +48,14 @@ class GRUText(nn.Module):
         self.rnn = nn.GRU(word_dim, embed_size, num_layers, batch_first=True)
 
     def ids(self, caption: str) -> list[int]:
-        """Ids of `<start>`, the tokens and `<end>`; a token that is not in the vocabulary is `<unk>`."""
+        """Look up the ids of `<start>`, the tokens and `<end>`; an unknown token is `<unk>`."""
         words = ("<start>", *tokens(caption), "<end>")
         return [self.vocabulary.get(word, self.vocabulary["<unk>"]) for word in words]
 
     def forward(self, captions: Sequence[str]) -> Tensor:
-        """Embeddings of length 1, (M, D): the GRU's output at `<end>`."""
-        device = self.embed.weight.device
-        ids = pack_sequence([torch.tensor(self.ids(caption)) for caption in captions], enforce_sorted=False).to(device)
+        """Encode M captions to unit vectors, (M, D): the output of the GRU at `<end>`."""
+        packed: Any = pack_sequence([torch.tensor(self.ids(caption)) for caption in captions], enforce_sorted=False)
+        ids = packed.to(self.embed.weight.device)
         words = ids._replace(data=self.embed(ids.data))  # not padded: one long caption would make all of them long
         last = normalize(self.rnn(words)[1][-1], dim=1, eps=0.0)
         return last.abs() if self.use_abs else last
@@ -75,7 +76,8 @@ class TwoTowers(nn.Module):
 
     def encode_images(self, features: Tensor) -> Tensor:
         """Encode features, as the image tower reads them, to (N, D)."""
-        return self.image(features.to(self.image.fc.weight))
+        first: Any = self.image.fc
+        return self.image(features.to(first.weight))
 
     def encode_captions(self, captions: list[str]) -> Tensor:
         """Encode M captions, to (M, D)."""

@@ -38,7 +38,7 @@ def _check(path: Path, content: bytes) -> None:
     """
     tuples = 0
     for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
-        if "PUT" in operation.name and argument > len(content):
+        if "PUT" in operation.name and (argument or 0) > len(content):
             raise InputError(f"{path} is a damaged vocabulary pickle (place {argument}); {AS_JSON}")
         if isinstance(argument, int) and abs(argument) >= 2**60:  # as keys, such numbers can share one hash
             raise InputError(f"{path} is no vocabulary: it holds a number of {argument.bit_length()} bits; {AS_JSON}")
