@@ -1,20 +1,18 @@
 """What a picture says in numbers: the totals of a Dataset, its bands over queries, and a few places of its curves."""
 
 import json
-from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
 
 from cocos import health
 
-__all__ = ["ATTRIBUTES", "about", "bins", "counted", "document", "numbers", "places", "plain", "sides"]
+__all__ = ["ATTRIBUTES", "about", "bins", "counted", "document", "numbers", "places", "plain"]
 
 ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 SHORT = 12  # values of an axis that are all told
 FEWEST, MOST = 5, 9  # places of a longer one
-ALIKE = 0.02  # of the largest value: directions that differ by no more are told as one
 # Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
 LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their unit
@@ -130,25 +128,6 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
         "negatives": data["negatives"].mean(["batch", "query"]),
         "part": part / queries,
     })
-
-
-def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
-    """The directions of a Dataset by name; one for all, without a name, where they agree in what is drawn.
-
-    Directions agree where no value differs by more than 2 % of the largest one of its variable; one stands for all of
-    them then, their mean.
-
-    Args:
-        data: with an axis `direction`.
-        keys: variables that are drawn.
-    """
-    names = [str(name) for name in data["direction"].values]
-    drawn = data[list(keys)]
-    apart = drawn.max("direction") - drawn.min("direction")
-    alike = all(float(apart[key].max()) <= ALIKE * float(abs(drawn[key]).max()) for key in drawn)
-    if len(names) > 1 and alike:
-        return [("", data.mean("direction", keep_attrs=True))]
-    return [(name if len(names) > 1 else "", data.sel(direction=name)) for name in names]
 
 
 def about(data: xr.Dataset) -> dict:

@@ -72,7 +72,7 @@ def place(tmp_path):
 @pytest.fixture
 def one_format(monkeypatch):
     """Where what is computed is looked at, one picture is enough."""
-    monkeypatch.setattr(figures, "SUFFIXES", ("png",))
+    monkeypatch.setattr(figures, "FIGURE_FILES", ("png",))
 
 
 def calls(place):

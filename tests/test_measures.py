@@ -19,6 +19,7 @@ import cocos
 import oracles
 from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores, summaries
 from cocos.batches import Batch, plan
+from cocos.plots import _labels
 from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
 from cocos.reports import table
@@ -347,7 +348,7 @@ def test_plots_draw_the_dataset(embeddings):
     assert ax.get_title() == title_of_count([data, other], ["ntxent", "triplet"])
     curve = measures.eps_curve(embeddings, "ntxent", batch_size=16)
     ax = plots.eps_curve(curve, ax=axes[1])
-    for line, (_, one) in zip(ax.lines, summaries.sides(curve, ["contributing_all"]), strict=False):
+    for line, (_, one) in zip(ax.lines, _labels.sides(curve, ["contributing_all"]), strict=False):
         counts = one["contributing_all"].values
         np.testing.assert_array_equal(line.get_ydata(), counts[counts > 0])
     plt.close(figure)

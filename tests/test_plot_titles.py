@@ -88,10 +88,10 @@ def test_bins_of_counts_hold_all_of_them():
 
 def test_directions_that_agree_are_one():
     data = xr.Dataset({"x": (("direction", "at"), [[1.0, 100.0], [2.0, 99.0]])}, coords={"direction": ["a", "b"]})
-    ((name, one),) = summaries.sides(data, ["x"])
+    ((name, one),) = _labels.sides(data, ["x"])
     assert name == "" and one["x"].values.tolist() == [1.5, 99.5]
     apart = data.assign(x=data["x"] * xr.DataArray([1, 1.05], dims="direction"))
-    assert [name for name, _ in summaries.sides(apart, ["x"])] == ["a", "b"]
+    assert [name for name, _ in _labels.sides(apart, ["x"])] == ["a", "b"]
 
 
 def test_labels_are_moved_apart_and_stay_on_the_axes():

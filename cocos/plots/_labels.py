@@ -1,6 +1,6 @@
 """Text in plots that covers nothing: shortened names, labels beside lines, legends below the axes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import seaborn as sns
@@ -16,11 +16,26 @@ from matplotlib.transforms import ScaledTranslation
 
 from cocos.plots._wording import middle, names_of
 
-__all__ = ["BELOW", "STYLES", "below", "beside", "dark", "drawn", "palette", "plain", "series", "spread", "whole"]
+__all__ = [
+    "BELOW",
+    "STYLES",
+    "below",
+    "beside",
+    "curves",
+    "dark",
+    "drawn",
+    "palette",
+    "plain",
+    "series",
+    "spread",
+    "whole",
+]
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
 BELOW = "legend below the axes"
+# Largest difference between directions that share a line, as a fraction of the largest value.
+ALIKE = 0.02
 # Characters of the longest label.
 LABEL_LENGTH = 26
 # Distance between the middles of two lines of text, in units of the font size.
@@ -37,6 +52,33 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     names = names_of(several) if names is None else names
     return {plain(str(name), LABEL_LENGTH): each for name, each in zip(names, several, strict=True)}
+
+
+def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
+    """Split a Dataset by direction, (name, part); directions that agree are one nameless part, their mean.
+
+    Directions agree where no value differs by more than 2 % of the largest one of its variable.
+
+    Args:
+        data: with an axis `direction`.
+        keys: variables that are drawn.
+    """
+    names = [str(name) for name in data["direction"].values]
+    drawn = data[list(keys)]
+    apart = drawn.max("direction") - drawn.min("direction")
+    alike = all(float(apart[key].max()) <= ALIKE * float(abs(drawn[key]).max()) for key in drawn)
+    if len(names) > 1 and alike:
+        return [("", data.mean("direction", keep_attrs=True))]
+    return [(name if len(names) > 1 else "", data.sel(direction=name)) for name in names]
+
+
+def curves(several: dict[str, xr.Dataset], keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
+    """List the curves of several Datasets, named by Dataset and direction as far as these differ."""
+    return [
+        (", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
+        for name, each in several.items()
+        for side, one in sides(each, keys)
+    ]
 
 
 def plain(text: str, most: int) -> str:

@@ -170,11 +170,7 @@ def _query(ax: Axes, query: str, image: np.ndarray | None) -> None:
 
 
 def title(dataset: xr.Dataset) -> str:
-    """State how many negatives contribute to the query, and their part of its push.
-
-    Args:
-        dataset: of `cocos.measures.contributors`.
-    """
+    """State how many negatives contribute to the query, and their part of its push."""
     attrs = dataset.attrs
     return (
         f"{attrs['contributing']} of {attrs['negatives']} negatives contribute and carry "

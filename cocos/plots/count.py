@@ -93,12 +93,7 @@ def count(
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """State how many negatives contribute to a query and how many queries have none; name a collapse.
-
-    Args:
-        datasets: of `cocos.measures.count`.
-        names: of the datasets.
-    """
+    """State how many negatives contribute to a query and how many queries have none; name a collapse."""
     collapsed = any(health.warnings(data.attrs.get("notes", "")) for data in datasets)
     return _finding(datasets, names) + ("\ncollapsed embeddings" if collapsed else "")
 

@@ -7,11 +7,11 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
+from cocos.plots._labels import STYLES
 from cocos.plots._wording import middle
 
 __all__ = ["dtp"]
 
-STYLES = ("-", "--", "-.", ":")
 # Height of a line of text, in points.
 LINE_POINTS = 10.0
 # Characters of the longest name of a run.

@@ -7,8 +7,8 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results, summaries
-from cocos.plots._labels import STYLES, beside, drawn, palette, plain, series
+from cocos import results
+from cocos.plots._labels import STYLES, beside, curves, drawn, palette, series
 from cocos.plots._wording import between, number
 
 __all__ = ["eps_curve", "size", "title"]
@@ -51,11 +51,7 @@ def eps_curve(
     ax.set(
         xscale="log", yscale="log", ylim=(max(SMALLEST_COUNT, 0.01 * min(1, most)) if most else 0.1, 1.6 * most or 1)
     )
-    lines = [
-        (" ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
-        for name, each in several.items()
-        for side, one in summaries.sides(each, ["contributing_all"])
-    ]
+    lines = curves(several, ["contributing_all"])
     named = []
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         counts = one["contributing_all"].values
@@ -95,12 +91,7 @@ def _thresholds(several: dict[str, xr.Dataset], mark: float, ax: Axes) -> None:
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """State the counts at two thresholds of the loss whose count changes most, and of the one that changes least.
-
-    Args:
-        datasets: of `cocos.measures.eps_curve`.
-        names: of the datasets.
-    """
+    """State the counts at two thresholds of the loss whose count changes most, and of the one that changes least."""
     counts = [data["contributing_all"].mean("direction") for data in datasets]
     ends = [[each.sel(eps=eps, method="nearest") for eps in COMPARED_EPS] for each in counts]
     change = [float(low - high) for low, high in ends]

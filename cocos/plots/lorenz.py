@@ -6,8 +6,7 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import summaries
-from cocos.plots._labels import STYLES, drawn, palette, plain, series, whole
+from cocos.plots._labels import STYLES, curves, drawn, palette, series, whole
 from cocos.plots._wording import between, listed
 
 __all__ = ["lorenz", "size", "title"]
@@ -41,11 +40,7 @@ def lorenz(
     """
     ax = ax or plt.gca()
     several = series(dataset, names)
-    lines = [
-        (" ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
-        for name, each in several.items()
-        for side, one in summaries.sides(each, ["held"])
-    ]
+    lines = curves(several, ["held"])
     most = max(int(each["k"].max()) for each in several.values())
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         if band and len(several) == 1:
@@ -73,12 +68,7 @@ def lorenz(
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """State the part of the push on the ten heaviest negatives, or on the heaviest where there are fewer than twenty.
-
-    Args:
-        datasets: of `cocos.measures.lorenz`.
-        names: of the datasets.
-    """
+    """State the part of the push on the ten heaviest negatives, or on the heaviest of fewer than twenty."""
     k = 10 if min(int(data["k"].max()) for data in datasets) >= 20 else 1
     held = [between(data["held"].sel(k=k).values) for data in datasets]
     heaviest = f"{k} heaviest negatives carry" if k > 1 else "heaviest negative carries"

@@ -71,13 +71,7 @@ def precision_recall(
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str], direction: str) -> str:
-    """State the cost of one threshold for all queries: PR-AUC, beside the mAP, where each query has its own.
-
-    Args:
-        datasets: of `cocos.measures.precision_recall`.
-        names: of the datasets.
-        direction: of the queries.
-    """
+    """State the cost of one threshold for all queries: PR-AUC, beside the mAP, where each query has its own."""
     one = [f"{data.attrs['pr_auc']:.1f} %" for data in datasets]
     own = [f"{float(data['mAP'].sel(direction=direction)):.1f} %" for data in datasets]
     parts = [f"PR-AUC {a}, mAP {b}" for a, b in zip(one, own, strict=True)]

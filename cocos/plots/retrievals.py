@@ -94,11 +94,7 @@ def _framed(content: np.ndarray | str, x: float, y: float, positive: bool, below
 
 
 def title(dataset: xr.Dataset) -> str:
-    """State for how many queries a positive has rank 1.
-
-    Args:
-        dataset: of `cocos.measures.retrievals`.
-    """
+    """State for how many queries a positive has rank 1."""
     first = int((dataset["best_rank"] == 1).sum())
     side = plain(dataset.attrs["direction"], 30)
     return f"{side}: a positive comes first for {first} of {dataset.sizes['query']} queries"

@@ -19,7 +19,7 @@ __all__ = ["score_distribution", "title"]
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
-SPREAD = "spread of neighbour k: deviation of its score between queries, in units of that within a query"
+SPREAD_MEANING = "spread of neighbour k: deviation of its score between queries, in units of that within a query"
 # Width of the text beside the bar of a neighbour, as a fraction of the axis.
 TEXT_WIDTH = 0.4
 # Line style and width of each percentile.
@@ -74,7 +74,7 @@ def score_distribution(
     ax.set_yscale("symlog", linthresh=1, linscale=0.5)
     ax.set_yticks([0, 1, *(10.0**n for n in range(1, int(np.log10(top)) + 1))])
     ax.set_yticklabels(["0", "1", *(f"{10**n:g}" for n in range(1, int(np.log10(top)) + 1))])
-    meant = f"\n{SPREAD}" if np.isfinite(one["spread"]).any() else ""
+    meant = f"\n{SPREAD_MEANING}" if np.isfinite(one["spread"]).any() else ""
     ax.set(
         xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
         ylabel=f"negatives of a query in a bin of {width:.2g}",
@@ -148,12 +148,7 @@ def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) ->
 
 
 def title(dataset: xr.Dataset, direction: str) -> str:
-    """State the range of the score of the k-th neighbour over the queries, for the middle one of the ks.
-
-    Args:
-        dataset: of `cocos.measures.score_distribution`.
-        direction: of the queries.
-    """
+    """State the range of the score of the k-th neighbour over the queries, for the middle one of the ks."""
     one = dataset.sel(direction=direction)
     queries = one["negatives"].dropna("query", how="all").sizes["query"]
     number = f"({queries} {'query' if queries == 1 else 'queries'})"

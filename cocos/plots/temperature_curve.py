@@ -6,9 +6,9 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos import results, summaries
+from cocos import results
 from cocos.errors import InputError, nearest
-from cocos.plots._labels import below, palette, plain, series
+from cocos.plots._labels import below, curves, palette, series
 from cocos.plots._wording import listed, number, percent
 
 __all__ = ["temperature_curve", "title"]
@@ -58,11 +58,7 @@ def temperature_curve(
         raise InputError("a temperature divides scores and a scale multiplies them: draw them in separate plots")
     (parameter,), above = parameters, results.above(next(iter(several.values())).attrs)
     said = {"effective": "share the push (effective number)", "contributing_all": above, "idle_fraction": ""}
-    lines = [
-        (", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20)))), one)
-        for name, each in several.items()
-        for side, one in summaries.sides(each, SHOWN[show])
-    ]
+    lines = curves(several, SHOWN[show])
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         for key, style in zip(SHOWN[show], ("-", "--"), strict=False):
             label = ", ".join(filter(None, (name, said[key]))) or "queries"
@@ -95,13 +91,7 @@ def _regimes(curves: list[xr.Dataset], parameter: str, ax: Axes) -> None:
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str], show: str = "negatives") -> str:
-    """State the effective negatives, or the idle queries, at the loss's own temperature and at both ends of the curve.
-
-    Args:
-        datasets: of `cocos.measures.temperature_curve`.
-        names: of the datasets.
-        show: as for `temperature_curve`.
-    """
+    """State the effective negatives, or the idle queries, at the temperature of the loss and at both ends."""
     parts, idle = [], show == "idle"
     for data in datasets:
         mean = data["idle_fraction" if idle else "effective"].mean("direction").dropna("value")

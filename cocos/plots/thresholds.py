@@ -103,11 +103,7 @@ def _named(dataset: xr.Dataset, ax: Axes) -> None:
 
 
 def title(dataset: xr.Dataset) -> str:
-    """State how unequally the cut-off of the best F1 treats the queries; without one, the first cut-off.
-
-    Args:
-        dataset: of `cocos.measures.thresholds`.
-    """
+    """State how unequally the cut-off of the best F1 treats the queries; without one, the first cut-off."""
     chosen = [str(each) for each in dataset["chosen"].values]
     place = chosen.index("best F1") if "best F1" in chosen else 0
     one = dataset.isel(cutoff=place)

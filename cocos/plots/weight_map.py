@@ -100,11 +100,7 @@ def _patches(less: np.ndarray, out: np.ndarray) -> list[Patch | Line2D]:
 
 
 def title(dataset: xr.Dataset) -> str:
-    """State how many negatives of the batch contribute, and how many queries have none.
-
-    Args:
-        dataset: of `cocos.measures.weight_map`.
-    """
+    """State how many negatives of the batch contribute, and how many queries have none."""
     kind = results.about_weights(dataset.attrs).partition(":")[0]
     name = ", ".join(filter(None, (dataset.attrs["loss"], kind, middle(dataset.attrs["direction"], 20))))
     above, idle = int(dataset["contributing"].sum()), int((dataset["contributing"] == 0).sum())

@@ -1,7 +1,7 @@
 """Captions of figures, filled from the data that the figure draws.
 
-A script has `title(parts)`, the claim; `alt(parts)`, one sentence that says what is drawn; `agrees(parts)`, the
-evidence with its n and intervals; and the constants PUBLISHED, a source, and DIFFERS, why ours is not the same.
+A script has `title(parts)`, the claim; `alt(parts)`, a sentence that describes the figure; `agrees(parts)`, the
+evidence with its n and intervals; and the constants PUBLISHED, the source, and DIFFERS, the reasons for differences.
 """
 
 import ast
@@ -16,8 +16,9 @@ from cocos.errors import InputError
 
 __all__ = ["Caption", "holds", "typed_digits", "write"]
 
-FUNCTIONS = ("title", "alt", "agrees")
-NAMES = re.compile(  # with a digit that is no result: sources, measures, functions, settings named by the papers
+CAPTION_FUNCTIONS = ("title", "alt", "agrees")
+# Names that contain a digit but are no result: sources, measures, functions, settings of the papers.
+NAMES_WITH_DIGITS = re.compile(
     r"(Tables?|Figs?\.|[Ee]qs?\.|[Ss]ections?|Lemma|Proposition) [\w.-]+(, [\dIVX][\w.]*)*( (and|to) [\dIVX][\w.]*)?"
     r"|\b[kf][12]\b|R@1\b|t\^1\.5|\b[\d.]+t\b|L2\b|CUB-200|5th|95th|C\^0|i2t|t2i|q2c|c2q"
 )
@@ -25,15 +26,15 @@ NAMES = re.compile(  # with a digit that is no result: sources, measures, functi
 
 @dataclass(frozen=True)
 class Caption:
-    """Words of one figure.
+    """Caption of one figure.
 
     Args:
         claim: the finding, one sentence.
-        alt: one sentence that says what is drawn, for those who cannot see it.
+        alt: one sentence that describes the figure, for readers who cannot see it.
         evidence: numbers with n and intervals.
-        about: what is drawn.
+        about: description.
         published: paper and figure, or none.
-        differs: why ours is not the same.
+        differs: reasons why our figure is not the same.
     """
 
     claim: str
@@ -46,16 +47,16 @@ class Caption:
     def lines(self, name: str) -> list[str]:
         """Markdown of this figure in the index."""
         rows = {"Claim": self.claim, "Evidence": self.evidence, "Published": self.published}
-        rows["Differs because"] = self.differs
+        rows |= {"Differs because": self.differs}
         told = [f"- **{head}:** {text}" for head, text in rows.items() if text]
         return [f"## {name}", "", f"![{self.alt}]({name}.png)", "", self.about, "", *told, ""]
 
 
 def holds(condition: bool, words: str) -> str:
-    """The words, if they are true of the data; otherwise the caption has to be written anew.
+    """Return the words if the condition holds; otherwise the caption must be rewritten.
 
     Raises:
-        InputError: they are not true.
+        InputError: it does not hold.
     """
     if not condition:
         raise InputError(f"the caption says {words!r}, and its data do not")
@@ -70,14 +71,14 @@ def write(module: ModuleType, parts: Mapping[str, xr.Dataset]) -> Caption:
         parts: its data.
 
     Raises:
-        InputError: the script has no words, or the data are not what the words are about.
+        InputError: the script lacks a function, or its words do not fit the data.
     """
     name = module.__name__.removeprefix("analysis_")
-    for each in FUNCTIONS:
+    for each in CAPTION_FUNCTIONS:
         if not callable(getattr(module, each, None)):
             raise InputError(f"{name}.py: it has no function {each}(parts), which a figure needs for its caption")
     try:
-        claim, alt, evidence = (" ".join(getattr(module, each)(parts).split()) for each in FUNCTIONS)
+        claim, alt, evidence = (" ".join(getattr(module, each)(parts).split()) for each in CAPTION_FUNCTIONS)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (KeyError, AttributeError, ValueError) as error:
@@ -87,16 +88,16 @@ def write(module: ModuleType, parts: Mapping[str, xr.Dataset]) -> Caption:
 
 
 def typed_digits(source: str) -> list[str]:
-    """Words of a script's caption with digits that somebody typed, where only the data may put them.
+    """Find texts of a caption with typed digits, where only the data may supply numbers.
 
-    Looks at DIFFERS, `title`, `alt`, `agrees`, `hero`, and the functions of the script that these call. Keys, arguments
-    by name, identifiers that stand alone and format specifications are no words.
+    Inspects DIFFERS, `title`, `alt`, `agrees`, `hero`, and the functions of the script that these call. Keys, keyword
+    arguments, identifiers and format specifications do not count as text.
 
     Args:
         source: of the script.
     """
     tree = ast.parse(source)
-    named = (*FUNCTIONS, "hero")
+    named = (*CAPTION_FUNCTIONS, "hero")
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     waiting, seen, found = [each for each in named if each in functions], set(), []
     while waiting:
@@ -110,11 +111,11 @@ def typed_digits(source: str) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DIFFERS":
             found += _texts([node.value])
-    return [text for text in found if any(letter.isdigit() for letter in NAMES.sub("", text))]
+    return [text for text in found if any(letter.isdigit() for letter in NAMES_WITH_DIGITS.sub("", text))]
 
 
 def _texts(nodes: list[ast.AST], written: bool = False) -> list[str]:
-    """Pieces of text among some nodes, written into a longer one or not, with the numbers typed between them."""
+    """Collect the texts among some nodes, and the numbers typed into f-strings."""
     found = []
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

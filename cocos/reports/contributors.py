@@ -12,7 +12,7 @@ from cocos.reports.layout import Table
 __all__ = ["table"]
 
 # Characters of the text of a candidate, which leave room for the numbers beside it.
-LABEL_LENGTH = 44
+CELL_LENGTH = 44
 # Characters of the text of the query, which has a line of its own.
 QUERY_LENGTH = 80
 
@@ -53,7 +53,7 @@ def _percent(eps: float) -> str:
     return f"{100 * float(eps):.6g} %"
 
 
-def _label(text: str, most: int = LABEL_LENGTH) -> str:
+def _label(text: str, most: int = CELL_LENGTH) -> str:
     """Put a text on one line and cut it to `most` characters."""
     text = terminal.clean(" ".join(text.split()))
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,7 +11,7 @@ from cocos.reports.layout import Table
 
 __all__ = ["overview", "table"]
 
-ROWS = (
+COUNT_ROWS = (
     ("contributing_mean", "contributing negatives, queries with any (C^A)"),
     ("contributing_all", "contributing negatives, all queries"),
     ("contributing_sum", "contributing negatives, sum over a batch (C^B)"),
@@ -28,14 +28,14 @@ ROWS = (
     ("eq7_sum", "Eq. 7 count, sum over a batch"),
     ("eq7_idle", "queries with an Eq. 7 count of 0, of {batch}"),
 )
-METRICS = (
+METRIC_ROWS = (
     ("R@1", "R@1, % of the queries with a positive at rank 1"),
     ("R@5", "R@5"),
     ("R@10", "R@10"),
     ("median_rank", "median rank of the best positive"),
     ("mAP@R", "mAP@R, %"),
 )
-OVERVIEW = (
+OVERVIEW_COLUMNS = (
     ("contributing_mean", "contributing"),
     ("contributing_sum", "batch sum"),
     ("idle", "idle"),
@@ -45,7 +45,7 @@ OVERVIEW = (
     ("hardest_share", "heaviest"),
 )
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
-SAME_GROUP = {
+SAME_GROUP_FATES = {
     "ignore": "left out of the gradient",
     "negative": "kept as negatives of each other",
     "positive": "positives of each other for a loss that reads labels",
@@ -53,21 +53,19 @@ SAME_GROUP = {
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the counts of one loss: a row for each statistic, a column for each direction.
-
-    Args:
-        data: of `cocos.measures.count`.
-    """
+    """Write the counts of one loss: a row for each statistic, a column for each direction."""
     summary = measures.document("count", data)
     directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
     batch = queries_per_batch(directions)
     rows = tuple(
         (label.format(batch=batch, percent=percent), *(number(entry[key]) for entry in directions.values()))
-        for key, label in ROWS
+        for key, label in COUNT_ROWS
         if next(iter(directions.values())).get(key) is not None
     )
     metrics = summary.get("metrics", {}).get("directions", {})
-    rows += tuple((label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRICS if metrics)
+    rows += tuple(
+        (label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
+    )
     head = [
         *health.warnings(data.attrs["notes"]),
         *_reading(data, summary),
@@ -84,16 +82,15 @@ def table(data: xr.Dataset) -> Table:
 
 
 def overview(datasets: Sequence[xr.Dataset]) -> Table:
-    """Write the counts of several losses on the same embeddings: a row for each loss and direction.
-
-    Args:
-        datasets: of `cocos.measures.count`.
-    """
+    """Write the counts of several losses on the same embeddings: a row for each loss and direction."""
     summaries = [measures.document("count", data) for data in datasets]
     rows, notes, readings = [], [], []
     for data, summary in zip(datasets, summaries, strict=True):
         for direction, entry in summary["directions"].items():
-            rows.append((f"{summary['loss']['name']} {direction}", *(number(entry[key]) for key, _ in OVERVIEW)))
+            rows.append((
+                f"{summary['loss']['name']} {direction}",
+                *(number(entry[key]) for key, _ in OVERVIEW_COLUMNS),
+            ))
         batch = queries_per_batch(summary["directions"])
         notes.append(f"{data.attrs['loss_repr']}: {drawn(data)}; C^0 of {batch} queries")
         readings += [f"{data.attrs['loss']}, {sentence}" for sentence in _reading(data, summary)]
@@ -112,7 +109,7 @@ def overview(datasets: Sequence[xr.Dataset]) -> Table:
         "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative",
         *_health(first["health"]),
     ]
-    columns = ("", *(label for _, label in OVERVIEW))
+    columns = ("", *(label for _, label in OVERVIEW_COLUMNS))
     return Table(columns, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
 
 
@@ -158,7 +155,7 @@ def _notes(data: xr.Dataset, summary: dict) -> list[str]:
                 f"{100 * summary['eps']:.6g} % to decide"
             )
     if summary["same_group_pairs"]:
-        fate = SAME_GROUP[summary["same_group"]]
+        fate = SAME_GROUP_FATES[summary["same_group"]]
         alike = "show the same image" if has_images(directions) else "are of one group"
         notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
     return notes + [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]

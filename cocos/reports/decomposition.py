@@ -9,7 +9,7 @@ from cocos.reports.layout import Table
 
 __all__ = ["table"]
 
-ROWS = (
+GRADIENT_ROWS = (
     ("pull_norm", "length of the pull"),
     ("push_norm", "length of the push"),
     ("net_norm", "length of pull and push together"),
@@ -40,16 +40,14 @@ WRONG_SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction.
-
-    Args:
-        data: of `cocos.measures.decomposition`.
-    """
+    """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction."""
     found = measures.document("decomposition", data)
     directions = found["directions"]
     given = next(iter(directions.values()))
     rows = tuple(
-        (label, *(_significant(entry[key]) for entry in directions.values())) for key, label in ROWS if key in given
+        (label, *(_significant(entry[key]) for entry in directions.values()))
+        for key, label in GRADIENT_ROWS
+        if key in given
     )
     head = [
         *health.warnings(data.attrs["notes"]),

@@ -9,11 +9,7 @@ __all__ = ["table"]
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write distances to proxies: a row for each run, with its first and its last step.
-
-    Args:
-        data: of `cocos.measures.dtp`.
-    """
+    """Write distances to proxies: a row for each run, with its first and its last step."""
     found, rows = measures.document("dtp", data), []
     for name, run in found["runs"].items():
         low, high = run["last_5"], run["last_95"]

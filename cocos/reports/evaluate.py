@@ -13,11 +13,7 @@ IN_SENTENCES = ("queries", "candidates", "tied")
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write retrieval metrics: a row for each, a column for each direction, and one more where it has distractors.
-
-    Args:
-        data: of `cocos.measures.evaluate`.
-    """
+    """Write retrieval metrics: a row for each, a column for each direction, and one more where it has distractors."""
     found = measures.document("evaluate", data)
     blocks = {"": found, " + distractors": found.get("with_distractors", {"directions": {}})}
     columns, singles = {}, {}

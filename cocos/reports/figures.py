@@ -1,4 +1,4 @@
-"""Every figure of the repository from one call: scripts in `analysis/`, their data kept beside the pictures."""
+"""The figures of the repository: scripts in `analysis/`, their data kept beside the figures."""
 
 import ast
 import hashlib
@@ -28,19 +28,21 @@ __all__ = ["Drawn", "index", "names", "run", "table"]
 PACKAGE = Path(cocos.__file__).parent
 # Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
 NOT_DATA = ("plots", "reports", "commands", "summaries.py", "__main__.py", "example")
-SUFFIXES = ("svg", "pdf", "png")
+# Files of a figure; those of .svg and .pdf are not in the repository.
+FIGURE_FILES = ("svg", "pdf", "png")
+# Attribute that holds the hash of the inputs.
 KEY = "inputs_sha256"
-PACKED = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
+PACKED_FIGURE_DATA = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32": True}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What was made of one script.
+    """Result of one script.
 
     Args:
         name: of the script, and of its files.
-        files: the data and the pictures.
-        computed: the data were made anew; else they were there, from the same inputs.
+        files: the data and the figures.
+        computed: whether the data were computed; otherwise they were kept from the same inputs.
     """
 
     name: str
@@ -49,10 +51,10 @@ class Drawn:
 
 
 def names(analysis: Path) -> list[str]:
-    """Scripts of a folder that draw a figure: those that have `data` and `draw`.
+    """List the scripts of a folder that draw a figure: those with the functions `data` and `draw`.
 
     Raises:
-        InputError: there is no such folder, or nothing in it draws.
+        InputError: no such folder, or no such script in it.
     """
     if not analysis.is_dir():
         raise InputError(f"analysis: there is no folder {analysis}; run this in a clone of the repository of cocos")
@@ -68,7 +70,7 @@ def names(analysis: Path) -> list[str]:
 
 @contextmanager
 def _beside(folder: Path) -> Generator[list[Path]]:
-    """Scripts of the folder can be imported by name, read anew and forgotten afterwards; gives those that were."""
+    """Make scripts of the folder importable by name, read anew and forgotten afterwards; yields the imported ones."""
     beside = {path.stem: path for path in sorted(folder.glob("*.py"))}
     hidden = {name: sys.modules.pop(name) for name in beside if name in sys.modules}
     compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a change within a second would go unseen
@@ -85,7 +87,7 @@ def _beside(folder: Path) -> Generator[list[Path]]:
 
 
 def _loaded(path: Path) -> tuple[ModuleType, list[Path]]:
-    """A script, and the others of its folder that it or they import."""
+    """Load a script, and list the other scripts of its folder that it imports, directly or not."""
     spec = importlib.util.spec_from_file_location(f"analysis_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -95,9 +97,9 @@ def _loaded(path: Path) -> tuple[ModuleType, list[Path]]:
 
 
 def _computing(source: str) -> str:
-    """The part of a script that its data depend on: `data`, `INPUTS`, and every name that they reach.
+    """Extract the part of a script that its data depend on: `data`, `INPUTS`, and every name that they reach.
 
-    Whoever words a caption or moves a label anew does not train networks again.
+    A change of a caption or a label therefore trains no network again.
     """
     rest, found = [], {}
     for node in ast.parse(source).body:
@@ -128,7 +130,7 @@ def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
     """Hash of everything the data depend on: script, its imports, input files, package, versions of the libraries.
 
     Raises:
-        InputError: a file that it names is not there.
+        InputError: an input file that does not exist.
     """
     digest = hashlib.sha256("\n".join([cocos.__version__, torch.__version__, np.__version__]).encode())
     digest.update(_computing(path.read_text("utf-8")).encode())
@@ -141,7 +143,7 @@ def _key(path: Path, module: ModuleType, imported: Sequence[Path] = ()) -> str:
 
 
 def _kept(path: Path, key: str | None = None) -> dict[str, xr.Dataset] | None:
-    """Data of an earlier run, with the same inputs if a key is given."""
+    """Load the data of an earlier run; None if there are none, or not from the inputs of the given key."""
     if not path.is_file():
         return None
     try:
@@ -157,13 +159,14 @@ def _save(parts: dict[str, xr.Dataset], key: str, path: Path) -> None:
     tree = xr.DataTree.from_dict({f"/{name}": part for name, part in parts.items()})
     tree.attrs = {"cocos": cocos.__version__, KEY: key}
     packed = {
-        f"/{name}": {each: PACKED for each in part.data_vars if part[each].ndim > 1} for name, part in parts.items()
+        f"/{name}": {each: PACKED_FIGURE_DATA for each in part.data_vars if part[each].ndim > 1}
+        for name, part in parts.items()
     }
     writing.write(path, tree.to_netcdf(engine="h5netcdf", encoding=packed), "data of a figure")
 
 
 def _said(parts: dict[str, xr.Dataset], name: str) -> str:
-    """What a picture says of itself: version, command, checkpoints, seeds."""
+    """Provenance in the metadata of a figure: version, command, checkpoints, seeds."""
     about = [f"cocos {cocos.__version__}", f"command: cocos figures {name}"]
     for key, what in (("checkpoint_sha256", "checkpoint sha256"), ("seed", "seed")):
         values = dict.fromkeys(str(part.attrs[key]) for part in parts.values() if key in part.attrs)
@@ -178,21 +181,21 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
         finish(figure)
-        for suffix in SUFFIXES:
+        for suffix in FIGURE_FILES:
             files.append(folder / f"{name}.{suffix}")
             save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": said})
     return files
 
 
 def index(analysis: Path, folder: Path) -> str:
-    """Text of the index: every picture in the folder with its claim and evidence, filled from its data.
+    """Write the text of the index: every figure of the folder with its caption, filled from its data.
 
     Args:
         analysis: folder of the scripts.
-        folder: where the pictures and their data are.
+        folder: of the figures and their data.
 
     Raises:
-        InputError: data that are missing, or that a caption no longer fits.
+        InputError: missing data, or a caption that no longer fits them.
     """
     lines = [
         "# Figures",
@@ -222,15 +225,14 @@ def run(
     """Make figures: compute their data where an input has changed, draw them, and write the index.
 
     Args:
-        wanted: names of scripts; none: all.
+        wanted: names of scripts; empty: all.
         analysis: folder of the scripts.
-        folder: where the figures go.
-        fresh: compute everything anew.
-        progress: called with what is done; gives a function of (done, in all).
+        folder: of the figures.
+        fresh: compute all data again.
+        progress: as for measures.
 
     Raises:
-        InputError: a script that is not there, a folder that is missing or cannot be written, or an input that a
-            script needs.
+        InputError: an unknown script, a folder that is missing or cannot be written, or a missing input.
     """
     there = names(analysis)
     for name in wanted:
@@ -245,7 +247,7 @@ def run(
         path = analysis / f"{name}.py"
         (module, imported), data = _loaded(path), folder / f"{name}.nc"
         key = _key(path, module, imported)
-        for each in (data, *(data.with_suffix(f".{suffix}") for suffix in SUFFIXES)):
+        for each in (data, *(data.with_suffix(f".{suffix}") for suffix in FIGURE_FILES)):
             writing.apart(each, path, *imported, *getattr(module, "INPUTS", ()))
         parts = None if fresh else _kept(data, key)
         computed = parts is None

@@ -1,4 +1,4 @@
-"""Formulae of docstrings as one reads them in a terminal: LaTeX in, Unicode out."""
+"""Formulas of docstrings for a terminal: LaTeX in, Unicode out."""
 
 import re
 
@@ -14,7 +14,7 @@ SYMBOLS = {
     "quad": "  ",
     **dict.fromkeys((",", "!", "textstyle", "left", "right", "bigl", "bigr", "Bigl", "Bigr"), ""),
 }
-FUNCTIONS = {"log", "exp", "cos", "sin", "min", "max"}
+OPERATORS = {"log", "exp", "cos", "sin", "min", "max"}
 ACCENTS = {"tilde": "\u0303", "bar": "\u0304"}
 RAISED = dict(zip("0123456789+-=()nik", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵏ", strict=True))
 LOWERED = dict(zip("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
@@ -22,7 +22,7 @@ TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\s+|.", re.DOTALL)
 
 
 def _whole(text: str) -> bool:
-    """Whether a text needs no parentheses as a part of a fraction."""
+    """Whether a part of a fraction needs no parentheses."""
     return re.fullmatch(r"[^\s+/(),-]+|\|[^|]*\||exp\([^()]*\)", text) is not None
 
 
@@ -33,7 +33,7 @@ class _Reader:
         self.tokens, self.at = TOKEN.findall(text), 0
 
     def until(self, end: str | None) -> str:
-        """All up to a closing token, which is passed over."""
+        """Read up to a closing token, and skip it."""
         parts = []
         while self.at < len(self.tokens) and self.tokens[self.at] != end:
             parts.append(self.one(parts))
@@ -41,7 +41,7 @@ class _Reader:
         return "".join(parts)
 
     def argument(self) -> str:
-        """A group in braces, or the next token."""
+        """Read a group in braces, or the next token."""
         while self.tokens[self.at].isspace():
             self.at += 1
         if self.tokens[self.at] == "{":
@@ -50,7 +50,7 @@ class _Reader:
         return self.one([]).strip()
 
     def one(self, before: list[str]) -> str:
-        """The next token with its arguments; `before` are the parts already read, the last of which it may take."""
+        """Read the next token with its arguments; it may change the last of the parts read `before`."""
         token = self.tokens[self.at]
         self.at += 1
         name = token.removeprefix("\\")
@@ -66,7 +66,7 @@ class _Reader:
             parts = [part if _whole(part) else f"({part})" for part in (self.argument(), self.argument())]
             short = "/".join(parts)
             of_function = "".join(before).split()[-1:]
-            return f"({' / '.join(parts)})" if of_function and of_function[0].lstrip("-") in FUNCTIONS else short
+            return f"({' / '.join(parts)})" if of_function and of_function[0].lstrip("-") in OPERATORS else short
         if name in {"text", "mathrm"}:
             return f" {self.argument()} " if name == "text" else self.argument()
         if name in ACCENTS:
@@ -79,10 +79,10 @@ class _Reader:
             return " }"
         if name == "\\":
             return "; "
-        return f" {name} " if name in FUNCTIONS else SYMBOLS.get(name, name)
+        return f" {name} " if name in OPERATORS else SYMBOLS.get(name, name)
 
     def script(self, kind: str, before: list[str]) -> str:
-        """What is raised or lowered; a power of e is written as exp."""
+        """Write a superscript or subscript; a power of e becomes exp."""
         text = self.argument()
         if before:
             before[-1] = before[-1].rstrip()
@@ -98,7 +98,7 @@ class _Reader:
 
 
 def readable(latex: str) -> str:
-    r"""A formula in Unicode, on one line: `\sum_{p \in P} e^{s_p / \tau}` is Σ[p ∈ P] exp(sₚ / τ).
+    r"""Write a formula in Unicode, on one line: `\sum_{p \in P} e^{s_p / \tau}` is Σ[p ∈ P] exp(sₚ / τ).
 
     Args:
         latex: of the docstring of a loss.

@@ -9,11 +9,7 @@ __all__ = ["table"]
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write where the minimum is predicted and where a descent found it, with Lemma III.1.
-
-    Args:
-        data: of `cocos.measures.landscape`.
-    """
+    """Write where the minimum is predicted and where a descent found it, with Lemma III.1."""
 
     def place(name: str) -> str:
         values = [f"{round(float(value), 9) + 0:.9g}" for value in data[name] if np.isfinite(value)]

@@ -10,7 +10,7 @@ __all__ = ["latex"]
 
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
-COLUMNS = {
+PUBLISHED_COLUMNS = {
     "triplet": TRIPLET_COLUMNS,
     "triplet_sh": TRIPLET_COLUMNS,
     "ntxent": (("contributing_all", "C^{qv-}"), ("weight_above", "W^{qv-}"), ("weight_positive", "W^{qv+}")),
@@ -26,7 +26,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         label: first cell of the row.
     """
     summary = measures.document("count", data)
-    columns = COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
+    columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]
     wide = len(columns)
     top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{_escaped(name)}}}" for name in directions)

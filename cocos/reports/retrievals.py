@@ -10,11 +10,7 @@ __all__ = ["table"]
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write a row for each query, with its candidates in order of score.
-
-    Args:
-        data: of `cocos.measures.retrievals`.
-    """
+    """Write a row for each query, with its candidates in order of score."""
     rows = []
     for place in range(data.sizes["query"]):
         one = data.isel(query=place)

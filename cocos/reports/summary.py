@@ -8,7 +8,7 @@ from cocos.reports.layout import Table
 __all__ = ["about", "table"]
 
 # Percentiles over queries in a Dataset that does not name its own.
-PERCENTILES = ("5th", "95th")
+USUAL_PERCENTILES = ("5th", "95th")
 
 
 def table(data: xr.Dataset) -> Table:
@@ -34,7 +34,7 @@ def table(data: xr.Dataset) -> Table:
         else:
             curves.append((label, *[""] * len(columns)))
             curves += [(f"  {place}", *one) for place, one in zip(places, texts, strict=True)]
-    ends = PERCENTILES
+    ends = USUAL_PERCENTILES
     if "percentile" in data.coords:
         ends = tuple(f"{float(each):g}th" for each in data["percentile"].values[[0, -1]])
     notes = (f"over queries: the mean, if given, and the median ({' to '.join(ends)} percentile)",) if banded else ()

@@ -10,11 +10,7 @@ __all__ = ["table"]
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write what each cut-off returns: a row over all pairs, and one for each direction, over its queries.
-
-    Args:
-        data: of `cocos.measures.thresholds`.
-    """
+    """Write what each cut-off returns: a row over all pairs, and one for each direction, over its queries."""
 
     def band(one: xr.DataArray, unit: str = "") -> str:
         if not np.isfinite(one).all():

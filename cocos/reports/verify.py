@@ -9,12 +9,12 @@ from cocos.reports.layout import Table
 
 __all__ = ["table"]
 
-COLUMNS = (
+VERDICT_COLUMNS = (
     *("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad"),
 )
 # Columns to drop where a line has no room for them, the least important first.
-LEAST = ("error 16", "error bf16", "on", "gap 32", "pml grad")
-HEAD = (
+LEAST_COLUMNS = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+VERDICT_HEAD = (
     "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
     "rounded input; slope: against finite differences in float64; pml: value and gradient against "
     "pytorch-metric-learning, where it has the loss. Each number is the largest difference over all inputs, relative "
@@ -23,11 +23,7 @@ HEAD = (
 
 
 def table(found: Sequence[xr.Dataset]) -> Table:
-    """Write the verdicts: a row for each loss with its largest differences, and below them faults and notes.
-
-    Args:
-        found: of `cocos.measures.verify`, one a loss.
-    """
+    """Write the verdicts: a row for each loss with its largest differences, and below them faults and notes."""
     rows, notes = [], []
     for one in (measures.document("verify", data) for data in found):
         name, gap, error, peer = one["loss"]["name"], one["gap"], one["error"], one["peer"]
@@ -36,7 +32,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
         rows.append((*before, *map(_difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
-    return Table(COLUMNS, tuple(rows), (HEAD,), tuple(notes), least=LEAST)
+    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=LEAST_COLUMNS)
 
 
 def _difference(value: float | None) -> str:
