@@ -20,6 +20,7 @@ from cocos.matrices import Mapped
 __all__ = [
     "WEIGHTS",
     "about",
+    "about_loss",
     "about_unit",
     "about_weights",
     "above",
@@ -174,12 +175,19 @@ def about(attrs: dict) -> dict:
     return {
         "cocos": attrs["cocos"],
         "checkpoint": {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")},
-        **(
-            {"loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}}
-            if "loss" in attrs
-            else {}
-        ),
+        **({"loss": about_loss(attrs)} if "loss" in attrs else {}),
     }
+
+
+def about_loss(attrs: dict) -> dict:
+    """Name, parameters, and for a loss of another distribution its name and version.
+
+    Examples:
+        >>> cocos.results.about_loss({"loss": "triplet", "loss_parameters": '{"margin": 0.2}'})
+        {'name': 'triplet', 'parameters': {'margin': 0.2}}
+    """
+    found = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
+    return found | ({"distribution": attrs["loss_distribution"]} if "loss_distribution" in attrs else {})
 
 
 def mean_std(values: xr.DataArray) -> dict[str, float | None]:

@@ -87,7 +87,7 @@ def sampled(*, without: Sequence[str] = (), **defaults: Unpack[Sampling]) -> Cal
                     raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
             return measure(*args, **options | given)
 
-        filled.__signature__ = whole
+        filled.__signature__ = whole  # type: ignore[attr-defined]
         return filled
 
     return decorate

@@ -50,7 +50,7 @@ class Pairs:
         candidate_group: (C,) class of each candidate, for losses with several proxies a class.
         query_norm: (Q,) norms of the raw queries, for losses that read them.
         candidate_norm: (C,) norms of the raw candidates.
-        embeddings: the rows that were scored, for losses of yours that read them, and for forces.
+        embeddings: the rows that were scored, for your own losses that read them, and for forces.
 
     Raises:
         InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.

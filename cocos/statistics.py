@@ -1,4 +1,4 @@
-"""What the weights of a query say: plain functions of (shares, pairs, eps), one number per query.
+"""Statistics of the weights of a query: plain functions of (shares, pairs, eps), one number per query.
 
 A share is |weight| / unit of the loss, so that eps means the same for every loss (docs/eps.md). The push of a query is
 the sum of the weights above zero on its negatives; a negative that is pulled has no part of it. All functions return
@@ -188,7 +188,7 @@ def n90(part: Tensor) -> Tensor:
 
 
 def hardest_share(part: Tensor) -> Tensor:
-    """Part of the push that the heaviest negative holds, 0 to 1.
+    """Part of the push on the heaviest negative, 0 to 1.
 
     Examples:
         >>> cocos.statistics.hardest_share(torch.tensor([[0.0, 0.8, 0.2]]))

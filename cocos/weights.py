@@ -77,7 +77,7 @@ def unit(loss: Loss, weights: Tensor, pairs: Pairs) -> Tensor:
 
 
 def bound(loss: Loss, pairs: Pairs) -> Loss:
-    """The loss with what a first batch settles of it; most losses have nothing to settle.
+    """Settle a loss by a first batch; most losses have nothing to settle.
 
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
@@ -113,7 +113,7 @@ def autograd_radial(loss: Loss, pairs: Pairs) -> Tensor:
 
 
 def finite_difference(loss: Loss, pairs: Pairs, step: float = 1e-6) -> Tensor:
-    """Central differences of the summed loss in float64, (Q, C); holds 2·(Q·C)² scores, for small batches.
+    """Central differences of the summed loss in float64, (Q, C); needs memory for 2·(Q·C)² scores.
 
     Stop-gradient and pseudo-gradient losses differ from it by design.
 

@@ -127,6 +127,9 @@ def test_a_loss_of_another_distribution_is_counted_like_one_of_the_shelf(install
     ours, theirs = (cocos.measures.count(embeddings, each) for each in (loss, losses.load("ntxent", {"scale": 5})))
     assert ours["contributing"].equals(theirs["contributing"]) and ours.attrs["loss"] == "doubled"
     assert ours.attrs["loss_distribution"] == "my-losses 1.2" and "loss_distribution" not in theirs.attrs
+    named, unnamed = (cocos.measures.document("count", each)["loss"] for each in (ours, theirs))
+    assert named == {"name": "doubled", "parameters": {"temperature": 0.2}, "distribution": "my-losses 1.2"}
+    assert unnamed.keys() == {"name", "parameters"}
 
 
 def test_a_function_of_another_distribution_is_a_loss_too(installed, embeddings):

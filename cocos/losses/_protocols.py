@@ -1,4 +1,4 @@
-"""What a loss is and what else it may offer: protocols that any object can fulfil, and the defaults of the rest."""
+"""Protocols of a loss and its optional abilities, which any object can fulfil, and defaults of other attributes."""
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
@@ -120,7 +120,7 @@ class ExtraStatistics(Protocol):
 
 @runtime_checkable
 class Bindable(Protocol):
-    """A loss that settles from a first batch what its weights are."""
+    """A loss whose weights are settled by a first batch."""
 
     def bind(self, pairs: "Pairs") -> Loss:
         """Return the same loss, settled."""
@@ -145,13 +145,13 @@ class Traits:
         reads: `scores` or `embeddings`.
         weights: `score` where they are derivatives with respect to scores, else `influence`.
         own_scores: its weights are of scores that are no metric of cocos.
-        matching: what it takes for positives, `labels` or `rows`; None: the masks.
+        matching: source of its positives, `labels` or `rows`; None: the masks.
         unit_from: where its unit comes from: `natural`, `own`, `sum`, `push`, `given`, or a loss of the shelf.
         bound: its attributes are settled: see `Bindable`.
         twin: loss of the shelf with the same weights, whose unit it takes.
         terms: coefficients and losses of a sum.
-        notes: what the user should know, a sentence each.
-        spelling: what `cocos.losses.load` takes for it.
+        notes: remarks for the user, one sentence each.
+        spelling: its name for `cocos.losses.load`.
         given: the parameters that were given, of a loss that has no fields of its own.
 
     Examples:

@@ -101,11 +101,11 @@ class ASoftmax:
         return (pairs.residual(pairs.norms()[0] * cosine) * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability for every positive, (Q, 1): |x| |P|."""
+        """Weight of a negative with all of the probability for every positive, (Q, 1): |x| |P|."""
         return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         same = ("l_softmax", {"margin": self.margin, "annealing": self.annealing}, "unit norms")
         plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
         return (same, plain) if self.margin == 1 else (same,)

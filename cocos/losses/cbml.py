@@ -94,7 +94,7 @@ class CBML:
         return (-(scores - self.pos_a) / self.pos_b, positive), ((scores - self.neg_a) / self.neg_b, negative)
 
     def _spread(self, pairs: Pairs) -> Tensor:
-        """What each negative of an active query lies above the mean, (Q, C)."""
+        """Height of each negative of an active query above the mean, (Q, C)."""
         farthest, hardest, active = self._hardest(pairs)
         taken = pairs.positive | pairs.negative
         total = torch.where(taken, pairs.scores, 0).sum(dim=1, keepdim=True)
@@ -128,6 +128,6 @@ class CBML:
         return push / self.neg_b - pull / self.pos_b + 2 * self.weight_ * spread
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of its hinge, (Q, C): 1/b of its side."""
+        """Weight of a candidate with all of its hinge, (Q, C): 1/b of its side."""
         own = torch.full_like(pairs.scores, 1 / self.pos_b)
         return torch.where(pairs.positive, own, 1 / self.neg_b)

@@ -96,5 +96,5 @@ class CrossExampleNegativeMining:
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("ce_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

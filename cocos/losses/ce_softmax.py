@@ -80,5 +80,5 @@ class CrossExampleSoftmax:
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("ce_nm", {"scale": self.scale, "fraction": 1.0}, "always"),)

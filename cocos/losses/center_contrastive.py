@@ -88,5 +88,5 @@ class CenterContrastive:
         return self.scale * pairs.residual(self._logits(pairs)) - 2 * self.weight_ * pairs.positive.to(pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()

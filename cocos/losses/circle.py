@@ -98,9 +98,9 @@ class Circle:
         return self.gamma * active * (push - positive * softmax(logits, pairs.positive))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of its side at pace 1, (): γ."""
+        """Weight of a candidate with all of its side at pace 1, (): γ."""
         return pairs.scores.new_tensor(self.gamma)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "CircleLoss", {"m": self.margin, "gamma": self.gamma}, "labelled"

@@ -14,7 +14,7 @@ __all__ = ["Contrastive"]
 
 @dataclass(frozen=True)
 class Contrastive:
-    r"""Half the squared distance of each positive, and of what each negative lacks to the margin.
+    r"""Half the squared distance of each positive, and half the squared shortfall of each negative from the margin.
 
     .. math:: \ell(d) = \sum_{p \in P} \tfrac{1}{2} d_p^2 + \sum_{n \in N} \tfrac{1}{2} [m - d_n]_+^2
 

@@ -14,7 +14,7 @@ __all__ = ["ContrastiveCosine"]
 
 @dataclass(frozen=True)
 class ContrastiveCosine:
-    r"""What each positive lacks to one cosine, and each negative has above another.
+    r"""Shortfall of each positive from one cosine, and excess of each negative over another.
 
     .. math:: \ell(s) = \sum_{p \in P} [m_p - s_p]_+ + \sum_{n \in N} [s_n - m_n]_+
 
@@ -75,5 +75,5 @@ class ContrastiveCosine:
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

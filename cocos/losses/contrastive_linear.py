@@ -76,5 +76,5 @@ class ContrastiveLinear:
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

@@ -65,7 +65,7 @@ class CosFace:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     def _logits(self, pairs: Pairs) -> Tensor:
@@ -84,13 +84,13 @@ class CosFace:
         return self.scale * pairs.residual(self._logits(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "CosFaceLoss", {"margin": self.margin, "scale": self.scale}, "proxies"

@@ -102,7 +102,7 @@ class EuclideanSoftmax:
 
     @property
     def softmax_scale(self) -> float | None:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter; None where f2 is a curve."""
+        """λ of Σ exp(λ s), the only term in which the negatives of a query appear; None where f2 is a curve."""
         return None if self.f2 in CURVES else self.scale * _factor(self.f2)
 
     @property
@@ -137,7 +137,7 @@ class EuclideanSoftmax:
         return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         if not CURVES.keys() & {self.f1, self.f2}:
             own, other = _factor(self.f1), _factor(self.f2)
             outer = {"alpha": 0.0, "k1": 1.0, "k2": own / other, "delta": 1.0, "scale": self.scale * other}

@@ -105,9 +105,9 @@ class FastAP:
         return self.bins / MAX_SQUARED_DISTANCE / number
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("listwise_ap", {"bins": self.bins + 1, "low": -1.0, "high": 1.0}, "unit vectors"),)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "FastAPLoss", {"num_bins": self.bins, "distance.normalize_embeddings": True}, "labelled"

@@ -68,9 +68,9 @@ class GeneralizedLifted:
         return torch.where((self(pairs) > 0)[:, None], share, 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the push, (): 1."""
+        """Weight of a candidate with all of the push, (): 1."""
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "GeneralizedLiftedStructureLoss", {"neg_margin": self.margin}, "pairs"

@@ -72,5 +72,5 @@ class HIST:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): τ|P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): τ|P|."""
         return self.scale * pairs.positives()

@@ -59,7 +59,7 @@ class L2Softmax:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -75,9 +75,9 @@ class L2Softmax:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): α|P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): α|P|."""
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "unit vectors"),)

@@ -100,12 +100,12 @@ class LSoftmax:
         return (pairs.residual(query * candidate * cosine) * candidate * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability for every positive, (Q, C): |x| |W| |P|."""
+        """Weight of a negative with all of the probability for every positive, (Q, C): |x| |W| |P|."""
         query, candidate = pairs.norms()
         return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         same = ("a_softmax", {"margin": self.margin, "annealing": self.annealing}, "unit norms")
         plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
         return (same, plain) if self.margin == 1 else (same,)

@@ -104,5 +104,5 @@ class LiftedStructure:
         return self.margin * pairs.positives()
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "LiftedStructureLoss", {"neg_margin": self.margin}, "labelled"

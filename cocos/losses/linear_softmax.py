@@ -66,7 +66,7 @@ class LinearSoftmax:
         return None if self.smoothing else 1.0
 
     def _shift(self, pairs: Pairs) -> Tensor:
-        r"""What smoothing adds to the weights, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
+        r"""Change of the weights by the smoothing, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
         number, others = (mask.sum(dim=1, keepdim=True) for mask in (pairs.positive, pairs.negative))
         part = self.smoothing * number.to(pairs.scores.dtype) / others.clamp(min=1)
         whole = torch.where(others > 0, torch.full_like(part, self.smoothing), 0)
@@ -85,9 +85,9 @@ class LinearSoftmax:
         return pairs.residual(pairs.scores) + self._shift(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|."""
         return pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("n_pair", {}, "always"),) if self.smoothing == 0 else ()

@@ -112,6 +112,6 @@ class ListwiseAP:
         return (self.bins - 1) / (self.high - self.low) / number
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         whole = (self.low, self.high) == (-1, 1)
         return (("fastap", {"bins": self.bins - 1}, "unit vectors"),) if whole else ()

@@ -81,7 +81,7 @@ class MagFace:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     @property
@@ -138,10 +138,10 @@ class MagFace:
         return torch.where(free & self._active(pairs), turned + drawn, 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         plain = self.u_m == 0 and self.lambda_g == 0
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if plain else ()

@@ -103,11 +103,11 @@ class MultiSimilarity:
         return push - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of a threshold, (): 1."""
+        """Weight of a candidate with all of a threshold, (): 1."""
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         arguments: dict[str, Any] = {"alpha": self.alpha, "beta": self.beta, "base": self.base}
         if self.mining is not None:
             arguments |= {"miner": "MultiSimilarityMiner", "miner_arguments": {"epsilon": self.mining}}

@@ -46,7 +46,7 @@ class NPair:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return 1.0
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -62,11 +62,11 @@ class NPair:
         return pairs.residual(pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|."""
         return pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (
             ("linear_softmax", {"smoothing": 0.0}, "always"),
             ("ntxent", {"temperature": 1.0}, "unit vectors"),

@@ -57,7 +57,7 @@ class NormalizedSoftmax:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return 1 / self.temperature
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -73,11 +73,11 @@ class NormalizedSoftmax:
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|/τ."""
         return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (
             ("ntxent", {"temperature": self.temperature}, "always"),
             ("cosface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
@@ -85,5 +85,5 @@ class NormalizedSoftmax:
         )
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "NormalizedSoftmaxLoss", {"temperature": self.temperature}, "proxies"

@@ -58,7 +58,7 @@ class NTXent:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return 1 / self.temperature
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -74,11 +74,11 @@ class NTXent:
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): |P|/τ."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|/τ."""
         return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (
             ("sampled_softmax", {"scale": 1 / self.temperature}, "always"),
             ("normalized_softmax", {"temperature": self.temperature}, "always"),
@@ -87,5 +87,5 @@ class NTXent:
         )
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "NTXentLoss", {"temperature": self.temperature}, "labelled"

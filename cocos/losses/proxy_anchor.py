@@ -97,10 +97,10 @@ class ProxyAnchor:
         return self.alpha * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a query that holds all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
+        """Weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
         present, taking_part = self._numbers(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ProxyAnchorLoss", {"margin": self.margin, "alpha": self.alpha}, "proxies"

@@ -59,7 +59,7 @@ class ProxyNCA:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     def _pulled(self, pairs: Pairs) -> Tensor:

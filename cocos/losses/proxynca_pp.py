@@ -59,7 +59,7 @@ class ProxyNCApp:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -75,16 +75,16 @@ class ProxyNCApp:
         return self.scale * pairs.residual(self.scale * pairs.scores)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (
             ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
             ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),
         )
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "ProxyNCALoss", {"softmax_scale": self.scale}, "proxies"

@@ -59,7 +59,7 @@ class SGSL:
             raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
 
     def _lead(self, pairs: Pairs) -> Tensor:
-        """What the soft maximum has above each score, (Q, C); -inf for a query without a negative."""
+        """Soft maximum minus each score, (Q, C); -inf for a query without a negative."""
         return logsumexp(self.gamma * pairs.scores, pairs.negative) / self.gamma - pairs.scores
 
     def __call__(self, pairs: Pairs) -> Tensor:
@@ -77,5 +77,5 @@ class SGSL:
         return pull.sum(dim=1, keepdim=True) * softmax(self.gamma * pairs.scores, pairs.negative) - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the soft maximum for every positive, (Q, 1): |P|."""
+        """Weight of a candidate with all of the soft maximum for every positive, (Q, 1): |P|."""
         return pairs.positives()

@@ -85,9 +85,9 @@ class StochasticNegativeMining:
         return self.scale * pairs.residual(self.scale * pairs.scores, negative=self._kept(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, 1): λ|P|."""
+        """Weight of a candidate with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("sampled_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

@@ -109,11 +109,11 @@ class SoftTriple:
         return self.la * error * share * (1 + (below - mean) / self.gamma)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a class that holds all of the probability, (): λ."""
+        """Weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.la)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "SoftTripleLoss", {"la": self.la, "gamma": self.gamma, "margin": self.margin}, "proxies"
 
 

@@ -58,11 +58,11 @@ class SupCon:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return 1 / self.temperature
 
     def _target(self, pairs: Pairs) -> Tensor:
-        """What the softmax should be, (Q, C): 1/|P| on the positives; 0 where there is nothing to tell apart."""
+        """Target of the softmax, (Q, C): 1/|P| on the positives; 0 for a query without a positive or a negative."""
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
         return torch.where(pairs.positive & pairs.negative.any(dim=1, keepdim=True), 1 / number, 0)
 
@@ -83,13 +83,13 @@ class SupCon:
         return (softmax(pairs.scores / self.temperature, taking_part) - target) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that holds all of the softmax, (): 1/τ."""
+        """Weight of a negative with all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         return (("ntxent", {"temperature": self.temperature}, "one positive"),)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "SupConLoss", {"temperature": self.temperature}, "labelled"

@@ -71,5 +71,5 @@ class Triplet:
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "TripletMarginLoss", {"margin": self.margin}, "labelled"

@@ -82,5 +82,5 @@ class TripletSH:
         return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning: class, arguments, setting."""
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
         return "TripletMarginLoss", {"margin": self.margin, "miner": "BatchHardMiner"}, "pairs"

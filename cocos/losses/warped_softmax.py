@@ -76,7 +76,7 @@ class WarpedSoftmax:
 
     @property
     def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the sum through which alone the negatives of a query enter."""
+        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
         return self.scale
 
     @property
@@ -110,11 +110,11 @@ class WarpedSoftmax:
         return self.scale * self._slope(pairs) * pairs.residual(self._logits(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that holds all of the probability for every positive, (Q, C): T|P| times its slope."""
+        """Weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
         return self.scale * self._slope(pairs) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Losses of the shelf that this one is, with their parameters, and where."""
+        """List the equal losses of the shelf: name, parameters, and condition."""
         one_line = self.alpha == 0 or self.k1 == self.k2 == 1
         line = {"f1": repr(float(self.k2)), "f2": "t", "scale": self.scale}
         return (("euclidean_softmax", line, "always"),) if one_line else ()

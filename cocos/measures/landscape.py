@@ -1,7 +1,6 @@
 """What does a loss look like around its proxies, and where does it want an embedding to be?"""
 
 import inspect
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -411,7 +410,7 @@ def document(data: xr.Dataset) -> dict:
     return {
         "cocos": attrs["cocos"],
         "title": attrs["title"],
-        "loss": {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])},
+        "loss": results.about_loss(attrs),
         "proxies": proxies.tolist(),
         "distance": float(attrs["distance"]),
         "predicted": place("predicted"),

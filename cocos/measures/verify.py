@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -409,7 +408,7 @@ def document(data: xr.Dataset) -> dict:
 
     worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
     return {
-        "loss": {"name": data.attrs["loss"], "parameters": json.loads(data.attrs["loss_parameters"])},
+        "loss": results.about_loss(data.attrs),
         "gradient": data.attrs["gradient"],
         "verdict": data.attrs["verdict"],
         "faults": data.attrs["faults"].splitlines(),

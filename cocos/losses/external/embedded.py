@@ -1,4 +1,4 @@
-"""A loss of embeddings: its scores are found and weighed as those of any loss, or else its candidates' influence."""
+"""A loss of embeddings: weighed by its scores where they can be found, else by the influence of its candidates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,18 +47,18 @@ def _with(part: Embeddings, query: Tensor, candidate: Tensor) -> Embeddings:
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    r"""A loss of embeddings that is somebody else's.
+    r"""A foreign loss of embeddings.
 
     Its weights are :math:`\partial \sum \ell / \partial s` where all of it goes through one matrix of scores s
     (see `external.cut`), and elsewhere the influence :math:`|\partial \ell_i / \partial x_j|` of candidate j on the
     loss of query i. Which of them it is shows with the first batch: see `bind`.
 
     Args:
-        spelling: what `cocos.losses.load` takes.
+        spelling: its name for `cocos.losses.load`.
         given: the parameters that were given.
         calls: (rows, queries, candidates, see) -> (Q,) or (): ways to run it and to look at its matrices, the first of
             which that finds the scores is taken.
-        matching: "labels" where it is told the groups, "rows" where row i matches row i.
+        matching: "labels" if it receives the groups, "rows" if row i matches row i.
         needs: "one set" where it has no place for other candidates, "proxies" where they must be class proxies.
         sample: `pairs` or `groups`.
         reduction: "mean" where one number that it returns is known to be a mean over the queries.
@@ -68,7 +68,7 @@ class Embedded:
         metric: of the scores in its Pairs.
         cut: where its scores are.
         weights: "score" or "influence".
-        notes: what the user should know, a sentence each.
+        notes: remarks for the user, one sentence each.
         bound: the fields above are settled.
         twin: the loss of the shelf with the same weights, whose unit it takes.
     """
@@ -109,12 +109,12 @@ class Embedded:
 
     @property
     def share(self) -> str | None:
-        """What a share is, as its twin says."""
+        """Meaning of a share, as for its twin."""
         return traits(self.twin).share
 
     @property
     def per_positive(self) -> bool:
-        """As its twin says: its unit has the number of positives in it."""
+        """As for its twin: the unit grows with the number of positives."""
         return traits(self.twin).per_positive
 
     def _rows(self, pairs: Pairs) -> Embeddings:
@@ -179,7 +179,7 @@ class Embedded:
         return value[rows.argsort()] if value.ndim else value
 
     def bind(self, pairs: Pairs) -> "Embedded":
-        """The same loss, where it is settled from one batch what its weights are.
+        """Return the same loss, with its weights settled by one batch.
 
         Raises:
             InputError: it returns one number, and its scores are not to be found; it cannot read these embeddings; or
@@ -241,7 +241,7 @@ class Embedded:
             return True
 
     def _settle(self, pairs: Pairs) -> "Embedded":
-        """What `bind` gives, unchecked, so that torch.func can run it.
+        """Settle the loss as `bind` does, unchecked, so that torch.func can run it.
 
         Raises:
             InputError: as there.
@@ -286,7 +286,7 @@ class Embedded:
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,); an equal part of it for each where it returns one number.
 
-        It follows `pairs.scores` where its scores were found: what they are away from those of the embeddings is added.
+        If its scores were found, `pairs.scores` minus the scores of the embeddings is added to them.
 
         Raises:
             InputError: its gradient in the scores is asked for, and it weighs none.
@@ -325,7 +325,7 @@ class Embedded:
         """Lengths of ∂ loss of query i / ∂ candidate j, (Q, C), one query at a time.
 
         Raises:
-            InputError: a query's loss hangs on no other row.
+            InputError: a query's loss depends on no other row.
         """
         leaf = part.candidate.detach().clone().requires_grad_()
         value = self._value(_with(part, leaf if part.shared else part.query, leaf))

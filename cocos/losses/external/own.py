@@ -1,4 +1,4 @@
-"""A loss of the user's: any callable that reads scores, embeddings or Pairs, without a change in its code."""
+"""The user's own loss: any callable that reads scores, embeddings or Pairs, unchanged."""
 
 import importlib
 import importlib.util
@@ -95,7 +95,7 @@ def located(spelling: str, kind: str = "loss") -> Any:
 
 
 def _call_of(target: Any) -> Any:
-    """What a call of an instance of a class runs; None where it is no class."""
+    """The function behind a call of an instance of a class; None for anything else."""
     if not isinstance(target, type):
         return None
     return getattr(target, "forward", None) or inspect.getattr_static(target, "__call__", None)
@@ -171,7 +171,7 @@ class _Sides:
 def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded:
     """A loss from a callable, or from a class that is built with the parameters.
 
-    What it is told is decided by the names of its parameters (`ROLES`): `pairs`; `scores`, `positive` and `negative`,
+    The names of its parameters (`ROLES`) decide which values it receives: `pairs`; `scores`, `positive` and `negative`,
     (Q, C) each; `embeddings` and `labels`; or `query` and `candidate`, matched row by row or by labels. It returns one
     loss per query, or one number.
 
@@ -179,8 +179,8 @@ def of(target: Any, spelling: str, given: dict[str, Any]) -> OfScores | Embedded
         target: a function, a class, a module, or an object of the protocol `cocos.losses.Loss`.
         spelling: its name.
         given: parameters, as values or text: keywords of the function, or of the constructor of the class and then of
-            the call; and `metric` (of a loss of scores), `unit` (natural size of one weight) and `arguments` (what it
-            is told, in order, where its names do not say it).
+            the call; and `metric` (of a loss of scores), `unit` (natural size of one weight) and `arguments` (the
+            values it receives, in order, if its names do not say it).
 
     Raises:
         InputError: it is not callable, its parameters are not understood, or one that is given is unknown.

@@ -132,7 +132,7 @@ def _object(spelling: str, name: str, chosen: str, arguments: dict[str, Any]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Library:
-    """A loss of the library, built anew for every batch: some remember what they have seen.
+    """A loss of the library, built anew for every batch, since some remember earlier ones.
 
     Args:
         spelling: its name.
@@ -151,7 +151,7 @@ class _Library:
     watched: bool = False
 
     def build(self, classes: int, width: int, per_class: int = 1) -> Any:
-        """The module, for so many classes; its parts add up over the batch unless a reducer was chosen."""
+        """Build the module for these sizes; its parts add up over the batch unless a reducer was chosen."""
         takes = _arguments(self.cls)
         sizes = {"classes": classes, "width": width}
         own = {name: sizes[size] for name, size in SIZES.items() if name in takes}
@@ -276,7 +276,7 @@ def _matched(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
 
 
 def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
-    """What a loss that was not reduced holds for each query, (Q,); its sum, (), where a part of it belongs to none."""
+    """Sum an unreduced loss over each query, (Q,); over all, (), if a part belongs to no query."""
     totals, of_batch = query.new_zeros(len(query)), None
     for part in parts.values():
         values, indices = part["losses"], part["indices"]

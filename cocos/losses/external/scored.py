@@ -1,4 +1,4 @@
-"""A callable of the user's that reads scores or Pairs, as a loss."""
+"""A user's callable that reads scores or Pairs, as a loss."""
 
 import contextlib
 import copy
@@ -30,7 +30,7 @@ __all__ = ["OfScores", "Told"]
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """A callable of the user's, and what it is told.
+    """A user's callable and the values it receives.
 
     Args:
         spelling: its name.
@@ -64,7 +64,7 @@ class Told:
 
     @property
     def reduction(self) -> str | None:
-        """What a module or function says of itself, "mean" or "sum"; None where it does not, or the user chose it."""
+        """Reduction that a module or function declares, "mean" or "sum"; None without one, or if the user chose it."""
         if isinstance(self.target, torch.nn.Module):
             found = getattr(self.target, "reduction", None)
         else:
@@ -87,14 +87,14 @@ class OfScores:
     """A loss of the user's that reads scores or Pairs.
 
     Args:
-        spelling: what `cocos.losses.load` takes.
+        spelling: its name for `cocos.losses.load`.
         given: the parameters that were given.
-        call: the callable and what it is told.
+        call: the callable and the values it receives.
         target: where `metric`, `couples`, `weight`, `unit` and the like are looked for: an object of the protocol
             `cocos.losses.Loss` has them, a function may have some.
-        metric_: of the scores; None: what the target says, or cosine.
-        unit_: natural size of one weight; None: what the target says, or the query's own push.
-        notes: what the user should know, a sentence each.
+        metric_: of the scores; None: that of the target, or cosine.
+        unit_: natural size of one weight; None: that of the target, or the query's own push.
+        notes: remarks for the user, one sentence each.
     """
 
     spelling: str
@@ -136,7 +136,7 @@ class OfScores:
 
     @property
     def matching(self) -> str | None:
-        """By rows where it is told no negatives: what is not positive is negative to it."""
+        """By rows if it receives no negatives: it then takes every other pair for a negative."""
         roles = self.call.roles
         return "rows" if "scores" in roles and "negative" not in roles else None
 
@@ -149,7 +149,7 @@ class OfScores:
 
     @property
     def share(self) -> str | None:
-        """What a share is, as the target says."""
+        """Meaning of a share, as the target declares."""
         return getattr(self.target, "share", None) if self.unit_from == "own" else None
 
     @property
@@ -162,7 +162,7 @@ class OfScores:
         return callable(getattr(self.target, "weight", None))
 
     def bind(self, pairs: Pairs) -> "OfScores":
-        """The same loss, with what a first batch says of it in its notes; another fault shows when it is weighed.
+        """Return the same loss with notes from a first batch; other faults show when it is weighed.
 
         Raises:
             InputError: it has no gradient.
@@ -183,7 +183,7 @@ class OfScores:
         return dataclasses.replace(self, notes=tuple(notes))
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:
-        """What it is told, without the pairs that take no part where it is told no negatives.
+        """Values of its roles; pairs that take no part are removed if it receives no negatives.
 
         Raises:
             Unfit: row i must match column i and does not, or no matrix is left without those pairs.

@@ -1,4 +1,4 @@
-"""What the signature of somebody's callable says: its parameters, and what it wants to be told."""
+"""Signatures of foreign callables: their parameters, and the values they expect."""
 
 import ast
 import inspect
@@ -35,7 +35,7 @@ ROLES = {
     "candidate_labels": "candidate_labels ref_labels proxy_labels",
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names.split()}
-KINDS = {  # what a loss may be told, by the role that decides
+KINDS = {  # values that a loss may receive, by the deciding role
     "pairs": ("pairs",),
     "scores": ("scores", "positive", "negative"),
     "two sides": ("query", "candidate", "labels", "candidate_labels"),
@@ -83,7 +83,7 @@ def named(signature: inspect.Signature | None) -> dict[str, inspect.Parameter]:
 
 
 def takes_any(signature: inspect.Signature | None) -> bool:
-    """It takes any keyword, or Python does not know what it takes."""
+    """Whether it accepts any keyword, or Python does not know its parameters."""
     return signature is None or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
 
 
@@ -98,7 +98,7 @@ def signature_of(target: Any) -> inspect.Signature | None:
 def roles_of(
     spelling: str, fields: dict[str, inspect.Parameter], given: dict[str, Any], arguments: str | None
 ) -> dict[str, str]:
-    """What each parameter of the callable is told: role -> name of the parameter.
+    """Assign a role to each parameter of the callable: role -> name of the parameter.
 
     Raises:
         InputError: its parameters are not understood.

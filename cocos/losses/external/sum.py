@@ -105,7 +105,7 @@ class Sum:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Those of the terms."""
+        """Notes of the terms."""
         told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in losses.traits(loss).notes)
         if self.unit_from != "push":
             return told
