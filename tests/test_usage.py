@@ -1,6 +1,7 @@
 """The command line as a newcomer gets it wrong, and as a hostile folder or a full disk has it."""
 
 import json
+import logging
 import os
 import sys
 
@@ -180,3 +181,16 @@ def test_float64_beyond_its_range_gets_one_sentence(tmp_path):
 
 def test_version():
     assert call("--version").stdout == f"cocos {cocos.__version__}\n"
+
+
+def test_warnings_of_the_library_are_notes_unless_quiet(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    (file.parent / "loud.py").write_text(
+        "import logging\ndef hinge(scores, positive, negative):\n"
+        "    logging.getLogger('cocos').warning('heard %d', 42)\n    return scores.sum(dim=1)\n"
+    )
+    before = list(logging.getLogger("cocos").handlers)
+    for quiet, heard in (((), True), (("-q",), False)):
+        done = call("count", file, "--loss", "loud.py:hinge", *quiet)
+        assert done.exit_code == 0 and ("heard 42\n" in done.stderr) == heard
+    assert logging.getLogger("cocos").handlers == before
