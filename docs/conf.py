@@ -29,7 +29,6 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 napoleon_use_rtype = False
 napoleon_custom_sections = ["Counts", "Net", "Source", "Also called", "Family"]
 
