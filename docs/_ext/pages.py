@@ -150,6 +150,8 @@ def api_pages(folder: Path) -> None:
         module = importlib.import_module(f"cocos.{name}")
         text = _title(f"cocos.{name}") + f".. module:: cocos.{name}\n\n"
         text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
+        if name == "measures":  # the options that most of them share are documented once
+            text += ".. autoclass:: cocos.sampling.Sampling\n\n"
         _write(
             folder / f"{name}.rst",
             text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),
