@@ -467,3 +467,12 @@ def test_a_file_says_whose_the_hard_negatives_are(tmp_path):
     assert "all 50 hard negatives" in data[0].attrs["notes"]
     seen = measures.contributors(found, "ntxent", row=3, batch_size=10, top=None)
     assert seen.sizes["candidate"] > 10 and 43 in seen["candidate_index"].values
+
+
+def test_the_candidates_of_a_group_are_drawn_among_all_of_it():
+    group = torch.arange(60) // 10
+    rows = torch.randn(66, 4, generator=torch.Generator().manual_seed(0))
+    embeddings = Embeddings(rows[:6], rows[6:], torch.arange(6), group)
+    drawn = {tuple(plan(embeddings, sample="groups", per_group=2, seed=seed).batches[0].candidate_index.tolist())
+             for seed in range(20)}  # fmt: skip
+    assert len(drawn) > 10 and {row % 10 for rows in drawn for row in rows} == set(range(10))

@@ -306,3 +306,12 @@ def test_pairs_that_are_turned_are_those_of_the_other_direction(metric, paired, 
     for name in ("scores", "positive", "negative", "candidate_group", "query_norm", "candidate_norm"):
         torch.testing.assert_close(getattr(found, name), getattr(right, name))
     assert torch.equal(found.embeddings.query, right.embeddings.query)
+
+
+def test_flipped_sides_take_their_hard_negatives_along():
+    rows = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    negatives = torch.tensor([[1], [2], [0]])
+    given = Embeddings(rows[:3], rows[3:], torch.arange(3), torch.arange(3), negatives=negatives)
+    flipped = given.flip()
+    assert flipped.negatives is None and torch.equal(flipped.candidate_negatives, negatives)
+    assert torch.equal(flipped.flip().negatives, negatives) and flipped.flip().candidate_negatives is None

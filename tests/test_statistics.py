@@ -231,3 +231,13 @@ def test_a_difference_says_no_more_than_its_interval():
 def test_holm_multiplies_the_smallest_p_by_the_number_of_tests():
     assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert statistics.holm([0.6, 0.5]) == [1, 1] and statistics.holm([]) == []
+
+
+def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
+    scores = torch.zeros(1, 4, dtype=torch.float64)
+    pairs = Pairs(scores, torch.tensor([[True, False, False, False]]))
+    share = torch.tensor([[1.0, 0.25, 0.5, 0.2501]], dtype=torch.float64)
+    above, below = (function(share, pairs, 0.25) for function in (statistics.weight_above, statistics.weight_below))
+    assert below.tolist() == [0.25] and above.tolist() == [0.7501]
+    assert statistics.uncertain(share, pairs, 0.25, 1e-3).tolist() == [2]  # 0.2501 is 0.0004 of eps away
+    assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
