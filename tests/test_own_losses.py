@@ -1063,3 +1063,19 @@ def test_a_loss_of_the_shelf_and_its_peer_weigh_alike(name):
     ours = loss.weight(pairs_of(embeddings, loss.metric))
     chain = 2 if other.metric != loss.metric else 1  # of unit vectors, minus the squared distance is 2 cosine - 2
     close(other.weight(pairs_of(embeddings)), chain * ours, 1e-8)
+
+
+def test_autograd_differentiates_and_never_asks_a_loss_for_its_own_weights():
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randn(12, 5, generator=generator, dtype=torch.float64) for _ in range(2)]
+
+    def squared(scores, positive, negative):
+        return ((scores * negative) ** 2).sum(dim=1) - (scores * positive).sum(dim=1).detach()
+
+    loss, pairs = losses.of(squared), scores.pairs(cocos.Embeddings(*rows))
+    expected = torch.where(pairs.negative, 2 * pairs.scores, 0)
+    assert torch.allclose(weights.of(loss, pairs), expected)
+    object.__setattr__(loss, "weight", lambda pairs: pytest.fail("asked for its weights"))
+    assert torch.allclose(weights.autograd(loss, pairs), expected)
+    with pytest.raises(TypeError, match="closed form"):
+        weights.analytic(loss, pairs)
