@@ -14,11 +14,13 @@ from cocos.losses.smoothap import SmoothAP
 from cocos.losses.triplet import Triplet
 from cocos.scores import Pairs
 
-__all__ = ["NAMES", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group", "unit"]
+__all__ = ["CONVENTIONS", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group", "unit"]
 
-NAMES = ("standard", "ecir2022")
-PUBLISHED = (Triplet, NTXent, SmoothAP)  # those whose published counter differs from the standard one
-CAPTIONS = 5  # captions per image, fixed in the published SmoothAP counter
+CONVENTIONS = ("standard", "ecir2022")
+# Losses whose published counter differs from the standard one.
+PUBLISHED = (Triplet, NTXent, SmoothAP)
+# Captions per image that the published SmoothAP counter assumes.
+PUBLISHED_CAPTIONS = 5
 
 
 def check(convention: str) -> None:
@@ -27,8 +29,8 @@ def check(convention: str) -> None:
     Raises:
         InputError: naming the known ones.
     """
-    if convention not in NAMES:
-        raise InputError(f"convention: {convention!r}, expected one of {', '.join(NAMES)}")
+    if convention not in CONVENTIONS:
+        raise InputError(f"convention: {convention!r}, expected one of {', '.join(CONVENTIONS)}")
 
 
 def check_sample(convention: str, loss, sample: str, directions: int) -> None:
@@ -69,11 +71,11 @@ def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: b
     For query q, in both directions, it takes candidates 5q to 5q+4 for the positives. It divides by five, or by one for
     the second direction.
     """
-    start = CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
+    start = PUBLISHED_CAPTIONS * torch.arange(len(pairs.scores), device=pairs.scores.device)[:, None]
     column = torch.arange(pairs.scores.shape[1], device=pairs.scores.device)[None, :]
-    band = (column >= start) & (column < start + CAPTIONS)
+    band = (column >= start) & (column < start + PUBLISHED_CAPTIONS)
     mean = SmoothAP(temperature).eq7(Pairs(pairs.scores, band), eps, ranked=ranked)
-    return mean * band.sum(dim=1) / (1 if second else CAPTIONS)
+    return mean * band.sum(dim=1) / (1 if second else PUBLISHED_CAPTIONS)
 
 
 def as_published(

@@ -16,9 +16,10 @@ from cocos.engine import readers
 from cocos.errors import InputError, nearest, rows
 from cocos.sampling import Progress
 
-__all__ = ["PERCENTILES", "Asked", "asked", "steps"]
+__all__ = ["QUERY_PERCENTILES", "Asked", "asked", "steps"]
 
-PERCENTILES = (5, 50, 95)  # over queries: the band of Veit & Wilber 2020, and its middle
+# Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
+QUERY_PERCENTILES = (5, 50, 95)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +138,6 @@ def _given(queries: Sequence[int], number: int, name: str) -> Tensor:
 
 def steps(curve: readers.PrecisionRecallCurve) -> tuple[Tensor, Tensor, Tensor]:
     """Where recall grows: score, positive pairs and negative pairs at or above it, (S,), from the highest score on."""
-    found = torch.searchsorted(-curve.score, retrieval.TIE - curve.score, right=True)
+    found = torch.searchsorted(-curve.score, retrieval.TIED_SCORES - curve.score, right=True)
     last = torch.cat([found[1:] != found[:-1], found.new_ones(min(1, len(found)), dtype=torch.bool)])
     return curve.score[last], found[last], curve.negatives[last]

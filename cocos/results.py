@@ -42,7 +42,7 @@ WEIGHTS = {
     "influence": "influence matrix: how far each candidate moves each query's loss; no sign, and no weights of scores",
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
-PACKED = {"zlib": True, "complevel": 4, "fletcher32": True}
+NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
@@ -257,7 +257,7 @@ def save(data: xr.Dataset, path: Path) -> Path:
         True
     """
     path, data = writable(path), _hashed(data)
-    encoding = {name: PACKED for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
+    encoding = {name: NETCDF_ENCODING for name, v in data.data_vars.items() if v.ndim and v.dtype.kind != "U"}
     return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
 
 

@@ -29,16 +29,25 @@ __all__ = [
 ]
 
 TIES = "a negative that ties with a positive stands above it"
-RECALLS = (1, 5, 10)  # cut-offs of the average recall and of rsum
-TIE = 1e-12  # scores that are this near to each other are tied
-BLOCK = 2**21  # distances to centres that are held at once: 8 MiB in float32
-COLUMNS = 64  # centres whose distances are taken together when a start is drawn
-AT_ONCE = 512  # centres up to which a start draws one after the other
-ITERATIONS = 100  # of k-means at most; most sets need 10 to 40
-LEAST = 5  # iterations that the budget must allow
+# Cut-offs of the average recall and of rsum.
+RECALLS = (1, 5, 10)
+# Largest difference of two scores that tie.
+TIED_SCORES = 1e-12
+# Distances to centres that are computed at once: 8 MiB in float32.
+DISTANCE_BLOCK = 2**21
+# Centres whose distances are computed together when a start is drawn.
+CENTRE_COLUMNS = 64
+# Centres up to which a start draws one after the other.
+SINGLE_DRAWS = 512
+# Maximum number of iterations of k-means; most sets need 10 to 40.
+ITERATIONS = 100
+# Iterations of k-means that must fit the budget; otherwise classes are drawn.
+FEWEST_ITERATIONS = 5
+# Multiplications that k-means may take: 40 seconds of one core, with SciPy's search for the nearest centre.
 BUDGET = 2**40  # multiplications of k-means: 40 seconds of one core, with SciPy's search for the nearest
 
-LABELS = {  # long name and units of the metrics, and of what is counted beside them
+# Long name and units of the metrics and of the sizes beside them.
+METRIC_LABELS = {
     "queries": ("queries that have a positive", "queries"),
     "candidates": ("candidates that are ranked", "candidates"),
     "R@k": ("queries with a positive among the first {k}", "%"),
@@ -91,7 +100,7 @@ def label(name: str) -> tuple[str, str]:
         ('queries with a positive among the first 5', '%')
     """
     kind, _, k = name.partition("@")
-    long_name, units = LABELS.get(name) or LABELS[f"{kind}@k"]
+    long_name, units = METRIC_LABELS.get(name) or METRIC_LABELS[f"{kind}@k"]
     return long_name.format(k=k), units
 
 
@@ -174,15 +183,15 @@ def average_precision(score: Tensor, negatives: Tensor) -> float:
 
     Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
     """
-    found = torch.searchsorted(-score, TIE - score, right=True)
+    found = torch.searchsorted(-score, TIED_SCORES - score, right=True)
     return 100 * float((found / (found + negatives).double()).mean())
 
 
 def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
     """Rows to start k-means from, (number, D): each is drawn by its squared distance to those before it.
 
-    From `AT_ONCE` centres on several are drawn together, evenly over the same distribution, so that the start costs no
-    more than one iteration.
+    Beyond `SINGLE_DRAWS` centres several are drawn together, evenly over the same distribution, so that the start
+    costs no more than one iteration.
 
     Source: Arthur & Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; draws of several: Bahmani et
     al. 2012, "Scalable k-means++", arXiv:1203.6402.
@@ -192,12 +201,12 @@ def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
     squares = vectors.square().sum(dim=1)
     gap = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
     starts, nearest = [], torch.full_like(gap, torch.inf)
-    for turn in turns.split(-(-number // AT_ONCE)):
+    for turn in turns.split(-(-number // SINGLE_DRAWS)):
         total = gap.cumsum(0)
         place = (torch.arange(len(turn), device=turn.device) + turn) / len(turn)
         chosen = torch.searchsorted(total, place * total[-1], right=True).clamp(max=len(vectors) - 1)
         starts.append(vectors[chosen])
-        for part in starts[-1].split(COLUMNS):
+        for part in starts[-1].split(CENTRE_COLUMNS):
             distance = squares[:, None] + part.square().sum(dim=1) - 2 * (vectors @ part.T)
             nearest = torch.minimum(nearest, distance.amin(dim=1).clamp(min=0).double())
         gap = torch.where(nearest.sum() > 0, nearest, 1)
@@ -219,7 +228,7 @@ def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tu
     from scipy.cluster.vq import vq  # half a second, which only labelled sets need
 
     rows, places = vectors.cpu().numpy(), centres.cpu().numpy()
-    parts = np.array_split(rows, -(-len(rows) * len(places) // BLOCK))
+    parts = np.array_split(rows, -(-len(rows) * len(places) // DISTANCE_BLOCK))
     labels, moved = np.full(len(rows), -1), len(rows)
     for _ in range(iterations):
         new = np.concatenate([vq(part, places, check_finite=False)[0] for part in parts]).astype(np.int64)
@@ -237,7 +246,7 @@ def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tu
 def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
     """NMI of classes and of k-means clusters, as many, of the same rows, in percent; and what bounded its cost, if any.
 
-    All iterations and the start together cost at most `BUDGET`. Where fewer than `LEAST` iterations fit, classes are
+    All iterations and the start together cost at most `BUDGET`. If fewer than `FEWEST_ITERATIONS` fit, classes are
     drawn by the seed, with all of their rows, until they do.
 
     Args:
@@ -249,7 +258,7 @@ def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, st
     classes, samples, width, note = len(known), len(labels), vectors.shape[1], ""
     order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).to(labels.device)
     cost = number[order].cumsum(0) * torch.arange(1, classes + 1, device=labels.device) * width
-    kept = max(2, int((cost * (LEAST + 1) <= BUDGET).sum()))
+    kept = max(2, int((cost * (FEWEST_ITERATIONS + 1) <= BUDGET).sum()))
     if kept < classes:
         inside = torch.isin(own, order[:kept])
         vectors, labels = vectors[inside], labels[inside]
@@ -257,7 +266,7 @@ def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, st
             f"NMI: of {kept:,} of the {classes:,} classes, drawn by the seed ({len(labels):,} of {samples:,} samples)"
         )
         classes = kept
-    most = min(ITERATIONS, max(LEAST, BUDGET // (len(labels) * classes * width) - 1))
+    most = min(ITERATIONS, max(FEWEST_ITERATIONS, BUDGET // (len(labels) * classes * width) - 1))
     clusters, moved = kmeans(vectors, kmeans_plus_plus(vectors, classes, seed), most)
     if 1000 * moved >= len(labels) and moved:
         note += f"{'; ' if note else 'NMI: '}k-means ended after {most} iterations, {moved:,} samples still moving"

@@ -23,20 +23,30 @@ from cocos.errors import InputError
 from cocos.sampling import DEFAULTS, Sampling
 from cocos.scores import Pairs
 
-__all__ = ["DTYPES", "Run", "prepare", "threads", "within"]
+__all__ = ["SCORE_DTYPES", "Run", "prepare", "threads", "within"]
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
-UNIT = 1e-3  # norms this near to 1 are those of unit vectors
-SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")  # metrics of which q and c may change places
-STEPS = 1000  # of the progress of a part of the work, where there are several
-LARGE = 2**20  # scores from which on several threads of PyTorch save more than they spin
-BLOCK = 2**22  # scores that are held at once: 32 MiB in float64
-STACK = 2**17  # queries, or candidates, of the batches that are visited at once
-SHARED = 2**22  # scores of a stack from which on processes share them
+SCORE_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+# Metrics that read the lengths of the embeddings, and the variances where there are any.
+LENGTH_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
+# Largest deviation of a norm from 1 for a row to count as a unit vector.
+UNIT_NORM_TOLERANCE = 1e-3
+# Metrics with s(q, c) = s(c, q), for which one score matrix serves both directions.
+SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")
+# Progress steps of each of several equal parts of the work.
+PROGRESS_STEPS = 1000
+# Scores from which several threads of PyTorch save more time than they spend waiting (measured).
+THREADED_SCORES = 2**20
+# Scores of a block of queries that are weighed at once: 32 MiB in float64.
+BLOCK_SCORES = 2**22
+# Rows of one side of the batches that are visited together.
+STACK_ROWS = 2**17
+# Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
+SHARED_SCORES = 2**22
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
-LONGEST = 1e15  # norm of a row up to which products of rows, and of their squares, stay in float32
-ARRAYS = 10  # of float64, as large as the scores, that weighing a batch whole takes
+# Largest norm for which products of rows, and their squares, stay within the range of float32.
+SINGLE_NORM = 1e15
+# Float64 arrays of the size of the scores that weighing a whole batch takes.
+WEIGHING_ARRAYS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +130,11 @@ class Run:
 
     def _distances(self) -> Iterator[str]:
         """What distances hang on and cosines do not: norms, and the variances of the candidates."""
-        if self.loss.metric not in DISTANCES:
+        if self.loss.metric not in LENGTH_METRICS:
             return
         lengths = torch.cat([scores.length(side) for side in (self.embeddings.query, self.embeddings.candidate)])
         low, high = lengths.min().item(), lengths.max().item()
-        if high - low > UNIT or abs(high - 1) > UNIT:
+        if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
             yield (
                 f"distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; divide them by their "
                 "norms first if the loss is trained on unit vectors"
@@ -143,7 +153,7 @@ class Run:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
         batch = self._seen(batch)
         number = len(batch.query_index)
-        rows = max(1, BLOCK // len(batch.candidate_index))
+        rows = max(1, BLOCK_SCORES // len(batch.candidate_index))
         if whole or self.loss.couples != "query":
             rows = number
         for start in range(0, number, rows):
@@ -164,7 +174,9 @@ class Run:
         stack, rows = [], 0
         for batch in self.plan.batches:
             size = max(batch.sizes)
-            if stack and (rows + size > STACK or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)):
+            if stack and (
+                rows + size > STACK_ROWS or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)
+            ):
                 yield stack
                 stack, rows = [], 0
             stack.append(self._seen(batch))
@@ -202,7 +214,7 @@ class Run:
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
             # Each process counts a small stack for itself: that takes less time than to share it.
-            together=number > SHARED and processes.world().size > 1,
+            together=number > SHARED_SCORES and processes.world().size > 1,
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
@@ -210,7 +222,7 @@ class Run:
 
         Where all scores of the batch are held, those of the second direction are the same ones, turned.
         """
-        small = math.prod(batch.sizes) <= BLOCK
+        small = math.prod(batch.sizes) <= BLOCK_SCORES
         if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
             (pairs,) = self.pairs(self.embeddings, batch, whole=True)
             for second, each in ((False, pairs), (True, pairs.flip())):
@@ -264,14 +276,16 @@ class Run:
 
 def threads(number: int) -> contextlib.AbstractContextManager:
     """PyTorch at all of its threads for so many scores that are held at once, if they pay; else at one."""
-    return devices.threads(None if number >= LARGE else 1)
+    return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
 def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:
     """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
     if report is None or number == 1:
         return report
-    return lambda now, every: report(STEPS * done + STEPS * now // max(every, 1), STEPS * number)
+    return lambda now, every: report(
+        PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), PROGRESS_STEPS * number
+    )
 
 
 def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
@@ -317,8 +331,8 @@ def prepare(
     drawn = count is None or isinstance(count, Integral)
     if not drawn and not (count := tuple(count)):
         raise InputError("batches: none were given")
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(DTYPES)}")
+    if dtype is not None and dtype not in SCORE_DTYPES:
+        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(SCORE_DTYPES)}")
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
     batches.check(sample, options["batch_size"], count if drawn else None, options["per_group"], options["seed"])
@@ -355,8 +369,8 @@ def prepare(
     visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
     if not visited:
         _fits(loss, largest, embeddings.query.device, whole=whole)
-        embeddings = embeddings.to(dtype=DTYPES[dtype or "float64"])
-    single = visited and (loss.metric == "cosine" or all(float(each.max()) < LONGEST for each in embeddings.norms))
+        embeddings = embeddings.to(dtype=SCORE_DTYPES[dtype or "float64"])
+    single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in embeddings.norms))
     dtype = dtype or ("float32" if single else "float64")
     made = Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"])
     return made.bound()
@@ -370,7 +384,7 @@ def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
     """
     if loss.couples == "query" and not whole:
         return
-    needed, there = ARRAYS * 8 * largest, devices.memory(device)
+    needed, there = WEIGHING_ARRAYS * 8 * largest, devices.memory(device)
     why = "is counted by the published convention" if whole else "couples the queries of a batch"
     if there is not None and needed > there:
         raise InputError(

@@ -9,10 +9,13 @@ from cocos import health
 
 __all__ = ["ATTRIBUTES", "about", "bins", "counted", "document", "numbers", "places", "plain"]
 
-ITEMS = ("batch", "query")  # what a picture has many of: they are told by mean and percentiles
+# Axes that a figure has many values of: summarised by mean and percentiles.
+ITEMS = ("batch", "query")
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
-SHORT = 12  # values of an axis that are all told
-FEWEST, MOST = 5, 9  # places of a longer one
+# Values of an axis up to which all are listed.
+SHORT_AXIS = 12
+# Places that are listed of a longer axis, at least and at most.
+FEWEST_PLACES, MOST_PLACES = 5, 9
 # Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
 LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their unit
@@ -28,10 +31,10 @@ OPTIONS = ("eps", "batches", "batch_size", "sample", "same_group", "seed", "dtyp
 
 def places(size: int) -> np.ndarray:
     """Evenly spaced places of a curve, its ends among them: as many as divide it evenly, and at most nine."""
-    if size <= SHORT:
+    if size <= SHORT_AXIS:
         return np.arange(size)
-    even = [count for count in range(FEWEST, MOST + 1) if (size - 1) % (count - 1) == 0]
-    return np.linspace(0, size - 1, max(even, default=MOST - 2)).round().astype(int)
+    even = [count for count in range(FEWEST_PLACES, MOST_PLACES + 1) if (size - 1) % (count - 1) == 0]
+    return np.linspace(0, size - 1, max(even, default=MOST_PLACES - 2)).round().astype(int)
 
 
 def plain(value) -> float | int | bool | None:
@@ -52,7 +55,7 @@ def _nested(values: xr.DataArray):
 
 def _told(values: xr.DataArray):
     """What is told of a variable of one direction; None where it is for the picture alone."""
-    long = [axis for axis in values.dims if axis not in ITEMS and values.sizes[axis] > SHORT]
+    long = [axis for axis in values.dims if axis not in ITEMS and values.sizes[axis] > SHORT_AXIS]
     indexed = all(axis in values.coords for axis in values.dims if axis not in ITEMS)
     items = [axis for axis in ITEMS if axis in values.dims]
     if not indexed or (long and items) or "bin" in values.dims:

@@ -29,7 +29,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
 
-@pytest.fixture(params=_regimes.NAMES)
+@pytest.fixture(params=_regimes.SYNTHETIC_REGIMES)
 def regime(request):
     """(metric, seed) -> Pairs, for one regime at a time."""
 

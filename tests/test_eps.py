@@ -161,7 +161,7 @@ def test_the_published_convention_keeps_its_unit(name):
         return
     standard, published = (
         measures.count(planted(MANY), name, batch_size=48, sample="groups", convention=each)
-        for each in conventions.NAMES
+        for each in conventions.CONVENTIONS
     )
     np.testing.assert_allclose(published["weight_positive"], (MANY - 1) * standard["weight_positive"])
 

@@ -34,7 +34,7 @@ def call(*arguments):
 @pytest.fixture
 def still(monkeypatch):
     """No descent, where only the picture is looked at."""
-    monkeypatch.setattr(sys.modules["cocos.measures.landscape"], "_descended", lambda *given: (None, "not looked for"))
+    monkeypatch.setattr(sys.modules["cocos.measures._minima"], "descended", lambda *given: (None, "not looked for"))
 
 
 @pytest.fixture

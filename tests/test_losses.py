@@ -43,7 +43,7 @@ built = functools.cache(_regimes.build)
 
 def cases(loss):
     """The loss with every regime and seed, on the grid where scores tie, and what to call the case."""
-    for regime in _regimes.NAMES:
+    for regime in _regimes.SYNTHETIC_REGIMES:
         tried = on_grid(loss) if regime == "ties" else loss
         for seed in SEEDS:
             yield tried, built(regime, loss.metric, seed), f"{regime}, seed {seed}"
@@ -145,7 +145,7 @@ def test_queries_are_coupled_as_declared(name, random_pairs):
 @pytest.mark.parametrize("name", CLOSED)
 def test_rows_are_balanced_as_declared(name):
     loss, worst = losses.load(name), 0.0
-    for regime in _regimes.NAMES:
+    for regime in _regimes.SYNTHETIC_REGIMES:
         for seed in SEEDS:
             weight = loss.weight(built(regime, loss.metric, seed))
             worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
@@ -155,7 +155,7 @@ def test_rows_are_balanced_as_declared(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_weights_have_their_shapes(name):
     loss = losses.load(name)
-    for regime in _regimes.NAMES:
+    for regime in _regimes.SYNTHETIC_REGIMES:
         pairs = built(regime, loss.metric, 0)
         assert loss(pairs).shape == pairs.scores.shape[:1], regime
         assert loss(pairs).isfinite().all(), regime

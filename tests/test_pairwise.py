@@ -194,7 +194,7 @@ def test_a_sharp_sgsl_meets_the_hardest_negative_only():
 
 def test_lifted_pushes_as_much_as_it_pulls_over_a_batch():
     loss, far = losses.load("lifted_structure"), 0.0
-    for regime in _regimes.NAMES:
+    for regime in _regimes.SYNTHETIC_REGIMES:
         weight = loss.weight(_regimes.build(regime, "euclidean"))
         assert abs(weight.sum()) <= 1e-12 * max(1, weight.abs().sum())
         far = max(far, (weight.sum(dim=1).abs().max() / weight.abs().max().clamp(min=1)).item())
@@ -252,7 +252,7 @@ def test_mined_out_pairs_weigh_nothing_and_kept_ones_hardly_anything_at_times():
 
 
 def test_multi_similarity_pulls_and_pushes_less_than_one():
-    for regime in _regimes.NAMES:
+    for regime in _regimes.SYNTHETIC_REGIMES:
         weight = losses.load("multi_similarity").weight(_regimes.build(regime))
         assert (weight.clamp(min=0).sum(dim=1) <= 1 + 1e-12).all() and (weight.clamp(max=0).sum(dim=1) >= -1).all()
 

@@ -13,7 +13,7 @@ from cocos.losses.smoothap import SmoothAP
 
 PATH = Path(__file__).parent / "data" / "ecir2022.npz"
 MEAN = 1e-6  # relative: the published counters divide in float32
-CONVENTIONS = conventions.NAMES
+CONVENTIONS = conventions.CONVENTIONS
 
 
 @cache

@@ -14,10 +14,12 @@ from cocos.scores import Pairs
 
 __all__ = ["Curve", "CurveSoftmax", "parse"]
 
-LONGEST = 200  # characters of an expression
-DEEPEST = 20  # parts within parts
+# Maximum number of characters of an expression.
+EXPRESSION_CHARACTERS = 200
+# Maximum depth of an expression.
+EXPRESSION_DEPTH = 20
 POWERS = {"t^2": 2.0, "sqrt": 0.5, "t^1.5": 1.5}
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+TENSOR_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
     "log": torch.log,
@@ -29,7 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "min": torch.minimum,
     "max": torch.maximum,
 }
-TWO = {"min", "max"}
+BINARY_FUNCTIONS = {"min", "max"}
 OPERATORS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
     ast.Add: torch.add,
     ast.Sub: torch.sub,
@@ -137,8 +139,8 @@ def _tree(text: str, name: str) -> ast.expr:
     Raises:
         InputError: it is none.
     """
-    if len(text) > LONGEST:
-        raise InputError(f"{name}: {len(text)} characters, expected at most {LONGEST}")
+    if len(text) > EXPRESSION_CHARACTERS:
+        raise InputError(f"{name}: {len(text)} characters, expected at most {EXPRESSION_CHARACTERS}")
     try:
         return ast.parse(text.replace("^", "**"), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -153,8 +155,8 @@ def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tenso
     """
 
     def build(node: ast.expr, depth: int) -> Callable[[Tensor], Tensor]:
-        if depth > DEEPEST:
-            raise InputError(f"{name}: {text!r} has more than {DEEPEST} parts within parts")
+        if depth > EXPRESSION_DEPTH:
+            raise InputError(f"{name}: {text!r} has more than {EXPRESSION_DEPTH} parts within parts")
         match node:
             case ast.Name(id="t"):
                 return lambda t: t
@@ -169,15 +171,15 @@ def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tenso
                     exponent = float(second(torch.zeros((), dtype=torch.float64)))
                     return lambda t: first(t) ** exponent
                 return lambda t: apply(first(t), second(t))
-            case ast.Call(func=ast.Name(id=called), args=[*given], keywords=[]) if called in FUNCTIONS and len(
+            case ast.Call(func=ast.Name(id=called), args=[*given], keywords=[]) if called in TENSOR_FUNCTIONS and len(
                 given
-            ) == 1 + (called in TWO):
-                parts, apply = [build(each, depth + 1) for each in given], FUNCTIONS[called]
+            ) == 1 + (called in BINARY_FUNCTIONS):
+                parts, apply = [build(each, depth + 1) for each in given], TENSOR_FUNCTIONS[called]
                 return lambda t: apply(*(part(t) for part in parts))
         what = ast.unparse(node)
         raise InputError(
             f"{name}: {what!r} in {text!r} is not allowed; expected numbers, t, + - * / ^, and the functions "
-            + ", ".join(FUNCTIONS)
+            + ", ".join(TENSOR_FUNCTIONS)
         )
 
     return build(tree, 0)

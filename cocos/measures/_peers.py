@@ -8,21 +8,22 @@ from cocos.scores import Pairs
 
 __all__ = ["parity"]
 
-LIBRARY = "pytorch_metric_learning"
-LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
-DISTANCES = {
+PEER_LIBRARY = "pytorch_metric_learning"
+PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
+PEER_DISTANCES = {
     "cosine": {"distance": "CosineSimilarity"},
     "dot": {"distance": "DotProductSimilarity", "distance.normalize_embeddings": False},
-    "euclidean": LENGTH,
-    "squared_euclidean": LENGTH | {"distance.power": 2},
+    "euclidean": PEER_LENGTH,
+    "squared_euclidean": PEER_LENGTH | {"distance.power": 2},
 }
-UNIT, ONE = (1, 3), (1, 3)  # seeds that give unit embeddings to a labelled set, and one positive a query to two sides
+# Seeds of labelled sets with unit embeddings, and of two sides with one positive a query.
+UNIT_SEEDS, ONE_POSITIVE_SEEDS = (1, 3), (1, 3)
 
 
 def _inputs(setting: str, metric: str) -> list[Pairs]:
     if setting == "labelled":
-        return [_regimes.labelled(metric, seed) for seed in UNIT]
-    return [scores.pairs(_regimes.embeddings("random", seed), metric=metric) for seed in ONE]
+        return [_regimes.labelled(metric, seed) for seed in UNIT_SEEDS]
+    return [scores.pairs(_regimes.embeddings("random", seed), metric=metric) for seed in ONE_POSITIVE_SEEDS]
 
 
 def parity(loss) -> tuple[float, float, str] | None:
@@ -32,10 +33,10 @@ def parity(loss) -> tuple[float, float, str] | None:
         Both in parts of their size, and what it was compared with; None where there is nothing to compare with.
     """
     peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
-    if peer is None or importlib.util.find_spec(LIBRARY) is None:
+    if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:
         return None
     name, arguments, setting = peer
-    theirs = losses.load(f"pml:{name}", DISTANCES[loss.metric] | arguments)
+    theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
     value_gap = gradient_gap = 0.0
     for pairs in _inputs(setting, loss.metric):
         (a, ours), (b, other) = (_trials.embedding_gradient(each, pairs) for each in (loss, theirs))

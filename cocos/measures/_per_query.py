@@ -8,9 +8,9 @@ from torch import Tensor
 
 from cocos import results
 
-__all__ = ["arrays", "dataset", "deviation", "full_batches"]
+__all__ = ["arrays", "dataset", "deviation", "full_batches", "mean"]
 
-LABELS = {
+SHARED_LABELS = {
     "negatives": ("negatives in the batch", "candidates"),
     "query_index": ("row of the query in the embeddings", "1"),
     "queries": ("queries in the batch", "queries"),
@@ -48,7 +48,7 @@ def dataset(
     values: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, str]], directions: list[str], attrs: dict
 ) -> xr.Dataset:
     """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one."""
-    dims, labels = ("direction", "batch", "query"), LABELS | labels
+    dims, labels = ("direction", "batch", "query"), SHARED_LABELS | labels
     variables = {
         name: (dims[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
         for name, array in values.items()
@@ -75,3 +75,11 @@ def deviation(values: np.ndarray) -> float | None:
     """Population deviation of the values that are known; None where there are fewer than two."""
     found = values[np.isfinite(values)].astype(np.float64)
     return float(found.std()) if len(found) > 1 else None
+
+
+def mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
+    """Mean of the values that are known in a mask, NaN where there is none."""
+    where = where & ~np.isnan(values)
+    number = where.sum(axis=axis)
+    total = np.where(where, values, 0).sum(axis=axis)
+    return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)

@@ -9,9 +9,9 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 from cocos.scores import Pairs, pairs
 
-__all__ = ["NAMES", "build", "embeddings", "labelled"]
+__all__ = ["SYNTHETIC_REGIMES", "build", "embeddings", "labelled"]
 
-NAMES = (
+SYNTHETIC_REGIMES = (
     "random",
     "collapsed",
     "separated",
@@ -22,8 +22,10 @@ NAMES = (
     "empty rows",
     "tiny",
 )
-QUERIES, WIDTH, DISTRACTORS = 7, 6, 4
-DISTANCES = ("euclidean", "squared_euclidean", "mahalanobis")
+# Queries of a regime, width of its embeddings, and candidates without a query.
+REGIME_QUERIES, REGIME_WIDTH, REGIME_DISTRACTORS = 7, 6, 4
+# Metrics whose scores are at most 0.
+NEGATIVE_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
 
 
 def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
@@ -39,13 +41,13 @@ def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    group = torch.arange(QUERIES).repeat_interleave(1 if seed % 2 else 3)
-    query = normal(QUERIES, WIDTH)
-    candidate = query[group] + (0.01 if name == "separated" else 1.0) * normal(len(group), WIDTH)
-    candidate = torch.cat([candidate, normal(DISTRACTORS, WIDTH)])
-    candidate_group = torch.cat([group, torch.arange(QUERIES, QUERIES + DISTRACTORS)])
+    group = torch.arange(REGIME_QUERIES).repeat_interleave(1 if seed % 2 else 3)
+    query = normal(REGIME_QUERIES, REGIME_WIDTH)
+    candidate = query[group] + (0.01 if name == "separated" else 1.0) * normal(len(group), REGIME_WIDTH)
+    candidate = torch.cat([candidate, normal(REGIME_DISTRACTORS, REGIME_WIDTH)])
+    candidate_group = torch.cat([group, torch.arange(REGIME_QUERIES, REGIME_QUERIES + REGIME_DISTRACTORS)])
     if name == "collapsed":
-        centre = normal(1, WIDTH)
+        centre = normal(1, REGIME_WIDTH)
         query, candidate = centre + 1e-3 * query, centre + 1e-3 * candidate
     elif name == "duplicates":
         candidate[3], candidate[-1] = candidate[0], candidate[0]
@@ -57,7 +59,12 @@ def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
         query, candidate = 60 * query, 60 * candidate
     variance = normal(*candidate.shape).clamp(-2, 2).exp()
     return Embeddings(
-        query, candidate, torch.arange(QUERIES), candidate_group, directions=("s2p",), candidate_variance=variance
+        query,
+        candidate,
+        torch.arange(REGIME_QUERIES),
+        candidate_group,
+        directions=("s2p",),
+        candidate_variance=variance,
     )
 
 
@@ -66,7 +73,7 @@ def _of_scores(scores: Tensor, positive: Tensor, metric: str, generator: torch.G
     group = torch.where(positive.any(dim=0), positive.to(torch.int8).argmax(dim=0), len(scores))
     lengths = 1 + torch.rand(sum(scores.shape), generator=generator, dtype=torch.float64)
     return Pairs(
-        -scores.abs() if metric in DISTANCES else scores,
+        -scores.abs() if metric in NEGATIVE_METRICS else scores,
         positive,
         candidate_group=torch.where(group < len(scores), group, len(scores) + torch.arange(len(group))),
         query_norm=lengths[: len(scores)],
@@ -78,7 +85,7 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
     """Pairs of one regime, with scores of one metric, norms and candidate groups, in float64.
 
     Args:
-        name: one of `NAMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives almost on their query.
+        name: one of `SYNTHETIC_REGIMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives almost on their query.
             `duplicates`: equal candidates, one of them a negative. `anti-aligned`: positives opposite to their query.
             `large norms`: 60 times as long; inner products in place of cosines. `ties`: scores on a dyadic grid, so
             that every sum, every difference and every tie is exact. `empty rows`: queries without a positive, without a
@@ -89,12 +96,16 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
     Raises:
         InputError: an unknown regime.
     """
-    if name not in NAMES:
-        raise InputError(nearest("regime", name, NAMES))
+    if name not in SYNTHETIC_REGIMES:
+        raise InputError(nearest("regime", name, SYNTHETIC_REGIMES))
     generator = torch.Generator().manual_seed(seed)
     if name == "ties":
-        positive = torch.eye(QUERIES, 3 * QUERIES, dtype=torch.bool)
-        positive = positive if seed % 2 else positive | positive.roll(QUERIES, dims=1) | positive.roll(-QUERIES, dims=1)
+        positive = torch.eye(REGIME_QUERIES, 3 * REGIME_QUERIES, dtype=torch.bool)
+        positive = (
+            positive
+            if seed % 2
+            else positive | positive.roll(REGIME_QUERIES, dims=1) | positive.roll(-REGIME_QUERIES, dims=1)
+        )
         values = torch.randint(-4, 5, positive.shape, generator=generator).to(torch.float64) / 4
         return _of_scores(values, positive, metric, generator)
     if name == "tiny":
@@ -119,7 +130,7 @@ def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
     """
     generator = torch.Generator().manual_seed(seed)
     labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 3])
-    centres = torch.randn(4, WIDTH, generator=generator, dtype=torch.float64)
-    rows = centres[labels] + 0.7 * torch.randn(len(labels), WIDTH, generator=generator, dtype=torch.float64)
+    centres = torch.randn(4, REGIME_WIDTH, generator=generator, dtype=torch.float64)
+    rows = centres[labels] + 0.7 * torch.randn(len(labels), REGIME_WIDTH, generator=generator, dtype=torch.float64)
     rows = rows / rows.norm(dim=1, keepdim=True) if seed % 2 else rows
     return pairs(Embeddings.labelled(rows, labels), metric=metric)

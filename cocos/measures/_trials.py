@@ -12,7 +12,7 @@ from cocos.measures import _regimes
 from cocos.scores import Pairs
 
 __all__ = [
-    "DTYPES",
+    "TRIED_DTYPES",
     "Trial",
     "cast",
     "directional",
@@ -26,17 +26,23 @@ __all__ = [
     "synthetic",
 ]
 
-DTYPES = {
+TRIED_DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+# Seeds of each regime.
 SEEDS = range(4)
+# Step of central differences in float64.
 STEP = 1e-6
+# Part of the value that rounding leaves in a central difference.
 NOISE = 1e-5
-LONG, COARSE = 1e-3, 0.05
-SMALL = 400  # scores up to which every one of them is moved by itself
+# Step of differences of a loss that computes in float32, and the largest part of a weight that they are off by.
+FLOAT32_STEP, FLOAT32_ERROR = 1e-3, 0.05
+# Scores up to which each is moved by itself.
+MOVED_SCORES = 400
+# Random directions along which larger inputs are moved.
 DIRECTIONS = 8
 
 
@@ -80,7 +86,7 @@ def square(seed: int, metric: str) -> Pairs:
 def synthetic(loss) -> Iterator[Trial]:
     """The nine regimes, a square batch and a labelled set, four seeds each."""
     metric = loss.metric
-    for name in _regimes.NAMES:
+    for name in _regimes.SYNTHETIC_REGIMES:
         for seed in SEEDS:
             smooth = name in {"random", "anti-aligned"}
             yield Trial(f"{name} {seed}", _regimes.build(name, metric, seed), smooth)
@@ -198,13 +204,13 @@ def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tupl
     """How far the weights are from finite differences, in parts of `size`, and at which pair where that is known."""
     if reads_embeddings(loss):
         return directional(loss, pairs, None), None
-    if pairs.scores.numel() > SMALL:
+    if pairs.scores.numel() > MOVED_SCORES:
         return directional(loss, pairs, weight), None
     value = loss(pairs)
     single = value.dtype != torch.float64  # code of others may compute in float32, where only long steps tell
-    off = (weights.finite_difference(loss, pairs, LONG if single else STEP) - weight).abs()
+    off = (weights.finite_difference(loss, pairs, FLOAT32_STEP if single else STEP) - weight).abs()
     size = max(size, NOISE * max(1.0, value.abs().sum().item()))  # what rounding leaves of a difference
     worst = off.max().item() / size
-    if single and worst < COARSE:
+    if single and worst < FLOAT32_ERROR:
         return 0.0, None
     return worst, divmod(int(off.argmax()), off.shape[1])

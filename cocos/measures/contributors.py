@@ -19,8 +19,9 @@ from cocos.sampling import Sampling, sampled
 
 __all__ = ["contributors"]
 
-TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")  # of one query
-LABELS = {
+# Whole numbers of one query, which stand in the attributes.
+QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
+CONTRIBUTOR_LABELS = {
     "candidate_index": ("row of the candidate in the embeddings", "1"),
     "group": ("group of the candidate", "1"),
     "score": ("score", "score"),
@@ -177,7 +178,7 @@ def contributors(
         batch=number,
         batches=len(run.plan.batches),
     )
-    labels = LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
+    labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}
     variables["candidate"] = ("candidate", range(1, len(order[:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
@@ -208,7 +209,7 @@ def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query
         **{name: int(attrs[name]) for name in ("batch", "batches", "batch_size", "seed")},
         **{name: attrs[name] for name in ("sample", "same_group", "dtype", "device")},
         "totals": {name: float(attrs[name]) for name in ("push", "pull", "effective")}
-        | {name: int(attrs[name]) for name in TOTALS if name in attrs},
+        | {name: int(attrs[name]) for name in QUERY_TOTALS if name in attrs},
         "candidates": listed,
     }
 

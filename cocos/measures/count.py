@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Unpack
 
@@ -20,16 +20,17 @@ from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.errors import InputError
 from cocos.measures import _per_query
-from cocos.measures._per_query import LABELS, arrays, deviation, full_batches
-from cocos.run import OUT_OF_RANGE, Run, prepare, threads, within
+from cocos.measures._passes import passes
+from cocos.run import OUT_OF_RANGE, Run, prepare, threads
 from cocos.sampling import Progress, Sampling, sampled
 
 __all__ = ["count"]
 
-UNCERTAIN = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
-SLOW = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
-EQUAL = {"float64": 1e-11, "float32": 1e-6}  # relative difference of a share and eps that rounding can turn
-OF_A_QUERY = {
+FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
+NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
+# Relative difference of a share and eps that rounding can turn.
+EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+QUERY_LABELS = {
     "contributing": ("contributing negatives", "candidates"),
     "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
     "relative_uncertain": ("candidates whose part of the push is too near eps to tell", "candidates"),
@@ -45,11 +46,8 @@ OF_A_QUERY = {
     "hardest_share_per_query": ("part of the push that the heaviest negative holds", "1"),
     "eq7_per_query": ("count of Eq. 7 (SmoothAP)", "pairs per positive"),
 }
-OF_A_BATCH = {
-    "contributing_mean": (
-        "contributing negatives, mean over the queries with at least one (C^A)",
-        "candidates",
-    ),
+BATCH_LABELS = {
+    "contributing_mean": ("contributing negatives, mean over the queries with at least one (C^A)", "candidates"),
     "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative (C^0)", "queries"),
@@ -65,8 +63,10 @@ OF_A_BATCH = {
     "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
     "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
 }
-SPREAD = ("effective", "participation", "n90", "hardest_share")
-OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")  # what a batch has, and no query by itself
+# Statistics of the spread of the push, averaged over the queries with any.
+PUSH_SPREAD = ("effective", "participation", "n90", "hardest_share")
+# Statistics that a batch has, and no query by itself.
+OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: b
     parts, whole = [], isinstance(run.loss, losses.Hinge)  # whole numbers are above eps or not
     for pairs, weights, standard in blocks:
         unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
-        part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL[run.dtype])
+        part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
         if n90:
             part["n90"] = statistics.n90(statistics.spread(weights, pairs))
@@ -127,19 +127,17 @@ def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _
     Raises:
         InputError: the weights of a query leave the range of float64.
     """
-    names, others = [name for name, _, _ in run.sides], []
+    names = [name for name, _, _ in run.sides]
     found = _Counted({name: [] for name in names}, {name: [] for name in names})
-    views = [view for stack in run.stacks() for view in run.views(stack)]
-    for done, (make, directions, asking) in enumerate(views):
-        reader = readers.of(run.loss, eps, relative=True)
-        shown = within(report, done, len(views))
-        sides, *others = engine.run(make(), [reader, *more], progress=shown)
+    reader = readers.of(run.loss, eps, relative=True)
+    for directions, asking, (sides, *further) in passes(run, lambda view: [[reader, *more]], report):
+        found.others[:] = further
         for name, part, index in zip(directions, sides, asking, strict=True):
             if not part["push"].isfinite().all():
                 raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
             found.records[name].append(part | {"query_index": torch.cat(index)})
             found.sizes[name].extend(rows.shape[0] for rows in index)
-    return replace(found, others=others)
+    return found
 
 
 def _everything(run: Run) -> bool:
@@ -175,9 +173,9 @@ def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | 
 def _notes(run: Run) -> list[str]:
     """How exact the counts are, and how they were made."""
     if not run.visited:
-        return [UNCERTAIN] if run.dtype == "float32" else []
+        return [FLOAT32_COUNTS] if run.dtype == "float32" else []
     reason = "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason()
-    return [SLOW.format(reason)] if reason else []
+    return [NO_KERNEL.format(reason)] if reason else []
 
 
 @devices.threads(1)
@@ -264,39 +262,31 @@ def count(
     return _with_metrics(data, run, counted.others, sampling["progress"]) if metrics else data
 
 
-def _mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
-    """Mean of the values that are known in a mask, NaN where there is none."""
-    where = where & ~np.isnan(values)
-    number = where.sum(axis=axis)
-    total = np.where(where, values, 0).sum(axis=axis)
-    return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)
-
-
 def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
-    """The entries of `OF_A_BATCH` over the queries of each batch, or of all of them: a mean over no query is missing.
+    """The entries of `BATCH_LABELS` over the queries of each batch, or of all of them: a mean over no query is missing.
 
     Args:
-        values: of the queries, by the names of `OF_A_QUERY`, NaN where there is no query.
+        values: of the queries, by the names of `QUERY_LABELS`, NaN where there is no query.
         axis: one or several, that the queries are along.
         zero_when_idle: `eq7_mean` without any count is 0 instead of missing.
     """
     counted = values["contributing"]
     every = ~np.isnan(counted)
     result = {
-        "contributing_mean": _mean(counted, counted > 0, axis),
+        "contributing_mean": _per_query.mean(counted, counted > 0, axis),
         "contributing_sum": np.where(every, counted, 0).sum(axis=axis),
-        "contributing_all": _mean(counted, every, axis),
+        "contributing_all": _per_query.mean(counted, every, axis),
         "idle": (counted == 0).sum(axis=axis),
     }
     for name in ("relative", "weight_above", "weight_below", "weight_positive"):
         if f"{name}_per_query" in values:  # a file of an earlier version has no `relative`
-            result[name] = _mean(values[f"{name}_per_query"], every, axis)
-    for name in SPREAD:
+            result[name] = _per_query.mean(values[f"{name}_per_query"], every, axis)
+    for name in PUSH_SPREAD:
         if f"{name}_per_query" in values:  # n90 is there where it was asked for
-            result[name] = _mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
+            result[name] = _per_query.mean(values[f"{name}_per_query"], values["effective_per_query"] > 0, axis)
     if "eq7_per_query" in values:
         eq7 = values["eq7_per_query"]
-        found = _mean(eq7, eq7 > 0, axis)
+        found = _per_query.mean(eq7, eq7 > 0, axis)
         result["eq7_mean"] = np.nan_to_num(found, nan=0.0) if zero_when_idle else found
         result["eq7_sum"] = np.where(np.isnan(eq7), 0, eq7).sum(axis=axis)
         result["eq7_idle"] = (eq7 == 0).sum(axis=axis)
@@ -324,15 +314,15 @@ def dataset(
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    values = arrays(records, sizes)
+    values = _per_query.arrays(records, sizes)
     values = {
-        name if name in OF_A_QUERY.keys() | LABELS.keys() else f"{name}_per_query": array
+        name if name in QUERY_LABELS.keys() | _per_query.SHARED_LABELS.keys() else f"{name}_per_query": array
         for name, array in values.items()
     }
     values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
     values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
-    return _per_query.dataset(values, OF_A_QUERY | OF_A_BATCH, list(records), attrs)
+    return _per_query.dataset(values, QUERY_LABELS | BATCH_LABELS, list(records), attrs)
 
 
 def _metrics(data: xr.Dataset) -> dict:
@@ -354,11 +344,11 @@ def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | Non
     batch has, and every deviation, is over the full batches alone; one batch has no deviation.
     """
     over, entries = _statistics({str(name): one[name].values for name in one if one[name].ndim == 2}, (0, 1)), {}
-    for name in OF_A_BATCH:
+    for name in BATCH_LABELS:
         if name in one:
             batches = one[name].values[full]
             mean = float(batches.mean() if name in OF_BATCHES else over[name])
-            entries[name] = {"mean": mean if math.isfinite(mean) else None, "std": deviation(batches)}
+            entries[name] = {"mean": mean if math.isfinite(mean) else None, "std": _per_query.deviation(batches)}
     return entries
 
 
@@ -371,13 +361,12 @@ def document(data: xr.Dataset) -> dict:
     """
     attrs = data.attrs
     without, directions = data["idle"] == data["queries"], {}
-    full = full_batches(data) if attrs["convention"] == "standard" else np.ones(data.sizes["batch"], dtype=bool)
+    standard = attrs["convention"] == "standard"
+    full = _per_query.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
     for name in data["direction"].values:
         one = data.sel(direction=name)
-        if attrs["convention"] == "standard":
-            entry = _whole(one, full)
-        else:
-            entry = {key: results.mean_std(one[key]) for key in OF_A_BATCH if key in one}
+        found = {key: one[key] for key in BATCH_LABELS if key in one}
+        entry = _whole(one, full) if standard else {key: results.mean_std(each) for key, each in found.items()}
         entry.setdefault("n90", None)
         entry["queries"] = int(one["queries"].sum())
         entry["active_queries"] = int((one["contributing"] > 0).sum())

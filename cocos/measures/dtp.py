@@ -14,10 +14,12 @@ from cocos.errors import InputError, nearest
 
 __all__ = ["dtp"]
 
-METRICS = ("euclidean", "squared_euclidean", "cosine")
-NAMED = 5  # classes in a note
-BAND = (0.05, 0.95)  # quantiles over the classes
-LABELS = {
+DTP_METRICS = ("euclidean", "squared_euclidean", "cosine")
+# Maximum number of classes that a note names.
+NAMED_CLASSES = 5
+# Quantiles over the classes.
+CLASS_BAND = (0.05, 0.95)
+DTP_LABELS = {
     "average": "distance to the own proxy, mean over classes of the mean over samples (AvgDTP)",
     "low": "5th percentile over classes of the mean distance to the own proxy",
     "high": "95th percentile over classes of the mean distance to the own proxy",
@@ -72,8 +74,8 @@ def dtp(
         >>> cocos.measures.dtp({"run": [embeddings]})["average"].item()
         1.0
     """
-    if metric not in METRICS:
-        raise InputError(nearest("metric", metric, METRICS))
+    if metric not in DTP_METRICS:
+        raise InputError(nearest("metric", metric, DTP_METRICS))
     lengths = {name: len(run) for name, run in runs.items()}
     number = max(lengths.values(), default=0)
     if not number or min(lengths.values()) < number:
@@ -99,12 +101,12 @@ def dtp(
     table = torch.tensor(
         [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
     )
-    bounds = torch.nanquantile(table, torch.tensor(BAND, dtype=table.dtype), dim=2)
+    bounds = torch.nanquantile(table, torch.tensor(CLASS_BAND, dtype=table.dtype), dim=2)
     at = torch.tensor([float((alpha or {}).get(name, math.nan)) for name in runs], dtype=torch.float64)
     average = table.nanmean(dim=2)
     found = {"average": average, "low": bounds[0], "high": bounds[1], "per_class": table, "alpha": at}
     axes = ("run", "step", "class")
-    variables = {name: (axes[: v.ndim], v, LABELS[name], "distance") for name, v in found.items()}
+    variables = {name: (axes[: v.ndim], v, DTP_LABELS[name], "distance") for name, v in found.items()}
     variables["run"] = ("run", list(runs))
     variables["step"] = ("step", steps, "step of the run", "1")
     variables["class"] = ("class", classes)
@@ -169,8 +171,8 @@ def _left_out(embeddings: Embeddings) -> str:
     number, classes = int(absent.sum()), embeddings.query_group[absent].unique().tolist()
     if not number:
         return ""
-    more = f" and {len(classes) - NAMED} more" if len(classes) > NAMED else ""
-    named = f"class{'es' if len(classes) > 1 else ''} {', '.join(map(str, classes[:NAMED]))}{more}"
+    more = f" and {len(classes) - NAMED_CLASSES} more" if len(classes) > NAMED_CLASSES else ""
+    named = f"class{'es' if len(classes) > 1 else ''} {', '.join(map(str, classes[:NAMED_CLASSES]))}{more}"
     return f"{number} of {len(absent)} samples left out: {named} without a proxy"
 
 

@@ -14,13 +14,14 @@ from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
-from cocos.measures._curves import passes
+from cocos.measures._passes import passes
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
 __all__ = ["eps_curve"]
 
-CELL = 44  # bits below those of the grid of shares, of which there are 2^(52 - CELL) cells from a number to its double
+# Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
+CELL_BITS = 44
 
 
 @devices.threads(1)
@@ -145,7 +146,7 @@ class _Ladder:
     def __init__(self, steps: Tensor):
         self.zero = int(steps[0] == 0)  # whose cell all small numbers would share
         self.steps = steps[self.zero :]
-        step = self.steps.view(torch.int64) >> CELL
+        step = self.steps.view(torch.int64) >> CELL_BITS
         self.low, self.cells = (int(step[0]) - 1, int(step[-1] - step[0]) + 3) if len(step) else (0, 1)
         self.mixed = torch.zeros(self.cells, dtype=torch.bool, device=steps.device)
         self.mixed[step - self.low] = True
@@ -155,7 +156,7 @@ class _Ladder:
     def above(self, values: Tensor) -> Tensor:
         """Values above each step, (J,) int64."""
         values = values.flatten()
-        cell = ((values.view(torch.int64) >> CELL) - self.low).clamp_(0, self.cells - 1)
+        cell = ((values.view(torch.int64) >> CELL_BITS) - self.low).clamp_(0, self.cells - 1)
         number = torch.bincount(cell, minlength=self.cells).masked_fill_(self.mixed, 0)
         near = torch.searchsorted(self.steps, values[self.mixed[cell]])
         below = torch.bincount(near, minlength=len(self.steps) + 1).index_add_(0, self.reached, number)

@@ -14,7 +14,8 @@ from cocos.measures import _regimes
 
 __all__ = ["equivalences"]
 
-SEVERAL, ONE = (0, 1, 2, 3), (1, 3)  # seeds: odd ones give one positive a query
+# Seeds of the random embeddings: odd ones give one positive a query.
+SEVERAL_SEEDS, ODD_SEEDS = (0, 1, 2, 3), (1, 3)
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         if not unit and where not in {"always", "one positive"}:
             raise InputError(f"{losses.name_of(loss)}: equal to {name} where {where!r}, which is no known condition")
         gap = 0.0
-        for seed in ONE if "one positive" in where else SEVERAL:
+        for seed in ODD_SEEDS if "one positive" in where else SEVERAL_SEEDS:
             given = _regimes.embeddings("random", seed)
             ours, theirs = (_gradient(each, given, unit) for each in (loss, other))
             gap = max(gap, ((ours - theirs).abs().max() / ours.abs().max()).item())

@@ -20,12 +20,13 @@ from cocos.sampling import Progress
 
 __all__ = ["evaluate"]
 
-SPLITS = ("test", "val", "dev", "train")  # the first one that a checkpoint has is evaluated
+# Splits in the order of preference.
+EVALUATED_SPLITS = ("test", "val", "dev", "train")
 
 
 def _split(checkpoint: Checkpoint, split: str | None) -> str:
     """The split to evaluate: the one named, or what the field evaluates on where the checkpoint has it."""
-    return split or next((name for name in SPLITS if name in checkpoint.splits), "train")
+    return split or next((name for name in EVALUATED_SPLITS if name in checkpoint.splits), "train")
 
 
 def _opened(embeddings, split: str | None, device: str | None, progress: Progress | None) -> Embeddings:
@@ -79,14 +80,14 @@ def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings
 
 
 @dataclass(frozen=True, eq=False)
-class _Sides:
+class _Rows:
     """Rows of the queries and of the candidates: those with a match on the other side, and those with none."""
 
     matched: tuple[Tensor, Tensor]
     alone: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, embeddings: Embeddings, samples: int) -> "_Sides":
+    def of(cls, embeddings: Embeddings, samples: int) -> "_Rows":
         """Of embeddings. A labelled set has `samples` rows that ask each other; those behind them are distractors."""
         groups = (embeddings.query_group, embeddings.candidate_group)
         if embeddings.shared:
@@ -96,7 +97,7 @@ class _Sides:
         return cls(*(tuple(part.nonzero().flatten() for part in parts) for parts in (known, [~part for part in known])))
 
 
-def _folds(embeddings: Embeddings, sides: _Sides, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _folds(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Rows of the queries and candidates of each fold: the queries' groups, cut in order of first appearance.
 
     Raises:
@@ -136,7 +137,7 @@ class _Visit:
         return ranks, retrieval.average_precision(curve.score, curve.negatives)
 
 
-def _visits(embeddings: Embeddings, sides: _Sides, folds: int) -> Iterator[_Visit]:
+def _visits(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[_Visit]:
     """For each fold, one visit without distractors, and one with them for each direction that has any."""
     seen = [embeddings, *(embeddings.flip() for _ in embeddings.directions[1:])]
     seen = [replace(side, directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
@@ -265,7 +266,7 @@ def evaluate(
         embeddings = _joined(*opened, metric)
     for each in opened:
         each.unchanged()
-    sides = _Sides.of(embeddings, samples)
+    sides = _Rows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds))
     records, singles = _found(visits, metric, ks, progress)
     clustering = []

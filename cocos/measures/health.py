@@ -14,7 +14,7 @@ from cocos.sampling import Sampling, sampled
 
 __all__ = ["health"]
 
-OF_A_SIDE = {
+SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),
     "sampled": ("rows that spread and rank are taken of", "rows"),
     "dimensions": ("width of the embeddings", "dimensions"),
@@ -25,7 +25,7 @@ OF_A_SIDE = {
     "at_one_point": ("part of the rows within rounding of one point", "1"),
     "collapsed": ("the side is one point up to rounding", "1"),
 }
-REACHING = {
+DIRECTION_LABELS = {
     "queries": ("queries whose pull and push are added up", "queries"),
     "candidates": ("candidates that take part", "candidates"),
     "cancellation": ("part of pull and push that cancels", "1"),
@@ -72,7 +72,10 @@ def health(
     )
     found = run.health()
     variables = {}
-    for dim, entries, labels in (("side", found["sides"], OF_A_SIDE), ("direction", found["directions"], REACHING)):
+    for dim, entries, labels in (
+        ("side", found["sides"], SIDE_LABELS),
+        ("direction", found["directions"], DIRECTION_LABELS),
+    ):
         for name, about in labels.items():
             values = [np.nan if each is None else each[name] for each in entries.values()]
             kind = bool if name == "collapsed" else np.float64

@@ -13,22 +13,16 @@ from torch import Tensor
 from cocos import losses, results, scores
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
+from cocos.measures import _minima
 from cocos.measures._distance_functions import CurveSoftmax, parse
 from cocos.scores import Pairs
 
 __all__ = ["landscape"]
 
-CROWN = 0.75  # what is drawn beside the proxies, in units of their largest distance
-HIGHEST = 1e100  # of a loss that is drawn: its levels are differences and quantiles
-LINE = 200_001  # points on which a change of sign is looked for
-FARTHEST = 20.0  # distances between the proxies behind which a minimum is not looked for
-AROUND = 8  # places on a circle whose mean force a step of the descent follows
-STEPS = 15  # after which the circle is doubled if they led straight on, and halved if not
-WIDELY = 40  # of so many steps with no circle below a twentieth of the distance
-SHORTEST = 1e-8  # circle at which it ends, in units of the distance
-MOST, ZOOM, ZOOMS = 40, 6, 8  # extrema that are looked at; cells and times that each is magnified
-STILL = 1e-9  # difference of slopes that is none
-STARTS = ((0.4, 0.3), (0.1, -0.5), (-0.4, 0.6), (-0.2, -0.1), (0.7, 0.05), (-0.8, -0.4))  # of it, likewise
+# Margin of the picture around the proxies, in units of their largest distance.
+MARGIN = 0.75
+# Largest value that is drawn: its levels are differences and quantiles.
+HIGHEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -123,13 +117,13 @@ def landscape(
             f"{size:g} apart)"
         )
     about = {"proxies": len(corners), "distance": size, "points": points}
-    found, state = _descended(_steepness(chosen, plane, corners), places, size)
+    found, state = _minima.descended(_steepness(chosen, plane, corners), places, size)
     predicted, why = None, None
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
-        about |= _lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
+        about |= _minima.lemma(chosen, _odds(_lifted(chosen), plane, corners), coordinates.reshape(*grid, 2), places)
         if len(corners) == 2 and about["monotone"]:
-            predicted, why = _predicted(chosen, places)
+            predicted, why = _minima.predicted(chosen, places)
         elif len(corners) == 2:
             why = "Proposition III.2 is for monotone functions"
     attrs = _attributes(chosen, about, predicted, why, found, state)
@@ -234,7 +228,7 @@ def _spanned(embeddings: Embeddings, rows: Sequence[int]) -> tuple[Tensor, _Plan
 def _grid(places: Tensor, size: float, points: int) -> tuple[Tensor, Tensor]:
     """Coordinates of the picture: a square about the proxies."""
     middle = (places.amin(dim=0) + places.amax(dim=0)) / 2
-    half = float((places - middle).abs().max()) + CROWN * size
+    half = float((places - middle).abs().max()) + MARGIN * size
     return tuple(torch.linspace(float(m) - half, float(m) + half, points, dtype=torch.float64) for m in middle)
 
 
@@ -277,107 +271,6 @@ def _steepness(chosen, plane: _Plane, corners: Tensor) -> Callable[[Tensor], Ten
     """The force of a descent, (N, 2) at (N, 2)."""
     value = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
     return lambda coordinates: _force(value, coordinates)
-
-
-def _descended(force: Callable[[Tensor], Tensor], places: Tensor, size: float) -> tuple[Tensor | None, str]:
-    """Where a descent ends that only knows the force: from several places, with ever shorter steps.
-
-    A step follows the mean force on a small circle, so that it slides along a kink and does not stop there.
-    """
-    at = places[0] + size * torch.tensor(STARTS, dtype=places.dtype)
-    angle = torch.arange(AROUND, dtype=places.dtype) * (2 * math.pi / AROUND)
-    circle, radius = torch.stack([angle.cos(), angle.sin()], dim=1), at.new_full((len(at), 1), size / 20)
-    far, turn = torch.zeros(len(at), dtype=torch.bool), 0
-    while bool((~far & (radius[:, 0] > SHORTEST * size)).any()):
-        before, turn = at, turn + 1
-        for _ in range(STEPS):
-            here = force((at[:, None] + radius[:, None] * circle).reshape(-1, 2)).reshape(len(at), AROUND, 2)
-            longest = here.norm(dim=2).amax(dim=1)[:, None]
-            at = at + radius * torch.where(longest > 0, here.mean(dim=1) / longest, 0)
-        straight = (at - before).norm(dim=1, keepdim=True) > 0.7 * STEPS * radius
-        least = size / 20 if turn < WIDELY else 0.0  # along a kink it gets ahead with long steps only
-        radius = torch.where(straight & (radius >= size / 20), 2 * radius, (radius / 2).clamp(min=least))
-        far = (at - places[0]).norm(dim=1) > FARTHEST * size
-    if bool(far.all()):
-        return None, "none: it runs away"
-    away = (at - places[0]).norm(dim=1)
-    if float(torch.cdist(at, at).max()) < 1e-4 * size:
-        return at.mean(dim=0), "a minimum"
-    ends = dict.fromkeys(f"{float(end):.4g}" for end in (away.min(), away.max()))
-    return None, f"no single one: the ends lie {' to '.join(ends)} from the own proxy"
-
-
-def _predicted(chosen: CurveSoftmax, places: Tensor) -> tuple[Tensor | None, str]:
-    """The minimum by Proposition III.2, on the line through both proxies, and why it is there."""
-    size = float((places[0] - places[1]).norm())
-    behind = (places[0] - places[1]) / size
-
-    def excess(t: Tensor) -> Tensor:
-        return chosen.f1.slope(t) - chosen.f2.slope(t + size)
-
-    distance = torch.linspace(0, FARTHEST * size, LINE, dtype=places.dtype)[1:]
-    slope = excess(distance)
-    room = STILL * float(torch.maximum(slope.abs().max(), chosen.f2.slope(distance).abs().max()))
-    if bool((slope.abs() <= room).all()):
-        return None, "the slopes are equal: every point behind the own proxy is as good"
-    if slope[0] >= -room:
-        return places[0], "the slope of f1 is the larger one from the start: at the own proxy"
-    over = (slope > room).nonzero().flatten()
-    if not len(over):
-        return None, "the slope of f1 stays below that of f2: none, it runs away"
-    low, high = distance[over[0] - 1], distance[over[0]]
-    while high - low > 1e-12 * size:
-        middle = (low + high) / 2
-        low, high = (low, middle) if float(excess(middle[None])[0]) > room else (middle, high)
-    return places[0] + high * behind, f"the slope of f1 exceeds that of f2 from {float(high):.6g} behind the own proxy"
-
-
-def _lemma(chosen: CurveSoftmax, value: Callable[[Tensor], Tensor], coordinates: Tensor, places: Tensor) -> dict:
-    """Lemma III.1: extrema lie on the line through both proxies alone where f1 and f2 are monotone."""
-    farthest = float(torch.cdist(coordinates.reshape(-1, 2), places).max())
-    distance = torch.linspace(0, farthest, 2001, dtype=places.dtype)[1:]
-    monotone = all(bool((f.slope(distance) > 0).all()) for f in (chosen.f1, chosen.f2))
-    about = {"monotone": int(monotone)}
-    if len(places) > 2:
-        return about
-    height = value(coordinates.reshape(-1, 2)).reshape(coordinates.shape[:2])
-    inner = height[1:-1, 1:-1]
-    around = torch.stack([
-        height[1 + a : height.shape[0] - 1 + a, 1 + b : height.shape[1] - 1 + b]
-        for a in (-1, 0, 1)
-        for b in (-1, 0, 1)
-        if a or b
-    ])
-    extreme = (inner > around.amax(dim=0)) | (inner < around.amin(dim=0))
-    along = (places[1] - places[0]) / (places[1] - places[0]).norm()
-    away = coordinates[1:-1, 1:-1] - places[0]
-    beside = (away[..., 0] * along[1] - away[..., 1] * along[0]).abs()
-    cell = float(coordinates[0, 1, 0] - coordinates[0, 0, 0])
-    candidates = coordinates[1:-1, 1:-1][extreme & (beside > 1.5 * cell)][:MOST]
-    off = sum(_extreme(value, place, cell) for place in candidates)
-    kind = "f1 and f2 are monotone" if monotone else "f1 or f2 is not monotone"
-    where = f"{off} extrema off the line of the proxies" if off else "no extremum off the line of the proxies"
-    verdict = "as Lemma III.1 has it" if monotone == (off == 0) else "against Lemma III.1"
-    if not monotone and not off:
-        verdict = "Lemma III.1 promises nothing here"
-    return about | {"off_line": off, "lemma": f"{kind}; {where}: {verdict}"}
-
-
-def _extreme(value: Callable[[Tensor], Tensor], place: Tensor, cell: float) -> bool:
-    """Whether a point of a grid that is higher, or lower, than its neighbours is so on ever finer grids too."""
-    ends = torch.arange(-ZOOM, ZOOM + 1, dtype=place.dtype) / ZOOM
-    window = torch.stack(torch.meshgrid(ends, ends, indexing="xy"), dim=-1)
-    start, high = value(place[None]), None
-    for _ in range(ZOOMS):
-        around = value((place + 1.5 * cell * window).reshape(-1, 2)).reshape(window.shape[:2])
-        if high is None:
-            high = bool(start > around.median())
-        at = int((around if high else -around).argmax())
-        row, column = divmod(at, len(ends))
-        if {row, column} & {0, len(ends) - 1}:
-            return False
-        place, cell = place + 1.5 * cell * window[row, column], 1.5 * cell / ZOOM
-    return True
 
 
 def _attributes(

@@ -16,15 +16,18 @@ from cocos.engine.parts import zeros
 from cocos.engine.primitives.kth import ascending
 from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
-from cocos.measures._curves import passes
+from cocos.measures._passes import passes
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
 __all__ = ["lorenz"]
 
-BAND = (0.05, 0.95)  # quantiles over the queries, at each place of the curve
-FINEST = 10_001
-OF_A_DIRECTION = {  # dims, long name and units
+# Quantiles over the queries, at each place of the curve.
+QUERY_BAND = (0.05, 0.95)
+# Maximum number of places of the curve.
+CURVE_PLACES = 10_001
+# Dims of one direction, long name and units.
+LORENZ_LABELS = {
     "held": (("k",), "part of the push that the k heaviest negatives hold, mean over the queries with any", "1"),
     "held_low": (("k",), "the same, 5 % of the queries", "1"),
     "held_high": (("k",), "the same, 95 % of the queries", "1"),
@@ -111,8 +114,8 @@ def lorenz(
         >>> data["gini"].values.round(6).tolist()
         [0.0, 0.0]
     """
-    if not isinstance(points, int) or not 2 <= points <= FINEST:
-        raise InputError(f"points: {points}, expected a whole number from 2 to {FINEST}")
+    if not isinstance(points, int) or not 2 <= points <= CURVE_PLACES:
+        raise InputError(f"points: {points}, expected a whole number from 2 to {CURVE_PLACES}")
     run = prepare(
         embeddings,
         loss,
@@ -139,15 +142,15 @@ def lorenz(
         whole = torch.nn.functional.pad(gini, (0, width - len(gini)), value=torch.nan)  # the sum's order: the array's
         mean = torch.tensor(np.nanmean(whole.numpy()))
         records[name] = {"gini": mean, "gini_per_query": gini, "without_push": 1 - active.double().mean()}
-        low, high = torch.from_numpy(np.quantile(curve.numpy(), BAND, axis=0))
+        low, high = torch.from_numpy(np.quantile(curve.numpy(), QUERY_BAND, axis=0))
         records[name] |= {"push": curve.mean(dim=0), "low": low, "high": high}
-        low, high = torch.from_numpy(np.quantile(top.numpy(), BAND, axis=0))
+        low, high = torch.from_numpy(np.quantile(top.numpy(), QUERY_BAND, axis=0))
         records[name] |= {"held": top.mean(dim=0), "held_low": low, "held_high": high}
     attrs = run.provenance(
         title=f"Push of the heaviest negatives, {losses.name_of(run.loss)}",
         batches=len(run.plan.batches),
     )
-    variables = results.by_direction(records, OF_A_DIRECTION) | {
+    variables = results.by_direction(records, LORENZ_LABELS) | {
         "part": ("part", place, "part of the negatives of a query, the lightest first", "1"),
         "k": ("k", k[told], "heaviest negatives of a query", "candidates"),
     }

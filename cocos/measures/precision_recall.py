@@ -14,10 +14,14 @@ from cocos.sampling import Progress
 
 __all__ = ["precision_recall"]
 
-POINTS = 2000  # of the curve, at most
-PERCENTILES = (25, 50, 75)  # over queries: between the outer ones lies half of them
-LEVELS = 101  # recalls from 0 to 1 at which the band is given
-OF_A_DIRECTION = {  # dims, long name and units
+# Maximum number of points of the curve.
+CURVE_POINTS = 2000
+# Quartiles over the queries.
+QUARTILES = (25, 50, 75)
+# Recalls from 0 to 1 at which the band is given.
+RECALL_LEVELS = 101
+# Dims of one direction, long name and units.
+PRECISION_RECALL_LABELS = {
     "band": (("percentile", "level"), "percentile over the queries of their precision", "1"),
     "mean": (("level",), "mean over the queries of their precision", "1"),
     "mAP": ((), "mean average precision of the drawn queries, each with thresholds of its own", "%"),
@@ -75,7 +79,7 @@ def precision_recall(
     score, found, negatives = (each.cpu().numpy() for each in steps(curve))
     recall, precision = found / found[-1], found / (found + negatives)
     kept = _thinned(recall, precision)
-    level = torch.arange(LEVELS, dtype=torch.float64) / (LEVELS - 1)
+    level = torch.arange(RECALL_LEVELS, dtype=torch.float64) / (RECALL_LEVELS - 1)
     records = {}
     for name in seen.sides:
         ((ranked,),) = engine.run(seen.view(name), [readers.Ranks()])
@@ -93,8 +97,8 @@ def precision_recall(
         "recall": ("point", recall[kept], "positive pairs at or above the threshold", "1"),
         "precision": ("point", precision[kept], "positive among the pairs at or above the threshold", "1"),
         "threshold": ("point", score[kept], "score of the threshold", "score"),
-        **results.by_direction(records, OF_A_DIRECTION),
-        "percentile": ("percentile", list(PERCENTILES), "percentile over the queries", "%"),
+        **results.by_direction(records, PRECISION_RECALL_LABELS),
+        "percentile": ("percentile", list(QUARTILES), "percentile over the queries", "%"),
         "level": ("level", level, "recall of a query", "1"),
     }
     return results.labelled(variables, attrs)
@@ -102,9 +106,9 @@ def precision_recall(
 
 def _thinned(recall: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Places of the points that draw the line: of each step of recall the first, last, lowest and highest one."""
-    if len(recall) <= POINTS:
+    if len(recall) <= CURVE_POINTS:
         return np.arange(len(recall))
-    step = np.minimum((recall * (POINTS // 4)).astype(np.int64), POINTS // 4 - 1)
+    step = np.minimum((recall * (CURVE_POINTS // 4)).astype(np.int64), CURVE_POINTS // 4 - 1)
     first = np.flatnonzero(np.diff(step, prepend=-1))
     last = np.append(first[1:], len(step)) - 1
     order = np.lexsort((precision, step))
@@ -127,5 +131,5 @@ def _band(ranked: readers.PositiveRanks, level: torch.Tensor) -> tuple[torch.Ten
     first = number.cumsum(0) - number
     wanted = (level * number[:, None] - 1e-9).ceil().clamp(min=1).long()  # m-th best positive, (queries, levels)
     precision = wanted / (wanted + beaten[order][first[:, None] + wanted - 1]).double()
-    quantiles = torch.tensor(PERCENTILES, dtype=torch.float64) / 100
+    quantiles = torch.tensor(QUARTILES, dtype=torch.float64) / 100
     return torch.quantile(precision, quantiles, dim=0), precision.mean(dim=0)

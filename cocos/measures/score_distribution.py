@@ -11,13 +11,14 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.queries import PERCENTILES, asked
+from cocos.queries import QUERY_PERCENTILES, asked
 from cocos.run import within
 from cocos.sampling import Progress
 
 __all__ = ["score_distribution"]
 
-OF_A_DIRECTION = {  # dims, long name and units
+# Dims of one direction, long name and units.
+SCORE_DISTRIBUTION_LABELS = {
     "negatives": (("query", "bin"), "negatives of a query in the bin", "candidates"),
     "kth": (("query", "k"), "score of the k-th neighbour", "score"),
     "deviation": (("query",), "standard deviation of the scores of all candidates of a query", "score"),
@@ -103,12 +104,12 @@ def score_distribution(
         records[name] = _record(found[name], counted, _positives(view, histogram), ks)
         records[name]["query_index"] = seen.index[name]
     attrs = seen.attrs | {"title": "Candidates of a query by their score", "bin_width": (high - low) / bins}
-    variables = results.by_direction(records, OF_A_DIRECTION)
+    variables = results.by_direction(records, SCORE_DISTRIBUTION_LABELS)
     middle = low + attrs["bin_width"] * (np.arange(bins) + 0.5)
     variables |= {
         "bin": ("bin", middle, "middle of the bin", "score"),
         "k": ("k", list(ks), "rank by score", "rank"),
-        "percentile": ("percentile", list(PERCENTILES), "percentile over the queries", "%"),
+        "percentile": ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%"),
     }
     return results.labelled(variables, attrs)
 
@@ -124,7 +125,7 @@ def _positives(view: engine.View, histogram: readers.Histogram) -> torch.Tensor:
 
 def _record(found, counted: torch.Tensor, positives: torch.Tensor, ks: tuple[int, ...]) -> dict[str, torch.Tensor]:
     """All that is said of one direction."""
-    quantiles = torch.tensor(PERCENTILES, dtype=torch.float64, device=counted.device) / 100
+    quantiles = torch.tensor(QUERY_PERCENTILES, dtype=torch.float64, device=counted.device) / 100
     kth = found.score[:, [k - 1 for k in ks]]
     kth = torch.where(kth > -torch.inf, kth, torch.nan)
     known = ~kth.isnan()

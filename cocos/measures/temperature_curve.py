@@ -14,7 +14,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, readers
 from cocos.errors import InputError
-from cocos.measures._curves import passes
+from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, prepare
 from cocos.sampling import Sampling, sampled
 
@@ -22,15 +22,18 @@ __all__ = ["temperature_curve"]
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
-LABELS = {
+TEMPERATURE_LABELS = {
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle_fraction": ("part of the queries without any contributing negative", "1"),
 }
+# Ratio of the last value of the curve to the loss's own, and of that to the first.
 SPAN = 30.0  # times and parts of the loss's own value
-UNCERTAIN = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
-POINTS = 33  # odd: the own value is one of them
-TOGETHER = 11  # values in one pass: what the reader of each notes takes up to 16 MiB a thread
+NEAR_EPS = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
+# Values of the curve, an odd number: the loss's own is one of them.
+CURVE_VALUES = 33
+# Values that one pass reads: each reader notes up to 16 MiB a thread.
+VALUES_IN_A_PASS = 11
 SUMS = ("effective", "pushed", "counted", "idle", "queries", "uncertain")
 
 
@@ -118,7 +121,7 @@ def temperature_curve(
     parameter = _parameter(run.loss)
     own = float(getattr(run.loss, parameter))
     if grid is None:
-        grid = own * SPAN ** np.linspace(-1, 1, POINTS)
+        grid = own * SPAN ** np.linspace(-1, 1, CURVE_VALUES)
     others = [_with(run.loss, parameter, value) for value in grid.tolist()]
     report = sampling["progress"] and sampling["progress"]("weighing")
     directions = [name for name, _, _ in run.sides]
@@ -132,7 +135,7 @@ def temperature_curve(
         "contributing_all": counted / queries,
         "idle_fraction": idle / queries,
     }
-    variables = {name: (("direction", "value"), each, *LABELS[name]) for name, each in curves.items()}
+    variables = {name: (("direction", "value"), each, *TEMPERATURE_LABELS[name]) for name, each in curves.items()}
     variables["direction"] = ("direction", directions)
     variables["value"] = ("value", grid, parameter, PARAMETERS[parameter])
     attrs = run.provenance(
@@ -141,7 +144,7 @@ def temperature_curve(
         own=own,
         eps=eps,
         batches=len(run.plan.batches),
-        notes="\n".join([*run.notes, *([UNCERTAIN.format(int(uncertain.max()))] if uncertain.any() else [])]),
+        notes="\n".join([*run.notes, *([NEAR_EPS.format(int(uncertain.max()))] if uncertain.any() else [])]),
     )
     return results.labelled(variables, attrs)
 
@@ -177,7 +180,7 @@ def _visited(run: Run, others: list, eps: float, report: Callable | None) -> Ite
         InputError: the weights of a query leave the range of float64.
     """
     every = [readers.of(loss, eps) for loss in others]
-    groups = [every[a : a + TOGETHER] for a in range(0, len(every), TOGETHER)]
+    groups = [every[a : a + VALUES_IN_A_PASS] for a in range(0, len(every), VALUES_IN_A_PASS)]
     for names, _, found in passes(run, lambda view: groups, report):
         for k, name in enumerate(names):
             for loss, sides in zip(others, found, strict=True):

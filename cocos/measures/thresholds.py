@@ -13,14 +13,17 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.queries import PERCENTILES, Asked, asked, steps
+from cocos.queries import QUERY_PERCENTILES, Asked, asked, steps
 from cocos.sampling import Progress
 
 __all__ = ["thresholds"]
 
-LEVELS = 101  # cut-offs of the curves
-NEARLY = 0.98  # recall at the left end of the curves
-OF_A_CUTOFF = {  # long name and units
+# Cut-offs of the curves.
+CUTOFF_LEVELS = 101
+# Recall at the left end of the curves.
+LEFT_RECALL = 0.98
+# Long name and units.
+CUTOFF_LABELS = {
     "cutoff": ("cosine at or above which a candidate is returned", "score"),
     "chosen": ("what the cut-off was chosen for", "1"),
     "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
@@ -28,13 +31,15 @@ OF_A_CUTOFF = {  # long name and units
     "global_precision": ("positive among all returned pairs", "1"),
     "global_recall": ("returned among all positive pairs", "1"),
 }
-OF_A_LEVEL = {  # the entry of a cut-off that it is, long name and units
+# The entry of a cut-off, long name and units.
+LEVEL_LABELS = {
     "level": ("cutoff", "cosine at or above which a candidate is returned", "score"),
     "level_distance": ("distance", "the same as a Euclidean distance of unit vectors, at or below", "distance"),
     "level_precision": ("global_precision", "positive among all returned pairs, along the cut-offs", "1"),
     "level_recall": ("global_recall", "returned among all positive pairs, along the cut-offs", "1"),
 }
-OF_A_DIRECTION = {  # dims, long name and units
+# Dims of one direction, long name and units.
+THRESHOLDS_LABELS = {
     "returned": (("query", "cutoff"), "candidates returned to the query", "candidates"),
     "precision": (("query", "cutoff"), "positive among those returned to the query", "1"),
     "recall": (("query", "cutoff"), "returned among the positives of the query", "1"),
@@ -119,7 +124,7 @@ def thresholds(
     score = cuts["cutoff"]
     records = {name: _record(seen, name, score) for name in seen.sides}
     room = 0.05 * (ends[1] - ends[0]) or 0.05
-    level = torch.linspace(max(-1.0, ends[0] - room), min(1.0, ends[1] + room), LEVELS, dtype=torch.float64)
+    level = torch.linspace(max(-1.0, ends[0] - room), min(1.0, ends[1] + room), CUTOFF_LEVELS, dtype=torch.float64)
     strip = _counted(seen, level.tolist(), None)
     for name, record in records.items():
         along = _record(seen, name, level)
@@ -128,10 +133,10 @@ def thresholds(
     missing = [] if wanted is None else [p for p in wanted if p > float(cuts["target"].max())]
     attrs = seen.attrs | {"title": "What one cut-off means for each query"}
     attrs |= {"not_reached": ", ".join(f"{p:g}" for p in missing)} if missing else {}
-    variables = {name: ("cutoff", cuts[name], *about) for name, about in OF_A_CUTOFF.items()}
-    variables |= {name: ("level", strip[of], *about) for name, (of, *about) in OF_A_LEVEL.items()}
-    variables |= results.by_direction(records, OF_A_DIRECTION)
-    variables["percentile"] = ("percentile", list(PERCENTILES), "percentile over the queries", "%")
+    variables = {name: ("cutoff", cuts[name], *about) for name, about in CUTOFF_LABELS.items()}
+    variables |= {name: ("level", strip[of], *about) for name, (of, *about) in LEVEL_LABELS.items()}
+    variables |= results.by_direction(records, THRESHOLDS_LABELS)
+    variables["percentile"] = ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%")
     return results.labelled(variables, attrs)
 
 
@@ -172,7 +177,7 @@ def _chosen(seen: Asked, wanted: list[float] | None, recalls: list[float], repor
         raise InputError("no query has any positive: there is nothing to retrieve")
     score, found, negatives = steps(curve)
     recall, positives = found / found[-1].double(), len(curve.score)
-    ends = (float(score[int((recall < NEARLY).sum().clamp(max=len(score) - 1))]), float(score[0]))
+    ends = (float(score[int((recall < LEFT_RECALL).sum().clamp(max=len(score) - 1))]), float(score[0]))
     if wanted is None:
         places = {int((recall < each - 1e-12).sum()): f"recall {100 * each:g} %" for each in sorted(recalls)}
         f1 = 2 * found / (found + negatives + positives).double()
@@ -241,7 +246,7 @@ def _record(seen: Asked, name: str, score: Tensor) -> dict[str, Tensor]:
         "precision": torch.where(returned > 0, found.positives / returned.double().clamp(min=1), torch.nan),
         "recall": torch.where(positives > 0, found.positives / positives.double().clamp(min=1), torch.nan),
     }
-    quantiles = torch.tensor(PERCENTILES, dtype=torch.float64, device=returned.device) / 100
+    quantiles = torch.tensor(QUERY_PERCENTILES, dtype=torch.float64, device=returned.device) / 100
     bands = {f"{key}_band": torch.nanquantile(value, quantiles, dim=0) for key, value in values.items()}
     shares = {"none_returned": returned == 0, "no_positive": found.positives == 0}
     shares = {key: 100 * value.double().mean(dim=0) for key, value in shares.items()}

@@ -1,10 +1,8 @@
 """Are the weights of a loss its gradient: in every regime, in every dtype, and on real batches?"""
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
@@ -18,44 +16,16 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.measures import _regimes, _trials
 from cocos.measures._peers import parity
-from cocos.measures._trials import DTYPES, Trial
+from cocos.measures._trials import TRIED_DTYPES, Trial
+from cocos.measures._verdict import TrialResult, as_intended, faults_of, notes_of, saturation
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
 __all__ = ["verify"]
 
-BAR = 1e-9  # closed form against autograd in float64, in parts of the largest weight
-SLOPE = 1e-4  # against finite differences, whose own error is about 1e-6
-SAME = 1e-6  # against another loss
-ORDER = 1e-5  # a loss of yours may compute in float32
-NOTHING = 1e-9  # gradients below it are not compared
-DEAD, HEAVY = 0.01, 0.01  # a weight of more than 1 % of a unit that keeps less than 1 % of its size is gone
-TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
-COLD = ("temperature", "tau")
-HOT = ("scale", "gamma", "softmax_scale", "s", "la")
+# Gradients below this size are not compared.
+NEGLIGIBLE = 1e-9
 WORDS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
-
-
-@dataclass(eq=False)
-class _Found:
-    """What one trial gave; NaN where a question does not apply."""
-
-    trial: Trial
-    largest: float = math.nan
-    gap: dict[str, float] = field(default_factory=dict)
-    error: dict[str, float] = field(default_factory=dict)
-    slope: float = math.nan
-    order: float = math.nan
-    against: float = math.nan
-    ratio: float = math.nan
-    gap_at: tuple[int, int] | None = None
-    slope_at: tuple[int, int] | None = None
-    broken: str = ""
-
-    @property
-    def square(self) -> bool:
-        rows, columns = self.trial.pairs.scores.shape
-        return rows == columns
 
 
 def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
@@ -63,10 +33,10 @@ def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
     return values.max().item(), divmod(int(values.argmax()), values.shape[1])
 
 
-def _dtypes(loss, pairs, size: float, found: _Found) -> None:
+def _dtypes(loss, pairs, size: float, found: TrialResult) -> None:
     """Gap and error in every dtype that the loss can be computed in."""
     closed = losses.has_closed_form(loss)
-    for name, dtype in DTYPES.items():
+    for name, dtype in TRIED_DTYPES.items():
         try:
             rounded = _trials.cast(pairs, dtype)
             plain = weights.autograd(loss, rounded)
@@ -87,19 +57,19 @@ def _against(loss, other, pairs) -> tuple[float, float]:
         ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
         ours, theirs = (weights.of(each, pairs) for each in (loss, other))
-    if max(ours.abs().max().item(), theirs.abs().max().item()) < NOTHING:
+    if max(ours.abs().max().item(), theirs.abs().max().item()) < NEGLIGIBLE:
         return math.nan, math.nan
     ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
     return (ours - ratio * theirs).abs().max().item() / max(ours.abs().max().item(), 1e-12), ratio
 
 
-def _tried(loss, other, trial: Trial) -> _Found:
+def _tried(loss, other, trial: Trial) -> TrialResult:
     """Ask one trial everything. What the loss itself raises is an answer.
 
     Raises:
         Unfit: the loss cannot be told these rows.
     """
-    found, pairs = _Found(trial), trial.pairs
+    found, pairs = TrialResult(trial), trial.pairs
     try:
         value, weight = loss(pairs), weights.of(loss, pairs)
         unit = loss.unit(pairs)
@@ -126,148 +96,6 @@ def _tried(loss, other, trial: Trial) -> _Found:
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
-
-
-def _colder(loss) -> Iterator[tuple[str, float, object]]:
-    """The loss at ever lower temperatures: the parameter's name, its value, and the loss."""
-    held = {f.name for f in dataclasses.fields(loss)} if dataclasses.is_dataclass(loss) else set()
-    for name in (*COLD, *HOT):
-        values = [t if name in COLD else 1 / t for t in TEMPERATURES]
-        try:
-            if name in held:
-                variants = [dataclasses.replace(loss, **{name: value}) for value in values]
-            else:
-                given = losses.parameters(loss)
-                variants = [losses.load(losses.name_of(loss), given | {name: value}) for value in values]
-        except (InputError, ValueError):
-            continue
-        yield from ((name, value, variant) for value, variant in zip(values, variants, strict=True))
-        return
-
-
-def _saturation(loss, other) -> dict[str, str]:
-    """Dtypes in which some query's gradient dies, and from which temperature; in the words of a sentence."""
-    sentences = {}
-    pairs = _trials.hardest(loss.metric)
-    for name, value, variant in _colder(loss):
-        judge = variant
-        if other is not None and name in losses.parameters(other):
-            judge = losses.load(losses.name_of(other), losses.parameters(other) | {name: value})
-        for label, dtype in DTYPES.items():
-            if label in sentences:
-                continue
-            rounded = _trials.cast(pairs, dtype)
-            try:
-                have = weights.of(variant, rounded).double().abs().amax(dim=1)
-            except (InputError, RuntimeError):
-                continue
-            exact = _trials.cast(rounded, torch.float64)
-            true = weights.of(judge, exact).abs().amax(dim=1)
-            dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)  # type: ignore[attr-defined]
-            if dead.any():
-                q = int(dead.nonzero()[0])
-                sentences[label] = (
-                    f"{label} from {name} {value:g}: the largest weight of query {q} is {have[q]:.3g} where it should "
-                    f"be {true[q]:.3g}"
-                )
-    return sentences
-
-
-def _where(found: _Found, at: tuple[int, int] | None) -> str:
-    place = f", query {at[0]}, candidate {at[1]}" if at else ""
-    return f"{found.trial.name} ({found.trial.pairs.scores.shape[0]} x {found.trial.pairs.scores.shape[1]}){place}"
-
-
-def _shape_of(wrong: list[_Found], right: list[_Found]) -> str:
-    """Words for faults that only batches of one shape have."""
-    told = [f for f in right if min(f.trial.pairs.scores.shape) > 1]
-    if wrong and told and not any(f.square for f in wrong) and all(f.square for f in told):
-        return "; it is right only for square batches"
-    return ""
-
-
-def _as_intended(other, whole: list[_Found]) -> bool:
-    """The loss equals another one that stops a gradient by design."""
-    compared = [f.against for f in whole if not math.isnan(f.against)]
-    return other is not None and other.gradient == "stop_gradient" and bool(compared) and max(compared) <= SAME
-
-
-def _faults(
-    loss, other, founds: list[_Found], saturated: dict[str, str], compared: tuple[float, float, str] | None
-) -> list[str]:
-    """What is wrong, one sentence each, the worst case first."""
-    faults = []
-    broken = [f for f in founds if f.broken]
-    whole = [f for f in founds if not f.broken]
-    if broken:
-        only = _shape_of(broken, whole)
-        faults.append(f"fails on {len(broken)} of {len(founds)} inputs, as on {_where(broken[0], None)}: "
-                      f"{broken[0].broken}{only}")  # fmt: skip
-    gaps = [f for f in whole if f.gap.get("float64", 0) > BAR]
-    if gaps:
-        worst = max(gaps, key=lambda f: f.gap["float64"])
-        faults.append(
-            f"closed form and autograd differ by {worst.gap['float64']:.2g} of the largest weight on "
-            f"{_where(worst, worst.gap_at)}"
-        )
-    bent = [f for f in whole if f.slope > SLOPE]
-    if bent and loss.gradient in {"exact", "autograd"} and not _as_intended(other, whole):
-        worst = max(bent, key=lambda f: f.slope)
-        faults.append(
-            f"its gradient is not the derivative of its value: off by {worst.slope:.2g} of the largest weight on "
-            f"{_where(worst, worst.slope_at)}; a stopped gradient or a straight-through estimator does that"
-        )
-    mixed = [f for f in whole if f.order > ORDER and f.trial.smooth]
-    if mixed:
-        faults.append(
-            f"its weights hang on the order of queries or candidates, as on {_where(mixed[0], None)}"
-            f"{_shape_of(mixed, [f for f in whole if f.order <= ORDER])}"
-        )
-    other_than = [f for f in whole if f.against > SAME]
-    if other_than:
-        worst = max(other_than, key=lambda f: f.against)
-        faults.append(
-            f"differs from {losses.name_of(other)} by {worst.against:.2g} of the largest gradient on "
-            f"{_where(worst, None)}, any common factor aside"
-            f"{_shape_of(other_than, [f for f in whole if f.against <= SAME])}"
-        )
-    over = [f for f in whole if math.isinf(f.error.get("float32", 0.0))]
-    if over:
-        faults.append(f"float32: NaN or infinite on {_where(over[0], None)}, where float64 is finite")
-    if compared and max(compared[:2]) > SAME:
-        faults.append(f"differs from {compared[2]} by {max(compared[:2]):.2g} of the largest gradient")
-    faults += [f"saturated: {saturated[dtype]}" for dtype in ("float64", "float32") if dtype in saturated]
-    return faults
-
-
-def _notes(loss, other, founds: list[_Found], saturated: dict[str, str]) -> list[str]:
-    """What is worth knowing and no fault."""
-    notes = []
-    whole = [f for f in founds if not f.broken]
-    bent = max((f.slope for f in whole if not math.isnan(f.slope)), default=0.0)
-    if loss.gradient == "stop_gradient" or _as_intended(other, whole):
-        off = f"are off by {bent:.2g} of the largest weight" if bent > SLOPE else "in the scores agree"
-        notes.append(f"finite differences {off}, by design: a part of the loss is held fixed in training")
-    if loss.gradient == "pseudo":
-        notes.append(f"finite differences are off by {bent:.2g} of the largest weight: the gradient is made up")
-    compared = [f for f in whole if f.against <= SAME]
-    if compared and other is not None:
-        factors = [f.ratio for f in compared]
-        mean = all(abs(f.ratio * f.trial.pairs.scores.shape[0] - 1) < SAME for f in compared)
-        if max(abs(k - 1) for k in factors) < SAME:
-            words = "equal"
-        elif mean:
-            words = "equal up to a mean over the queries"
-        else:
-            words = f"equal up to a factor of {min(factors):.4g} to {max(factors):.4g} a batch (its reduction)"
-        notes.append(f"{words} to {losses.name_of(other)} on {len(compared)} inputs")
-    notes += [f"saturated: {saturated[dtype]}" for dtype in ("bfloat16", "float16") if dtype in saturated]
-    for dtype in ("bfloat16", "float16"):
-        over = [f.trial.name for f in whole if math.isinf(f.error.get(dtype, 0.0))]
-        over = [name for name in over if not name.startswith("large norms")]  # made to be beyond any range
-        if over:
-            notes.append(f"{dtype}: it leaves the range on {len(over)} of {len(whole)} inputs, as on {over[0]}")
-    return notes
 
 
 def _real(run: Run) -> Iterator[Trial]:
@@ -350,11 +178,11 @@ def verify(
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
         )
-    saturated = _saturation(loss, other)
+    saturated = saturation(loss, other)
     compared = parity(loss)
-    faults = _faults(loss, other, founds, saturated, compared)
+    faults = faults_of(loss, other, founds, saturated, compared)
     whole = [f for f in founds if not f.broken]
-    verdict = WORDS["stop_gradient" if _as_intended(other, whole) else loss.gradient] if not faults else "wrong"
+    verdict = WORDS["stop_gradient" if as_intended(other, whole) else loss.gradient] if not faults else "wrong"
     if faults and all(fault.startswith("saturated") for fault in faults):
         verdict = "saturated"
     elif faults and all("straight-through" in fault for fault in faults):
@@ -369,11 +197,11 @@ def verify(
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(faults),
-        notes="\n".join([*loud, *_notes(loss, other, founds, saturated)]),
+        notes="\n".join([*loud, *notes_of(loss, other, founds, saturated)]),
         **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )
     dtypes = {
-        name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in DTYPES] for f in founds])
+        name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in TRIED_DTYPES] for f in founds])
         for name in ("gap", "error")
     }
     largest, off = "largest weight", "largest weight of the case"
@@ -389,7 +217,7 @@ def verify(
         "against": ("case", [f.against for f in founds], "against the other loss, a common factor aside", off),
         "largest": ("case", [f.largest for f in founds], largest, "weight"),
         "case": ("case", np.array([f.trial.name for f in founds])),
-        "dtype": ("dtype", np.array(list(DTYPES))),
+        "dtype": ("dtype", np.array(list(TRIED_DTYPES))),
     }
     return results.labelled(variables, attrs)
 

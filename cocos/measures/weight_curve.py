@@ -17,8 +17,10 @@ SPANS = {  # from the farthest to the closest score that is drawn
     "squared_euclidean": (-4.0, 0.0),
     "mahalanobis": (-4.0, 0.0),
 }
-MOST = 100_001  # points of a curve, each of which is weighed by itself
-OTHERS = 8
+# Maximum number of points of a curve, each of which is weighed by itself.
+WEIGHED_POINTS = 100_001
+# Negatives that do not move.
+STILL_NEGATIVES = 8
 
 
 def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
@@ -44,14 +46,14 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
         [0.0, 1.0]
     """
-    if not isinstance(points, int) or not 2 <= points <= MOST:
-        raise InputError(f"points: {points}, expected a whole number from 2 to {MOST}")
+    if not isinstance(points, int) or not 2 <= points <= WEIGHED_POINTS:
+        raise InputError(f"points: {points}, expected a whole number from 2 to {WEIGHED_POINTS}")
     loss = losses.load(loss) if isinstance(loss, str) else loss
     if losses.traits(loss).weights != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
     scores = torch.linspace(low, high, points, dtype=torch.float64)
-    others = torch.linspace(low, (low + high) / 2, OTHERS, dtype=torch.float64)
+    others = torch.linspace(low, (low + high) / 2, STILL_NEGATIVES, dtype=torch.float64)
     positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
 
     def seen(row: torch.Tensor) -> Pairs:

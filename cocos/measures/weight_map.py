@@ -16,14 +16,15 @@ from cocos.sampling import Sampling, sampled
 __all__ = ["weight_map"]
 
 ORDERS = ("hardness", "batch", "group")
-MOST = 2**22  # cells that a picture is made of
-CELLS = {
+# Maximum number of cells of a map.
+MAP_CELLS = 2**22
+CELL_LABELS = {
     "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
     "share": ("share of one weight's natural size", "share"),
     "positive": ("pairs that are positive",),
     "negative": ("pairs that are negative",),
 }
-TOTALS = {
+QUERY_COUNTS = {
     "negatives": "negatives of a query",
     "weighed": "negatives of a query with any weight",
     "contributing": "contributing negatives of a query",
@@ -85,8 +86,10 @@ def weight_map(
     (side, second), (batch,) = sides[direction], run.plan.batches
     batch = batch.flip() if second else batch
     size = (len(batch.query_index), len(batch.candidate_index))
-    if size[0] * size[1] > MOST:
-        raise InputError(f"batch size: {size[0]} x {size[1]} cells, expected at most {MOST:,}; take a smaller batch")
+    if size[0] * size[1] > MAP_CELLS:
+        raise InputError(
+            f"batch size: {size[0]} x {size[1]} cells, expected at most {MAP_CELLS:,}; take a smaller batch"
+        )
     blocks = list(run.blocks(side, batch, whole=False))
     weight = torch.cat([weights for _, weights, _ in blocks])
     cells = {
@@ -117,8 +120,8 @@ def weight_map(
         order=order,
         eps=eps,
     )
-    variables = {name: (("query", "candidate"), values, *CELLS[name]) for name, values in cells.items()}
-    variables |= {name: ("query", values, TOTALS[name], "candidates") for name, values in totals.items()}
+    variables = {name: (("query", "candidate"), values, *CELL_LABELS[name]) for name, values in cells.items()}
+    variables |= {name: ("query", values, QUERY_COUNTS[name], "candidates") for name, values in totals.items()}
     variables["received"] = ("candidate", received, "part of all push in the batch that a candidate receives", "1")
     for name, (index, group) in rows.items():
         variables[f"{name}_index"] = (name, index, f"row of the {name} in the embeddings", "1")

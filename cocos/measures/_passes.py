@@ -1,4 +1,4 @@
-"""Passes of the curves: the batches of a run, stack by stack, seen by some readers."""
+"""Passes over the batches of a run, stack by stack, by some readers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
