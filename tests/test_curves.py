@@ -59,7 +59,7 @@ def cut(monkeypatch, small):
     monkeypatch.setattr("cocos.engine.parts.PART_STEP", 2)
     monkeypatch.setattr(lines, "WEIGHED_AT_ONCE", 70)
     if small:
-        for module in ("cocos.measures._curves", "cocos.engine.readers.lines"):
+        for module in ("cocos.measures._passes", "cocos.engine.readers.lines"):
             monkeypatch.setattr(f"{module}.LINES_TILE", 300)
 
 
@@ -115,7 +115,7 @@ def test_other_temperatures_are_those_of_weights_that_are_held(monkeypatch, name
 
 @pytest.mark.parametrize("measure", [measures.eps_curve, measures.temperature_curve, measures.lorenz])
 def test_the_progress_of_a_curve_grows_to_its_end(measure, monkeypatch):
-    monkeypatch.setattr(run, "STACK", 40)
+    monkeypatch.setattr(run, "STACK_ROWS", 40)
     told = []
     embeddings, options = SETS["pairs"]
     measure(embeddings, "ntxent", progress=lambda what: lambda done, every: told.append(done / every), **options)

@@ -426,7 +426,7 @@ def test_a_start_draws_several_centres_at_once_as_well_as_one(monkeypatch):
     """The clusters are as good, and the start makes one pass over the distances in place of one for each centre."""
     vectors, labels = noisy(120, 10, 0.4)
     alone = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
-    monkeypatch.setattr(retrieval, "AT_ONCE", 12)
+    monkeypatch.setattr(retrieval, "SINGLE_DRAWS", 12)
     drawn = retrieval.kmeans_plus_plus(vectors, 120, 0)
     assert len(drawn) == 120 and len(drawn.unique(dim=0)) > 115
     together = [retrieval.clustered(vectors, labels, seed)[0] for seed in range(5)]
@@ -438,7 +438,7 @@ def test_the_cost_of_clusters_is_bounded_and_said(monkeypatch):
     whole, note = retrieval.clustered(vectors, labels)
     assert note == ""
     once = len(vectors) * 40 * 16
-    monkeypatch.setattr(retrieval, "LEAST", 2)
+    monkeypatch.setattr(retrieval, "FEWEST_ITERATIONS", 2)
     monkeypatch.setattr(retrieval, "BUDGET", 4 * once)
     value, note = retrieval.clustered(vectors, labels)
     assert note.startswith("NMI: k-means ended after 3 iterations, ") and abs(value - whole) < 10

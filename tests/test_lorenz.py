@@ -241,7 +241,7 @@ def test_what_no_map_is_drawn_of(embeddings, monkeypatch):
     ):
         with pytest.raises(InputError, match=sentence):
             measures.weight_map(embeddings, "ntxent", **options)
-    monkeypatch.setattr(importlib.import_module("cocos.measures.weight_map"), "MOST", 100)
+    monkeypatch.setattr(importlib.import_module("cocos.measures.weight_map"), "MAP_CELLS", 100)
     with pytest.raises(InputError, match="batch size: 12 x 12 cells, expected at most 100"):
         measures.weight_map(embeddings, "ntxent", batch_size=12)
 
