@@ -85,7 +85,7 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
     """Pairs of one regime, with scores of one metric, norms and candidate groups, in float64.
 
     Args:
-        name: one of `SYNTHETIC_REGIMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives near the query.
+        name: one of `SYNTHETIC_REGIMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives near queries.
             `duplicates`: equal candidates, one of them a negative. `anti-aligned`: positives opposite to their query.
             `large norms`: 60 times as long; inner products in place of cosines. `ties`: scores on a dyadic grid, so
             that every sum, every difference and every tie is exact. `empty rows`: queries without a positive, without a
