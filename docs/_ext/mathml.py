@@ -10,7 +10,12 @@ from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
 # LaTeX that docutils does not know, and what looks the same; a function and its argument are set apart.
-INSTEAD = ((r"\\dots\b", r"\\ldots"), (r"\\big[lr]?(?![a-z])", ""), (r"\\textstyle\b", ""))
+INSTEAD = (
+    (r"\\dots\b", r"\\ldots"),
+    (r"\\big[lr]?(?![a-z])", ""),
+    (r"\\textstyle\b", ""),
+    (r"\\setminus\b", r"\\backslash"),
+)
 APPLIED = re.compile(r"<mo>&ApplyFunction;</mo>(?!\s*<mo stretchy=\"false\">\()")
 
 
