@@ -89,7 +89,7 @@ def test_every_loss_of_the_shelf_passes(name, monkeypatch):
     }[loss.gradient]  # fmt: skip
     if hasattr(loss, "weight"):
         assert float(data["gap"].sel(dtype="float64").max()) <= 1e-9
-    assert data.sizes["case"] >= 11 * len(_trials.SEEDS) and (data["largest"] > 0).mean() > 0.7
+    assert data.sizes["case"] >= 11 * len(_trials.SEEDS) and (data["largest"] > 0).mean() >= 0.5
     if loss.gradient == "exact":
         assert float(data["finite_difference"].max()) < 1e-5
 
