@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.checkpoints.files import NAMESPACES, File, plain
+from cocos.checkpoints.files.opcodes import MAX_OPERATIONS, budget
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
@@ -49,13 +50,27 @@ class Found:
     dtype: str
 
 
-def _walk(value, prefix: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor | np.ndarray]]:
+def _spend(left: Iterator[int]) -> None:
+    """Count one value: a walk over more values than a pickle has operations repeats containers that share parts.
+
+    Raises:
+        InputError: none is left.
+    """
+    if next(left, None) is None:
+        raise InputError(f"its containers repeat each other: more than {MAX_OPERATIONS:,} values")
+
+
+def _walk(
+    value, prefix: str = "", deep: int = 0, left: Iterator[int] | None = None
+) -> Iterator[tuple[str, Tensor | np.ndarray]]:
+    left = budget() if left is None else left
     if isinstance(value, Tensor | np.ndarray):
         yield prefix, value
     elif deep < MAX_CONTAINERS and isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _spend(left)
             if not (deep == 0 and isinstance(key, str) and key.lower().startswith(NOT_OF_THE_MODEL)):
-                yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1)
+                yield from _walk(item, f"{prefix}.{key}" if prefix else str(key), deep + 1, left)
 
 
 def _arrays(file: File) -> Iterator[Found]:
@@ -111,11 +126,13 @@ def hyperparameters(file: File) -> dict:
     return {key: plain(held) for key, held in _settings(file)}
 
 
-def _flat(values: dict, deep: int = 0) -> Iterator[tuple[str, object]]:
+def _flat(values: dict, deep: int = 0, left: Iterator[int] | None = None) -> Iterator[tuple[str, object]]:
+    left = budget() if left is None else left
     for key, value in values.items():
+        _spend(left)
         held = vars(value) if isinstance(value, NAMESPACES) else value
         if isinstance(held, dict) and deep < MAX_CONTAINERS:
-            yield from _flat(held, deep + 1)
+            yield from _flat(held, deep + 1, left)
         else:
             yield str(key).rpartition(".")[2].lower(), held
 
