@@ -13,6 +13,7 @@ from cocos.commands import app
 from cocos.measures.count import dataset
 from cocos.reports import table
 from cocos.reports.count import overview
+from cocos.reports.latex import latex
 
 OF_QUERIES = {
     "contributing_mean": ("contributing", "contributing"),
@@ -222,3 +223,12 @@ def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():
             said = (values.attrs["long_name"], values.attrs["units"])
             assert "queries without" not in said[0] or names.setdefault(name, said) == said, name
             assert name != "idle" or values.attrs["units"] == "queries"
+
+
+def test_the_published_column_of_ntxent_is_the_mean_over_all_queries():
+    rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    data = measures.count(Embeddings(rows, rows + 0.4 * rows.flip(0)), "ntxent", 0.05, batch_size=64)
+    entry = measures.document("count", data)["directions"]["q2c"]
+    every, active = (f"{entry[name]['mean']:.2f}" for name in ("contributing_all", "contributing_mean"))
+    assert every != active
+    assert f"${every}$" in latex(data, "x") and f"${active}$" not in latex(data, "x")

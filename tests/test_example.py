@@ -157,3 +157,11 @@ def test_a_record_of_absurd_sizes_allocates_nothing(tmp_path):
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(InputError, match="encoder small_towers: width -1, expected 1 to 270768"):
         cocos.open(tmp_path / "a.pt")
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path):
+    content = torch.load(EXAMPLE / "emoji_ntxent.pt", weights_only=True)
+    content["cocos"]["schema"] += 1
+    torch.save(content, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="schema 2"):
+        cocos.open(tmp_path / "a.pt")
