@@ -47,7 +47,7 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
 
 
 def same_group(convention: str) -> str:
-    """What a batch of pairs does with two rows of one group: the published batches keep them as negatives."""
+    """Relation of two rows of one group in a batch of pairs: the published batches keep them as negatives."""
     return "negative" if convention == "ecir2022" else "ignore"
 
 

@@ -1,4 +1,4 @@
-"""What measures of single queries do first: the embeddings, the queries drawn from them, the scores of a direction."""
+"""Prepare a measure of single queries: check and encode, draw the queries, and view the scores of a direction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

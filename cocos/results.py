@@ -89,7 +89,7 @@ def versions() -> dict[str, str]:
 
 
 def _plain(value):
-    """A parameter as JSON has it; what JSON does not have, infinity too, as text."""
+    """Convert a parameter to a JSON value; infinity and any other type become text."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, Integral) and not isinstance(value, bool):
@@ -100,12 +100,12 @@ def _plain(value):
 
 
 def about_weights(attrs: dict) -> str:
-    """One sentence on what the weights of a Dataset are; empty where they are the derivative, by a closed form."""
+    """Describe the weights of a Dataset in one sentence; empty where they are the derivative by a closed form."""
     return WEIGHTS.get("influence" if attrs.get("weights") == "influence" else attrs.get("gradient"), "")
 
 
 def above(attrs: dict, eps: float | None = None) -> str:
-    """When a negative contributes, in words: `probability above 1 %`. What a share is decides (docs/eps.md).
+    """Say in words when a negative contributes: `probability above 1 %`. It depends on the kind of share (docs/eps.md).
 
     Args:
         attrs: of a Dataset.
@@ -129,7 +129,7 @@ def about_unit(attrs: dict) -> str:
 
 
 def heading(data: xr.Dataset) -> str:
-    """Title of a figure: the loss, what its weights are where they are not the derivative, and a word at collapse."""
+    """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
     kind = about_weights(data.attrs).partition(":")[0]
     said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
     return f"{said}\ncollapsed embeddings" if health.warnings(data.attrs.get("notes", "")) else said
@@ -162,7 +162,7 @@ def _unit(loss) -> str:
 
 
 def _share(loss) -> str:
-    """What a share is: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
+    """Kind of a share: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
     traits = losses.traits(loss)
     if traits.unit_from == "push":
         return "push"
@@ -225,7 +225,7 @@ def _hashed(data: xr.Dataset) -> xr.Dataset:
     """The same with the sha256 of a file that was mapped, and so not read, when it was opened.
 
     Raises:
-        InputError: the file is no longer what it was.
+        InputError: the file has changed since it was opened.
     """
     if "checkpoint_mapped" not in data.attrs:
         return data

@@ -69,7 +69,7 @@ METRIC_LABELS = {
 
 
 class Ranked(Protocol):
-    """Places of the positives of every query, one entry a positive pair: what the pass over the scores finds."""
+    """Ranks of the positives of every query, one entry per positive pair, as the pass over the scores finds them."""
 
     query: Tensor  # (P,) row of the query
     above: Tensor  # (P,) negatives with a higher score
@@ -244,7 +244,7 @@ def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tu
 
 
 def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
-    """NMI of classes and of k-means clusters, as many, of the same rows, in percent; and what bounded its cost, if any.
+    """NMI of classes and of equally many k-means clusters, in percent; and a note if its cost was bounded.
 
     All iterations and the start together cost at most `BUDGET`. If fewer than `FEWEST_ITERATIONS` fit, classes are
     drawn by the seed, with all of their rows, until they do.

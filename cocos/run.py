@@ -1,4 +1,4 @@
-"""What every counting measure does first: the embeddings, the loss, the batches, and the weights block by block."""
+"""Prepare a counting measure: check and encode, draw the batches, and give gradient weights block by block."""
 
 import contextlib
 import functools
@@ -56,16 +56,16 @@ class Run:
     embeddings: Embeddings
     loss: losses.Loss
     plan: Plan
-    same_group: str  # what two rows of one group are to each other: ignored, negatives, or positives of a labelled loss
+    same_group: str  # relation of two rows of one group: ignored, negatives, or positives of a labelled loss
     checkpoint: Checkpoint | None
     dtype: str  # of the scores
-    visited: bool = False  # the scores are visited tile by tile, and never held
+    visited: bool = False  # scores are visited tile by tile; the matrix is never stored
     seed: int = 0  # seed for drawing the batches
     split: str = "train"  # split of the checkpoint's data
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of the embeddings, of the batches and of the loss."""
+        """Notes for the user on the embeddings, the batches and the loss."""
         loud = health.sentence(self.spread, health.called(self.embeddings))
         return (
             *filter(None, [loud]),
@@ -101,7 +101,7 @@ class Run:
         return results.provenance(self.loss, **attrs | more)
 
     def health(self) -> dict:
-        """Spread of both sides, and what of pull and push reaches some embeddings of the first batch, as plain data."""
+        """Spread of both sides, and the part of pull and push that reaches rows of the first batch, as plain data."""
         directions = dict.fromkeys(self.embeddings.directions)
         traits = losses.traits(self.loss)
         if traits.weights != "influence" and not traits.own_scores:
@@ -119,7 +119,7 @@ class Run:
         return self._scored(embeddings, self._seen(batch), rows)
 
     def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
-        """Some rows of a batch, which keep the positives of its first queries: few enough to be weighed in passing."""
+        """Select few rows of a batch, with the positives of its first queries, so that weighing them costs little."""
         query, candidate, most = batch.query_index, batch.candidate_index, health.FELT_ROWS
         if batch.paired:
             return Batch(query[:most], candidate[: len(query)][:most], paired=True)
@@ -129,7 +129,7 @@ class Run:
         return Batch(query, candidate[kept], paired=False)
 
     def _distances(self) -> Iterator[str]:
-        """What distances hang on and cosines do not: norms, and the variances of the candidates."""
+        """Yield notes on what distances depend on and cosines do not: norms, and variances of the candidates."""
         if self.loss.metric not in LENGTH_METRICS:
             return
         lengths = torch.cat([scores.length(side) for side in (self.embeddings.query, self.embeddings.candidate)])
@@ -166,7 +166,7 @@ class Run:
             return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
 
     def _seen(self, batch: Batch) -> Batch:
-        """The batch as a loss that is told labels sees it: every row of a group is a positive."""
+        """The batch as a loss with labels sees it: every row of the query's group is a positive."""
         return replace(batch, paired=False) if self.same_group == "positive" else batch
 
     def stacks(self) -> Iterator[list[Batch]]:
@@ -218,9 +218,9 @@ class Run:
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
-        """For each direction of a batch, whether it is the second one, and what `blocks` gives.
+        """Yield for each direction of a batch whether it is the second one, and the result of `blocks`.
 
-        Where all scores of the batch are held, those of the second direction are the same ones, turned.
+        A batch that fits in one block is scored once; the second direction is the transpose of the first.
         """
         small = math.prod(batch.sizes) <= BLOCK_SCORES
         if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
@@ -275,7 +275,7 @@ class Run:
 
 
 def threads(number: int) -> contextlib.AbstractContextManager:
-    """PyTorch at all of its threads for so many scores that are held at once, if they pay; else at one."""
+    """Run PyTorch on all threads where a matrix of `number` scores is large enough to gain from them, else on one."""
     return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
@@ -314,8 +314,8 @@ def prepare(
         embeddings: embeddings, or a checkpoint.
         loss: a loss, or its name.
         visits: the measure can do without weights: scores of losses with a reader (or of losses for which this
-            function is true) are visited tile by tile, and never held.
-        whole: every batch is held at once.
+            function is true) are visited tile by tile, and the matrix is never stored.
+        whole: keep the scores of a whole batch in memory.
         **sampling: see `cocos.sampling.Sampling`; the defaults are `DEFAULTS`. A dtype of None is float32 for scores
             that are visited, whose counts float64 decides, and float64 elsewhere.
 
@@ -377,7 +377,7 @@ def prepare(
 
 
 def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:
-    """Refuse a batch whose scores must be held at once and cannot be.
+    """Refuse a batch whose whole score matrix is needed at once and does not fit in memory.
 
     Raises:
         InputError: naming the loss and the size.

@@ -1,4 +1,4 @@
-"""What a picture says in numbers: the totals of a Dataset, its bands over queries, and a few places of its curves."""
+"""Summarise a plot in numbers: totals of a Dataset, bands over its queries, and a few points of its curves."""
 
 import json
 
@@ -54,7 +54,7 @@ def _nested(values: xr.DataArray):
 
 
 def _told(values: xr.DataArray):
-    """What is told of a variable of one direction; None where it is for the picture alone."""
+    """Summarise one variable of one direction for the table; None where only the plot shows it."""
     long = [axis for axis in values.dims if axis not in ITEMS and values.sizes[axis] > SHORT_AXIS]
     indexed = all(axis in values.coords for axis in values.dims if axis not in ITEMS)
     items = [axis for axis in ITEMS if axis in values.dims]
@@ -73,10 +73,10 @@ def _told(values: xr.DataArray):
 
 
 def numbers(data: xr.Dataset) -> dict:
-    """The numbers of a Dataset that people read: direction -> variable -> value, and what belongs to no direction.
+    """Summarise a Dataset: direction -> variable -> value, and variables that belong to no direction.
 
-    A variable over queries is told by its mean and its 5th, 50th and 95th percentile (over the queries that have a
-    value), one along an axis by its values there, nested under their places; of a long axis a few places are told.
+    A variable over queries is given by its mean and its 5th, 50th and 95th percentile (over the queries that have a
+    value), one along an axis by its values there, nested under their coordinates; of a long axis, a few points.
     Histograms, matrices and row numbers are left to the picture.
 
     Args:
@@ -90,7 +90,7 @@ def numbers(data: xr.Dataset) -> dict:
     found = {name: {} for name in names or ([single] if single else [])}
     values = {key: data.attrs[key] for key in ATTRIBUTES if key in data.attrs}
     for key, variable in ((str(name), each) for name, each in data.data_vars.items()):
-        banded = f"{key}_band" in data  # the band tells what the variable would
+        banded = f"{key}_band" in data  # the band already says it
         if banded or key.endswith(("_index", "_group")) or variable.dtype.kind not in "fiub":
             continue
         for name in names if "direction" in variable.dims else [single]:
@@ -115,7 +115,7 @@ def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
         upper: largest count of each bin, ascending from 0; None: those of `bins`.
 
     Returns:
-        `mean`, the mean count; `idle_fraction`, the part of the queries without any; `negatives`, those of a query;
+        `mean`, the mean count; `idle_fraction`, the fraction of queries without any; `negatives` per query;
         and `part`
         (direction, bin), the part of the queries in each bin.
     """

@@ -57,7 +57,7 @@ class Curve:
     height: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
 
     def slope(self, distance: Tensor) -> Tensor:
-        """What torch.func gives for the derivative at each distance, of the shape of `distance`."""
+        """Derivative at each distance by torch.func, of the shape of `distance`."""
         return torch.func.grad(lambda t: self.value(t).sum())(distance)
 
 
@@ -98,7 +98,7 @@ def parse(
         alpha: of the warp, as are the next ones: its boundary.
         k1: its slope inside.
         k2: its slope outside.
-        delta: the multiplier of what is held.
+        delta: multiplier of the factor that is held constant.
 
     Raises:
         InputError: no such function, or one that has no finite value and slope at distances from 0.01 to 100.
@@ -220,7 +220,7 @@ class CurveSoftmax:
 
     @property
     def gradient(self) -> str:
-        """What the weights are: see `cocos.losses.Loss`."""
+        """Kind of the weights: see `cocos.losses.Loss`."""
         return "stop_gradient" if self.f1.height or self.f2.height else "autograd"
 
     def exponents(self, pairs: Pairs) -> Tensor:

@@ -20,7 +20,7 @@ def passes(
     *,
     lines: Callable | None = None,
 ) -> Iterator[tuple[list[str], list[list[Tensor]], list]]:
-    """What some readers find of the batches, stack by stack.
+    """Run readers over the batches, stack by stack.
 
     Args:
         run: of a loss that they read.
@@ -29,7 +29,7 @@ def passes(
         lines: the tiles of readers that need whole lines, of a view.
 
     Yields:
-        The directions of a view; the rows that ask, of each batch; and what each reader found.
+        The directions of a view; the query rows of each batch; and the result of each reader.
 
     Raises:
         InputError: a mapped file was written to.

@@ -30,7 +30,7 @@ def parity(loss) -> tuple[float, float, str] | None:
     """Largest distance from the library's loss, of the value and of the gradient of the embeddings, in float64.
 
     Returns:
-        Both in parts of their size, and what it was compared with; None where there is nothing to compare with.
+        Both relative to their size, with the name of the peer; None where there is no peer.
     """
     peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
     if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:

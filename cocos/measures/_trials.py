@@ -1,4 +1,4 @@
-"""The inputs that `verify` tries a loss on, and what it asks of each of them."""
+"""Inputs that `verify` tries a loss on, and the questions it asks of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -67,7 +67,7 @@ def reads_embeddings(loss) -> bool:
 
 
 def fits(loss, trial: Trial) -> bool:
-    """Whether a loss can be tried on it: one that reads embeddings needs scores and masks that are those of them."""
+    """Whether a loss can be tried on it: a loss that reads embeddings needs scores and masks that follow from them."""
     beyond = trial.name.startswith("large norms") and loss.metric == "cosine"
     if beyond and loss.gradient == "autograd":
         return False  # these scores are far outside of -1 to 1, which code of others need not survive
@@ -209,7 +209,7 @@ def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tupl
     value = loss(pairs)
     single = value.dtype != torch.float64  # code of others may compute in float32, where only long steps tell
     off = (weights.finite_difference(loss, pairs, FLOAT32_STEP if single else STEP) - weight).abs()
-    size = max(size, NOISE * max(1.0, value.abs().sum().item()))  # what rounding leaves of a difference
+    size = max(size, NOISE * max(1.0, value.abs().sum().item()))  # rounding error that a difference may keep
     worst = off.max().item() / size
     if single and worst < FLOAT32_ERROR:
         return 0.0, None

@@ -1,4 +1,4 @@
-"""What the trials of a loss show, in sentences: faults, notes, and temperatures from which a gradient dies."""
+"""State the outcome of the trials of a loss in sentences: faults, notes, and temperatures at which a gradient dies."""
 
 import dataclasses
 import math
@@ -31,7 +31,7 @@ HOT = ("scale", "gamma", "softmax_scale", "s", "la")
 
 @dataclass(eq=False)
 class TrialResult:
-    """What one trial gave; NaN where a question does not apply."""
+    """Result of one trial; NaN where a question does not apply."""
 
     trial: Trial
     largest: float = math.nan
@@ -118,7 +118,7 @@ def as_intended(other, whole: list[TrialResult]) -> bool:
 def faults_of(
     loss, other, founds: list[TrialResult], saturated: dict[str, str], compared: tuple[float, float, str] | None
 ) -> list[str]:
-    """What is wrong, one sentence each, the worst case first."""
+    """Describe each fault in one sentence, the worst case first."""
     faults = []
     broken = [f for f in founds if f.broken]
     whole = [f for f in founds if not f.broken]
@@ -164,7 +164,7 @@ def faults_of(
 
 
 def notes_of(loss, other, founds: list[TrialResult], saturated: dict[str, str]) -> list[str]:
-    """What is worth knowing and no fault."""
+    """Describe findings that are no fault."""
     notes = []
     whole = [f for f in founds if not f.broken]
     bent = max((f.slope for f in whole if not math.isnan(f.slope)), default=0.0)

@@ -99,13 +99,13 @@ def contributors(
         row: of the query, in the embeddings of the side that asks; None: the one with the median count of contributing
             negatives in the first batch.
         direction: which side asks; None: the first one.
-        top: list only the first of them; all, or None in Python: every one. Totals are those of all.
+        top: number of candidates to list; all, or None in Python, lists every one. Totals always cover all.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
         Each (candidate,), from the largest share to the smallest: `candidate_index`, its row; `group`; `score`;
-        `weight`, signed; `share`, |weight| / unit; `part`, what it holds of the push or, below zero, of the pull, and
-        `held`, what it and those before it hold of the same; `positive`; `contributes`, a negative above eps.
+        `weight`, signed; `share`, |weight| / unit; `part`, its fraction of the push or, below zero, of the pull, and
+        `held`, the cumulative fraction up to it; `positive`; `contributes`, a negative above eps.
         Totals are in the attributes: `push`, `pull`, `positives`, `negatives`, `contributing`, `effective`;
         `left_out`, candidates of the batch that are neither; and `repeated`, how often one stands in the list again.
 

@@ -71,12 +71,12 @@ OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")
 
 @dataclass(frozen=True)
 class _Counted:
-    """What was found of every query, in the order of the batches.
+    """Results of every query, in the order of the batches.
 
     Args:
         records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
         sizes: direction -> queries of every batch.
-        others: what further readers found, where all scores were seen in one pass.
+        others: results of further readers, where all scores were visited in one pass.
     """
 
     records: dict[str, list[dict]]
@@ -122,7 +122,7 @@ def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | N
 
 
 def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _Counted:
-    """Count stack by stack, every score seen and none held; all processes share the parts of each stack.
+    """Count stack by stack in one pass that stores no score matrix; all processes share the parts of each stack.
 
     Raises:
         InputError: the weights of a query leave the range of float64.
@@ -153,7 +153,7 @@ def _everything(run: Run) -> bool:
 
 
 def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | None) -> xr.Dataset:
-    """Counts with the retrieval metrics of the whole set, from what the pass found or from one of their own."""
+    """Add the retrieval metrics of the whole set to the counts, from the same pass or from one of their own."""
     if not found:
         view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
         found = engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
@@ -206,7 +206,7 @@ def count(
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
         n90: the number of negatives that hold 90 % of the push as well, which sorts the scores of every query: they are
-            held then, in float64 unless `dtype` says otherwise, however large a batch is.
+            kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:

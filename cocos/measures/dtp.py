@@ -116,7 +116,7 @@ def dtp(
 
 
 def _counted(lengths: dict[str, int]) -> str:
-    """What is wrong with the numbers of checkpoints, as the end of a sentence."""
+    """Describe the fault in the numbers of checkpoints, as the end of a sentence."""
     if not any(lengths.values()):
         return "none, expected at least one, and at least one checkpoint in each"
     (first, number), *others = lengths.items()
@@ -177,7 +177,7 @@ def _left_out(embeddings: Embeddings) -> str:
 
 
 def _notes(left: dict[str, str]) -> list[str]:
-    """What was left out, once where it is the same everywhere, else where it was so first."""
+    """Note rows that were left out: once where all steps agree, else at the first step."""
     first = {}
     for what, said in left.items():
         first.setdefault(said, what)

@@ -87,7 +87,7 @@ def eps_curve(
 
 
 def _held(run: Run, ladder: Tensor, report) -> Iterator[tuple[str, int, Tensor, Tensor]]:
-    """Direction, queries, shares above each eps and queries that have one, of each block of weights that are held."""
+    """Yield direction, queries, shares above each eps and queries that have one, for each block of weights."""
     names, of = [name for name, _, _ in run.sides], _Ladder(ladder)
     for done, batch in enumerate(run.plan.batches):
         for name, (_, blocks) in zip(names, run.sided(batch, whole=False), strict=True):

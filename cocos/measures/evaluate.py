@@ -30,7 +30,7 @@ def _split(checkpoint: Checkpoint, split: str | None) -> str:
 
 
 def _opened(embeddings, split: str | None, device: str | None, progress: Progress | None) -> Embeddings:
-    """Embeddings as they are, or those of a checkpoint.
+    """Return the embeddings as given, or encode a checkpoint's.
 
     Raises:
         InputError: anything else.
@@ -165,7 +165,7 @@ def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> tu
 
 
 def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Progress | None) -> tuple[dict, dict]:
-    """What the visits give, one entry a fold.
+    """Collect the results of the passes, one entry per fold.
 
     Returns:
         Condition -> direction -> metrics; and condition -> numbers that belong to no single direction. A direction that
@@ -193,7 +193,7 @@ def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Pro
 
 
 def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fewest: list[int], ks) -> Iterator[str]:
-    """What the user should know of who was ranked."""
+    """Notes for the user on which queries and candidates were ranked."""
     for name, lonely, extra, least in zip(names, left_out, unmatched, fewest, strict=True):
         if lonely:
             yield f"{name}: {lonely} queries have no positive and are left out"
@@ -225,7 +225,7 @@ def evaluate(
         embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded).
         metric: one of `cocos.scores.METRICS`.
         ks: cut-offs of R@k and mAP@k.
-        folds: the queries' groups are cut, in order of first appearance, into so many parts of nearly equal size; each
+        folds: number of parts of nearly equal size, cut from the queries' groups in order of first appearance; each
             is evaluated on its own, with its own candidates and all distractors. 5 is the 1k protocol of COCO, 1 the 5k
             one, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
@@ -314,8 +314,8 @@ def _dataset(
 
     Args:
         records: `without` and `with` distractors -> direction -> one entry a fold -> metric -> value.
-        singles: the same -> what belongs to no single direction -> one value a fold.
-        sizes: what is counted over all folds -> one number a direction.
+        singles: the same -> metric that belongs to no single direction -> one value per fold.
+        sizes: quantity counted over all folds -> one number per direction.
         attrs: provenance.
     """
     first = records["without"]

@@ -51,7 +51,7 @@ def health(
 
     Returns:
         What `cocos.health.side` and `cocos.health.felt` say, (side,) and (direction,); a side is `query` or
-        `candidate`, and a labelled set has one. What is not known of a direction is missing.
+        `candidate`, and a labelled set has one. Quantities that are unknown for a direction are missing.
 
     Raises:
         InputError: an option or an embedding that cannot be used.

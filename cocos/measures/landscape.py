@@ -68,8 +68,8 @@ def landscape(
         alpha: of the warp, as are the next three.
         k1: slope inside.
         k2: slope outside.
-        delta: multiplier of what is held.
-        scale: T, what the exponents are multiplied by.
+        delta: multiplier of the factor that is held constant.
+        scale: T, the factor of the exponents.
         distance: between the proxies, which form a regular polygon.
         proxies: how many.
         embeddings: their candidates are the proxies, in the place of a polygon.
@@ -167,7 +167,7 @@ def _labelled(
 
 
 def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
-    """What is drawn: functions of the distance, or a loss.
+    """The subject of a landscape: functions of the distance, or a loss.
 
     Raises:
         InputError: both are given, or a loss that cannot be drawn.

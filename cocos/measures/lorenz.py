@@ -58,7 +58,7 @@ def _sorted(weight: Tensor, number: Tensor, place: Tensor, k: Tensor) -> tuple[T
     """
     held = torch.nn.functional.pad(ascending(weight).cumsum(dim=1, dtype=torch.float64), (1, 0))
     held /= torch.where(held[:, -1:] > 0, held[:, -1:], 1)
-    number = number[:, None]  # the last so many steps are those of the negatives
+    number = number[:, None]  # the last `number` steps belong to the negatives
     at = place * number
     below = at.floor().long().clamp(max=(number - 1).clamp(min=0))
     start = below + held.shape[1] - 1 - number
@@ -77,7 +77,7 @@ def lorenz(
     points: int = 101,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
-    r"""Sort the negatives of each query from the lightest to the heaviest and add up what they hold of the push.
+    r"""Sort the negatives of each query from the lightest to the heaviest and accumulate their part of the push.
 
     The Lorenz curve of a query with n negatives of parts :math:`x_1 \le \dots \le x_n`, which sum to one, goes in
     straight lines through :math:`L(k / n) = x_1 + \dots + x_k`. Its Gini coefficient is one less twice the area under
@@ -95,7 +95,7 @@ def lorenz(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        `held` (direction, k), the part of the push that the k heaviest negatives of a query hold, mean over the queries
+        `held` (direction, k), the part of the push on the k heaviest negatives of a query, mean over the queries
         with any push, with `held_low` and `held_high`, 5 % and 95 % of them; `push` (direction, part), the mean Lorenz
         curve, with `low` and `high`, 5 % and 95 % of the queries; `gini` (direction,); `gini_per_query` (direction,
         query), missing for a query without any push; `without_push` (direction,), the part of such queries.
@@ -158,7 +158,7 @@ def lorenz(
 
 
 def _held(run: Run, place: Tensor, k: Tensor, report: Callable | None) -> Iterator[tuple]:
-    """Direction, most negatives, curves, Gini coefficients and top parts of blocks of queries whose weights are held.
+    """Yield direction, most negatives, curves, Gini coefficients and top parts of blocks of queries.
 
     The coefficient of a query without any push is missing.
     """
@@ -213,6 +213,6 @@ class _Lorenz:
                 (state.rows, state.columns)[side][name][where] = values
 
     def done(self, state: Tally) -> list[tuple]:
-        """What was found, of each direction."""
+        """Results of each direction."""
         sides = zip(self.of.view.sides, self.number, (state.rows, state.columns), strict=False)
         return [(int(number.max()), *map(side.unsorted, found.values())) for side, number, found in sides]

@@ -109,7 +109,7 @@ def retrievals(
 
 
 def document(data: xr.Dataset) -> dict:
-    """The JSON document: the queries, and what is nearest to each."""
+    """Make the JSON document: the queries, and the candidates nearest to each."""
     queries = []
     for place in range(data.sizes["query"]):
         one = data.isel(query=place)

@@ -150,13 +150,13 @@ def temperature_curve(
 
 
 def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | int = 0) -> list[float]:
-    """What is summed up over queries: see `SUMS`."""
+    """Sums over the queries: see `SUMS`."""
     pushed, idle, whole = (effective > 0).sum(), (above == 0).sum(), effective.sum(dtype=torch.float64)
     return [float(each) for each in (whole, pushed, above.sum(), idle, len(above), uncertain)]
 
 
 def _held(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
-    """Direction and sums, (SUMS, values), of each batch, whose weights are held."""
+    """Yield direction and sums, (SUMS, values), of each batch from its weights."""
     names, runs = [name for name, _, _ in run.sides], [replace(run, loss=loss) for loss in others]
     for done, batch in enumerate(run.plan.batches):
         found = {name: [] for name in names}

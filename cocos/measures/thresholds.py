@@ -150,7 +150,7 @@ def _numbers(name: str, given: Sequence[float], low: float, high: float) -> list
 def _labelled(
     score: Tensor, chosen: list[str], target: Tensor, found: Tensor, negatives: Tensor, positives: int
 ) -> dict[str, Tensor]:
-    """Cut-offs from the lowest cosine on, and what they give over all pairs."""
+    """Cut-offs from the lowest cosine on, and their results over all pairs."""
     order = score.argsort(stable=True)
     score, target, found, negatives = (each[order].cpu() for each in (score, target, found, negatives))
     returned = found + negatives
@@ -216,7 +216,7 @@ def _precise(score: Tensor, found: Tensor, negatives: Tensor, wanted: list[float
 
 
 def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
-    """What given cut-offs let through.
+    """Count the pairs that given cut-offs let through.
 
     Raises:
         InputError: there is no positive pair.
@@ -236,7 +236,7 @@ def _counted(seen: Asked, given: list[float], report) -> dict[str, Tensor]:
 
 
 def _record(seen: Asked, name: str, score: Tensor) -> dict[str, Tensor]:
-    """What the cut-offs mean for each of the queries of a direction."""
+    """Results of the cut-offs for each query of a direction."""
     view = seen.view(name)
     (found,) = engine.run(view, [readers.Neighbours(0, score)])
     positives = view.sides[0].unsorted(view.counted(0))[:, None]

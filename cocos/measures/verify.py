@@ -64,7 +64,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
 
 
 def _tried(loss, other, trial: Trial) -> TrialResult:
-    """Ask one trial everything. What the loss itself raises is an answer.
+    """Put every question to one trial. An exception of the loss itself is an answer.
 
     Raises:
         Unfit: the loss cannot be told these rows.
@@ -229,7 +229,7 @@ def _worst_case(values: xr.DataArray) -> str | None:
 
 
 def document(data: xr.Dataset) -> dict:
-    """What `verify` found, as plain data; None where a question does not apply."""
+    """Make the JSON document of `verify`; None where a question does not apply."""
 
     def number(value) -> float | None:
         return float(value) if np.isfinite(value) else None

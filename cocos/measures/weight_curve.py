@@ -1,4 +1,4 @@
-"""How does the weight of one candidate hang on its score?"""
+"""How does the weight of one candidate depend on its score?"""
 
 import torch
 import xarray as xr
