@@ -337,7 +337,7 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
     np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
     # a background job starts with the signal ignored, and so would all that it starts
     start = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    start += "from cocos.commands import _progress; _progress.SHOWN_AFTER_SECONDS = _progress.LINE_SECONDS = 0; "
+    start += "from cocos.commands import _answer; _answer.SHOWN_AFTER_SECONDS = _answer.LINE_SECONDS = 0; "
     start += "runpy.run_module('cocos', run_name='__main__')"
     command = [sys.executable, "-c", start, "count", "large.npz", "--batches", "10000", "--out", "a.nc", "--json"]
     with children.started(*command, cwd=tmp_path, env=PLAIN) as process:

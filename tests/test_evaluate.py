@@ -577,7 +577,7 @@ def test_the_command_prints_one_document(files, captions):
     quiet = call("evaluate", files / "a.npz", "--quiet")
     assert quiet.exit_code == 0 and quiet.stderr == ""
     assert "R@1 " in quiet.stdout and "A negative that ties with a positive stands above it." in quiet.stdout
-    assert "ties with a positive stands above it" in call("evaluate", "--help").stdout
+    assert "ties with a positive" in call("evaluate", "--help").stdout
 
 
 @pytest.mark.parametrize(

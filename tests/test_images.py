@@ -102,10 +102,10 @@ def test_a_plot_looks_as_it_did(name, data, tmp_path):
 @pytest.mark.parametrize(
     ("name", "constant", "value"),
     [
-        ("landscape", "COMMON", (1e-6, 1e-3, 1.0, 100.0)),
+        ("landscape", "COMMON_LEVELS", (1e-6, 1e-3, 1.0, 100.0)),
         ("lorenz", "STYLES", (":", "-.", "--", "-")),
-        ("score_distribution", "FEW", 10),
-        ("weight_map", "LESS", "0.7"),
+        ("score_distribution", "FEWEST_QUERIES", 10),
+        ("weight_map", "NOT_ABOVE_GREY", "0.7"),
     ],
 )
 def test_a_small_change_of_a_plot_is_seen(name, constant, value, data, monkeypatch):

@@ -84,13 +84,13 @@ def test_every_twin_of_the_shelf_is_a_kind_and_has_a_command():
         assert (kind.reads in {"embeddings", "loss"}) == (kind.name not in OWN)
     assert {f"cocos {name}" for name in OWN} <= {kind.command for kind in plot_kinds.plot_kinds()}
     assert {call(name, "--help").exit_code for name in OWN} == {0}
-    assert set(FAST) | OWN == set(TWINS)
+    assert set(FAST) | OWN <= set(TWINS)
 
 
-@pytest.mark.parametrize("kind", sorted(FAST))
+@pytest.mark.parametrize("kind", sorted(set(TWINS) - OWN))
 def test_every_kind_is_drawn_and_told(kind, file, tmp_path):
     of = [] if kind in OF_A_LOSS else [file]
-    done = call("plot", kind.replace("_", "-"), *of, *FAST[kind])
+    done = call("plot", kind.replace("_", "-"), *of, *FAST.get(kind, []))
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({f"{kind}.png", "rows.npz"})

@@ -282,7 +282,10 @@ def _table(sections: list[Section], attention: list[str]) -> "Table":
     from cocos.reports.layout import Table
 
     rows = tuple(
-        (f"{part.title}: {name.removesuffix('_bytes').replace('_', ' ')}", _shown(name, value))
+        (
+            f"{part.title}: {name if name.isupper() else name.removesuffix('_bytes').replace('_', ' ')}",
+            _shown(name, value),
+        )
         for part in sections
         for name, value in part.facts.items()
     )
