@@ -63,7 +63,7 @@ def runs():
     yield "one batch", measures.count(two, "ce_softmax", batch_size=250)
     yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
     yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
-    with patch.object(run, "SHARED", 0):  # as if the batch were a large one
+    with patch.object(run, "SHARED_SCORES", 0):  # as if the batch were a large one
         for name in ("ntxent", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
             whole = measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet")
             yield f"one batch, {name}", whole
