@@ -90,6 +90,14 @@ def test_garbage_of_the_parent_does_not_hide_what_an_opening_takes():
     assert seen.ended == "greedy"
 
 
+def test_an_earlier_peak_does_not_hide_what_an_opening_takes():
+    def make(name, number, folder):
+        return len(bytearray(300_000_000))
+
+    (seen,) = guard.watch([("", 0)], make, lambda made, turn: READERS["takes memory"][0](), limits=SMALL)
+    assert seen.ended == "greedy"
+
+
 def test_whole_files_of_every_kind_open(tmp_path):
     for case in formats.whole(tmp_path):
         for turn in range(command.TURNS):
