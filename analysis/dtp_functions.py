@@ -18,7 +18,7 @@ PUBLISHED = "DeMoor & Prevost 2024, Table III (functions of eq. 8), Fig. 9 and e
 DIFFERS = (
     "other data, another network and fewer dimensions. A run counts as diverged here when its mean distance exceeds "
     "a limit of our choice; no number becomes infinite, because sums of exponentials are shifted. The published code "
-    "does not shift those of eq. 4, which may explain the instability in Table III. Table III does not state its "
+    "does not shift the sums of eq. 4, which may explain the instability in Table III. Table III does not state its "
     "scale"
 )
 INPUTS = (omniglot.FILE,)
@@ -127,7 +127,7 @@ def _rank(parts, column, among):
 
 
 def _groups(parts):
-    """Functions: all, those that do not diverge, and those of them that are not warps."""
+    """List the functions: all, all that do not diverge, and the non-diverging ones that are not warps."""
     every, gone = list(TABLE_III)[1:], parts["table"].attrs["diverged"].split(", ")
     ended = [name for name in every if name not in gone]
     return every, ended, [name for name in ended if not name.startswith("warp")]
@@ -171,7 +171,7 @@ def agrees(parts):
 
 
 def draw(parts, figure):
-    """Draw our values against those of the table: distance to proxy on the left, R@1 on the right."""
+    """Draw our values against the table's: distance to proxy on the left, R@1 on the right."""
     table, (every, ended, _) = parts["table"], _groups(parts)
     colours = dict(zip(("plain", "warp", "diverged"), sns.color_palette("colorblind", 3), strict=True))
     for ax, column in zip(figure.subplots(1, 2), ("AvgDTP", "R@1"), strict=True):

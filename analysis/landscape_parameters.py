@@ -11,7 +11,7 @@ from cocos.reports.captions import holds
 
 PUBLISHED = (
     "DeMoor & Prevost 2024, Fig. 12 (landscapes). We did not have the figure itself and do not know the parameters of "
-    "its panels; these are ours, around those of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
+    "its panels; ours vary around the parameters of its Fig. 3d (α = 3, k1 = 0.65, k2 = 1.5, T = 1)"
 )
 DIFFERS = "compared with the derivations of the paper, not with the panels of its Fig. 12"
 WHOLE = ("published", "k1_high", "k2_low")

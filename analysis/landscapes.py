@@ -15,7 +15,7 @@ SIZE = (11.4, 7.4)
 
 
 def data(progress):
-    """Compute a landscape for each function, whole for those of Fig. 3."""
+    """Compute a landscape for each function, the whole plane for the functions of Fig. 3."""
     found = {name: measures.landscape(name, points=along_proxies.POINTS) for name in FUNCTIONS}
     return {name.replace(".", "_"): along_proxies.kept(part, name in WHOLE) for name, part in found.items()}
 

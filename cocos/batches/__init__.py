@@ -96,7 +96,7 @@ def plan(
         embeddings: the frozen embeddings of the training set.
         sample: `pairs` draws each row of the larger side once, with a random row of the other side, of which each
             is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
-            Where queries share candidates, each stands in a batch once, and its positives are those of its group;
+            Where queries share candidates, a batch contains each candidate once, and all of its group are positives;
             `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
             classes x samples (batch size = samples). Samples against proxies are drawn one by one either way.
         batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.

@@ -1,5 +1,6 @@
 """Statistics of every query of a run, (direction, batch, query): their arrays, their Dataset, and the full batches."""
 
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from cocos import results
 
-__all__ = ["arrays", "dataset", "deviation", "full_batches", "mean"]
+__all__ = ["arrays", "dataset", "deviation", "drawn", "full_batches", "mean"]
 
 SHARED_LABELS = {
     "negatives": ("negatives in the batch", "candidates"),
@@ -83,3 +84,22 @@ def mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
     number = where.sum(axis=axis)
     total = np.where(where, values, 0).sum(axis=axis)
     return np.divide(total, number, out=np.full(np.shape(total), np.nan), where=number > 0)
+
+
+def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
+    """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn.
+
+    Args:
+        data: Dataset of a run.
+        full: (batch,) bool, as `full_batches` gives it.
+    """
+    attrs = data.attrs
+    return {
+        "eps": float(attrs["eps"]),
+        "batches": int(data.sizes["batch"]),
+        "full_batches": int(full.sum()),
+        "health": json.loads(attrs["health"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        **{name: attrs[name] for name in ("device", "dtype", "sample", "same_group")},
+    }

@@ -15,7 +15,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
-from cocos.measures._per_query import arrays, dataset, deviation, full_batches
+from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_batches
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 from cocos.scores import Pairs, length
@@ -166,15 +166,6 @@ def document(data: xr.Dataset) -> dict:
         **results.about(attrs),
         "gradient": attrs["gradient"],
         "metric": attrs["metric"],
-        "eps": float(attrs["eps"]),
-        "batches": int(data.sizes["batch"]),
-        "full_batches": int(full.sum()),
-        "health": json.loads(attrs["health"]),
-        "batch_size": int(attrs["batch_size"]),
-        "seed": int(attrs["seed"]),
-        "device": attrs["device"],
-        "dtype": attrs["dtype"],
-        "sample": attrs["sample"],
-        "same_group": attrs["same_group"],
+        **drawn(data, full),
         "directions": {str(name): {key: entry(key, name) for key in named} for name in data["direction"].values},
     }
