@@ -98,6 +98,17 @@ def test_an_earlier_peak_does_not_hide_what_an_opening_takes():
     assert seen.ended == "greedy"
 
 
+def test_memory_that_the_parent_freed_does_not_hide_what_an_opening_takes():
+    blocks = [b"\1" * 100_000 for _ in range(4_000)]  # below the size from which each block is mapped by itself
+    last = blocks.pop()  # keeps the freed memory before it from being given back
+    del blocks
+    (seen,) = guard.watch(
+        [("", 0)], lambda name, number, folder: name, lambda made, turn: READERS["takes memory"][0](), limits=SMALL
+    )
+    assert seen.ended == "greedy"
+    assert last
+
+
 def test_whole_files_of_every_kind_open(tmp_path):
     for case in formats.whole(tmp_path):
         for turn in range(command.TURNS):
