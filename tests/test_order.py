@@ -20,6 +20,7 @@ ORDER = (
     "annotations",
     "matrices",
     "embeddings",
+    "cache",
     "batches",
     "scores",
     "losses",

@@ -1,0 +1,331 @@
+"""The embeddings cache: rows that a frozen encoder gave, on disk under a key of everything they depend on.
+
+One file holds the rows of one split under one model; its name is the sha256 of what the rows depend on, so that a
+changed input never meets the rows of another. While an encoder runs, its rows are kept in parts, from which an
+interrupted run is resumed. Files are safetensors, written whole or not at all; several processes may share a folder.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos import writing
+from cocos.errors import unreachable
+
+__all__ = ["SWITCHED_OFF", "Entry", "clear", "embeddings", "entries", "folder"]
+
+# Values of COCOS_CACHE that switch the cache off.
+SWITCHED_OFF = ("off", "0")
+# Seconds of encoding after which the rows so far are written as a part.
+PART_SECONDS = 30.0
+# Bytes of the header of a file: what the rows depend on, as text.
+MAX_HEADER = 2**20
+# Names of the files: key, and the rows of a part.
+FILE_NAME = re.compile(r"(?P<key>[0-9a-f]{64})(-(?P<start>\d{12})-(?P<stop>\d{12}))?\.safetensors")
+# Folders of the package whose code decides what an encoder returns.
+ENCODING_FOLDERS = ("data", "encoders", "checkpoints")
+# Distributions that decide what an encoder returns, where they are installed.
+ENCODING_PACKAGES = ("torch", "numpy", "pillow", "transformers", "tokenizers", "timm")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the cache.
+
+    Args:
+        path: of the file.
+        size: bytes.
+        time: of its last change, in seconds since 1970.
+        label: what was encoded, for people.
+        about: what the rows depend on.
+        shape: rows and width.
+        whole: whether all rows are there; otherwise it is a part of an interrupted run.
+    """
+
+    path: Path
+    size: int
+    time: float
+    label: str
+    about: dict[str, str]
+    shape: tuple[int, int]
+    whole: bool
+
+
+def folder() -> Path | None:
+    """Return the folder of the cache: $COCOS_CACHE, or one in the cache folder of the platform; None if it is off.
+
+    A relative XDG_CACHE_HOME is ignored, as its specification demands.
+    """
+    given = os.environ.get("COCOS_CACHE", "").strip()
+    if given:
+        return None if given.lower() in SWITCHED_OFF else Path(given)
+    home = Path(os.path.expanduser("~"))
+    usual = {"darwin": home / "Library" / "Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home))}
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = base if base.is_absolute() else usual.get(sys.platform, home / ".cache")
+    return base / "cocos" / "embeddings" if base.is_absolute() else None
+
+
+@functools.cache
+def _code() -> dict[str, str]:
+    """What encoding depends on beside its inputs: sha256 of the code of this package, versions of other packages."""
+    found = hashlib.sha256()
+    for name in ENCODING_FOLDERS:
+        for path in sorted((Path(__file__).parent / name).rglob("*.py")):
+            found.update(path.read_bytes())
+    versions = {}
+    for name in ENCODING_PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return {"code": found.hexdigest(), "versions": " ".join(f"{name} {each}" for name, each in versions.items())}
+
+
+def _key(about: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
+    """Read the metadata of a file, the shape of its rows and where they begin.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
+        if not 2 <= length <= min(MAX_HEADER, size):
+            raise ValueError(f"a header of {length} bytes")
+        content = json.loads(stream.read(length))
+    try:
+        said, rows = content["__metadata__"], content["rows"]
+        (number, width), begin = rows["shape"], 8 + length
+        fits = rows["dtype"] == "F32" and rows["data_offsets"] == [0, 4 * number * width]
+        fits = fits and begin + 4 * number * width == size and all(isinstance(each, str) for each in said.values())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no {error} in its header") from None
+    if not fits:
+        raise ValueError(f"{size} bytes for rows of shape {number} x {width}")
+    return said, (number, width), begin
+
+
+def _read(path: Path, about: Mapping[str, str]) -> Tensor:
+    """Read the rows of a file, (rows, width), in float32.
+
+    Raises:
+        ValueError: it is damaged, or holds the rows of something else.
+        OSError: it cannot be read.
+    """
+    said, shape, begin = _header(path)
+    if json.loads(said.get("about", "null")) != about:
+        raise ValueError("rows of something else")
+    rows = torch.empty(shape)
+    into = memoryview(rows.numpy().reshape(-1)).cast("B")
+    with open(path, "rb", buffering=0) as stream:
+        stream.seek(begin)
+        at = 0
+        while at < len(into) and (read := stream.readinto(into[at:])):
+            at += read
+    if at < len(into) or hashlib.sha256(into).hexdigest() != said.get("sha256"):
+        raise ValueError("rows that are not those that were written")
+    return rows
+
+
+def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> None:
+    """Write rows to a file, atomically.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    content = memoryview(rows.numpy().reshape(-1)).cast("B")
+    said = {"label": label, "about": json.dumps(about), "sha256": hashlib.sha256(content).hexdigest()}
+    about_rows = {"dtype": "F32", "shape": list(rows.shape), "data_offsets": [0, len(content)]}
+    header = json.dumps({"__metadata__": said, "rows": about_rows}).encode()
+    header = header.ljust(-len(header) % 8 + len(header))
+    with writing.replacing(path) as temporary, open(temporary, "wb") as stream:
+        stream.write(struct.pack("<Q", len(header)) + header)
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+class _Kept:
+    """The files of one key. The first that cannot be written is a note, and nothing more is written.
+
+    Args:
+        where: folder of the cache; None: nothing is kept.
+        about: what the rows depend on.
+        label: what is encoded, for people.
+    """
+
+    def __init__(self, where: Path | None, about: Mapping[str, str], label: str):
+        self.where, self.about, self.label, self.key = where, about, label, _key(about)
+
+    def whole(self, number: int) -> Tensor | None:
+        """Read all rows; None if they are not there, or damaged."""
+        if self.where is None:
+            return None
+        rows = self._rows(self.where / f"{self.key}.safetensors")
+        return rows if rows is not None and len(rows) == number else None
+
+    def begun(self) -> list[Tensor]:
+        """Read the parts of an interrupted run, as far as they reach from the first row on."""
+        found: list[Tensor] = []
+        for start, stop, path in self._parts():
+            ready = sum(map(len, found))
+            rows = self._rows(path) if start <= ready < stop else None
+            if rows is not None and len(rows) == stop - start:
+                found.append(rows[ready - start :])
+        return found
+
+    def _parts(self) -> list[tuple[int, int, Path]]:
+        with suppress(OSError):
+            names = [FILE_NAME.fullmatch(each.name) for each in self.where.iterdir()] if self.where else []
+            mine = [each for each in names if each and each["key"] == self.key and each["start"]]
+            return sorted((int(each["start"]), int(each["stop"]), self.where / each[0]) for each in mine)
+        return []
+
+    def _rows(self, path: Path) -> Tensor | None:
+        """Read a file of this key; None if there is none, or a damaged one, which is noted."""
+        try:
+            return _read(path, self.about)
+        except OSError:
+            return None
+        except ValueError as error:
+            logger.warning("note: cache: %s is damaged (%s) and is encoded anew", path, error)
+            return None
+
+    def keep(self, rows: Tensor, start: int | None = None) -> None:
+        """Write rows: all, or a part that begins at a row."""
+        if self.where is None:
+            return
+        name = self.key if start is None else f"{self.key}-{start:012}-{start + len(rows):012}"
+        try:
+            self.where.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(self.where / f"{name}.safetensors", rows, self.about, self.label)
+        except OSError as error:
+            logger.warning("note: cache %s: it cannot be written (%s); nothing is kept", self.where, unreachable(error))
+            self.where = None
+        if start is None:
+            for *_, path in self._parts():
+                with suppress(OSError):
+                    path.unlink()
+
+
+def embeddings(
+    about: Mapping[str, str],
+    sizes: Sequence[int],
+    encode: Callable[[int], Tensor],
+    *,
+    label: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Tensor:
+    """Return the rows of an encoder from the cache, or encode and keep them; an interrupted run is resumed.
+
+    Args:
+        about: what the rows depend on: hashes of model and data, device and the like. The version of the code is
+            added. Empty: nothing is kept.
+        sizes: number of rows of each chunk.
+        encode: chunk -> its rows, (sizes[chunk], D). It is not called for rows that are kept.
+        label: what is encoded, for people.
+        progress: called with (rows done, rows in all).
+
+    Returns:
+        (sum(sizes), D), float32, on the CPU.
+    """
+    about = {**about, **_code()} if about else {}
+    kept = _Kept(folder() if about else None, about, label)
+    if (whole := kept.whole(sum(sizes))) is not None:
+        return whole
+    run = _Run(kept, sum(sizes))
+    try:
+        for chunk, size in enumerate(sizes):
+            run.take(size, lambda chunk=chunk: encode(chunk))
+            if progress:
+                progress(run.done, run.total)
+    except BaseException:
+        run.save()
+        raise
+    kept.keep(run.rows)
+    return run.rows
+
+
+class _Run:
+    """The rows that are encoded so far.
+
+    Args:
+        kept: files of the cache.
+        total: number of rows in all.
+    """
+
+    def __init__(self, kept: _Kept, total: int):
+        self.kept, self.total = kept, total
+        parts = kept.begun()
+        self.rows = torch.cat(parts) if parts else torch.empty(0, 0)
+        self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
+
+    def take(self, size: int, encode: Callable[[], Tensor]) -> None:
+        """Encode the next rows, unless they are ready, and write a part if the last one was long ago."""
+        if self.done + size <= self.ready:
+            self.done = self.saved = self.done + size
+            return
+        found = encode().detach().to("cpu", torch.float32)
+        if len(self.rows) < self.total:
+            empty = torch.empty(self.total - self.ready, found.shape[1])
+            self.rows = torch.cat([self.rows, empty]) if self.ready else empty
+        self.rows[self.done : self.done + size] = found
+        self.done += size
+        if time.monotonic() - self.since > PART_SECONDS and self.done < self.total:
+            self.save()
+
+    def save(self) -> None:
+        """Write the rows since the last part as another one."""
+        if self.saved < self.done:
+            self.kept.keep(self.rows[self.saved : self.done], self.saved)
+            self.saved, self.since = self.done, time.monotonic()
+
+
+def entries() -> list[Entry]:
+    """List the files of the cache, the newest first; damaged ones with an empty label."""
+    where, found = folder(), []
+    for path in where.iterdir() if where is not None and where.is_dir() else ():
+        if (name := FILE_NAME.fullmatch(path.name)) is None:
+            continue
+        with suppress(OSError):
+            state, whole = path.stat(), name["start"] is None
+            try:
+                said, shape, _ = _header(path)
+                about = json.loads(said.get("about", "{}"))
+                found.append(Entry(path, state.st_size, state.st_mtime, said.get("label", ""), about, shape, whole))
+            except ValueError:
+                found.append(Entry(path, state.st_size, state.st_mtime, "", {}, (0, 0), whole))
+    return sorted(found, key=lambda each: (-each.time, each.path))
+
+
+def clear() -> tuple[int, int]:
+    """Delete the files of the cache, and nothing else of its folder; return how many, and their bytes.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    number = size = 0
+    for each in entries():
+        each.path.unlink(missing_ok=True)
+        number, size = number + 1, size + each.size
+    return number, size

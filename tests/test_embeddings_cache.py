@@ -1,0 +1,211 @@
+"""The embeddings cache: rows are encoded once, never stale, resumed after an interruption, and never in the way."""
+
+import errno
+import json
+import threading
+
+import pytest
+import torch
+
+from cocos import cache, writing
+
+ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
+SIZES = (3, 3, 2)
+ROWS = torch.arange(16.0).reshape(8, 2)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("COCOS_CACHE", str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+class Encoder:
+    """Notes which chunks it encodes; raises at one of them."""
+
+    def __init__(self, stop=None, error=KeyboardInterrupt):
+        self.asked, self.stop, self.error = [], stop, error
+
+    def __call__(self, chunk):
+        if chunk == self.stop:
+            raise self.error
+        self.asked.append(chunk)
+        start = sum(SIZES[:chunk])
+        return ROWS[start : start + SIZES[chunk]]
+
+
+def encoded(about=ABOUT, encoder=None, **options):
+    """Rows, and the chunks that were encoded for them."""
+    encoder = encoder or Encoder()
+    rows = cache.embeddings(about, SIZES, encoder, **options)
+    assert torch.equal(rows, ROWS)
+    return encoder.asked
+
+
+def test_rows_are_encoded_once():
+    told = []
+    assert encoded(label="some.pt", progress=lambda *each: told.append(each)) == [0, 1, 2]
+    assert told == [(3, 8), (6, 8), (8, 8)]
+    assert encoded() == []
+    (entry,) = cache.entries()
+    assert (entry.label, entry.shape, entry.whole) == ("some.pt", (8, 2), True) and entry.size > 64
+    assert ABOUT.items() <= entry.about.items()
+
+
+def test_a_kept_file_is_safetensors(folder):
+    from safetensors.torch import load_file
+
+    encoded()
+    (path,) = folder.iterdir()
+    assert torch.equal(load_file(path)["rows"], ROWS)
+
+
+@pytest.mark.parametrize("name", ABOUT)
+def test_another_input_is_encoded_anew(name):
+    encoded()
+    assert encoded(ABOUT | {name: "other"}) == [0, 1, 2] and len(cache.entries()) == 2
+
+
+def test_other_code_is_encoded_anew(monkeypatch):
+    encoded()
+    monkeypatch.setattr(cache, "_code", lambda: {"code": "other"})
+    assert encoded() == [0, 1, 2]
+
+
+def test_the_code_is_that_of_the_encoders(monkeypatch, tmp_path):
+    before = cache._code.__wrapped__()
+    assert "torch " in before["versions"] and before == cache._code()
+    (tmp_path / "encoders").mkdir()
+    (tmp_path / "encoders" / "mine.py").write_text("1")
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    one = cache._code.__wrapped__()
+    (tmp_path / "encoders" / "mine.py").write_text("2")
+    assert len({each["code"] for each in (before, one, cache._code.__wrapped__())}) == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_run_is_resumed(error, folder):
+    with pytest.raises(error):
+        encoded(encoder=Encoder(stop=1, error=error))
+    with pytest.raises(error):
+        encoded(encoder=Encoder(stop=2, error=error))
+    assert [each.whole for each in cache.entries()] == [False, False]
+    assert encoded() == [2]
+    assert [each.whole for each in cache.entries()] == [True]
+
+
+def test_parts_are_written_as_time_passes(monkeypatch):
+    monkeypatch.setattr(cache, "PART_SECONDS", 0)
+    with pytest.raises(SystemExit):  # not even the last chance to write is taken
+        monkeypatch.setattr(cache._Run, "save", lambda run, save=cache._Run.save: run.done < 6 and save(run))
+        encoded(encoder=Encoder(stop=2, error=SystemExit))
+    assert encoded() == [1, 2]
+
+
+def test_parts_of_other_chunks_are_used_as_far_as_they_reach(monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        encoded(encoder=Encoder(stop=2))
+    asked = []
+    rows = cache.embeddings(ABOUT, (4, 4), lambda chunk: asked.append(chunk) or ROWS[4 * chunk : 4 * chunk + 4])
+    assert asked == [1] and torch.equal(rows, ROWS)
+
+
+def test_nothing_is_kept_without_a_key_or_where_it_is_off(folder, monkeypatch):
+    encoded({})
+    for word in ("off", "OFF", "0"):
+        monkeypatch.setenv("COCOS_CACHE", word)
+        assert cache.folder() is None and encoded() == [0, 1, 2] and cache.entries() == []
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("damage", ["short", "flipped", "header", "empty", "huge", "other", "text"])
+def test_a_damaged_file_is_a_note_and_is_encoded_anew(damage, folder, caplog):
+    encoded()
+    (path,) = folder.iterdir()
+    content = path.read_bytes()
+    changed = {
+        "short": content[:-4],
+        "flipped": content[:-1] + bytes([content[-1] ^ 1]),
+        "header": content[:9] + b"\0" + content[10:],
+        "empty": b"",
+        "huge": b"\xff" * 8 + content[8:],
+        "other": content.replace(b"a" * 64, b"c" * 64),
+        "text": content.replace(b'"F32"', b'"F16"'),
+    }
+    path.write_bytes(changed[damage])
+    cache.entries()
+    assert encoded() == [0, 1, 2] and path.name in caplog.text
+    assert encoded() == []
+
+
+def test_a_folder_that_is_a_file_is_a_note(folder, caplog):
+    folder.write_text("mine")
+    assert encoded() == [0, 1, 2] and str(folder) in caplog.text
+    assert folder.read_text() == "mine" and cache.entries() == []
+
+
+def test_a_full_disk_is_one_note(folder, monkeypatch, caplog):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writing, "replacing", full)
+    monkeypatch.setattr(cache, "PART_SECONDS", 0)
+    assert encoded() == [0, 1, 2]
+    assert [each.getMessage().count(str(folder)) for each in caplog.records] == [1]
+
+
+def test_several_may_write_at_once():
+    both = threading.Barrier(2, timeout=20)
+
+    def encode(chunk):
+        both.wait()
+        return Encoder()(chunk)
+
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(encoded(encoder=Noted(encode)))) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(20)
+    assert found == [[0, 1, 2]] * 2 and len(cache.entries()) == 1 and encoded() == []
+
+
+class Noted:
+    """A function that notes its arguments."""
+
+    def __init__(self, function):
+        self.function, self.asked = function, []
+
+    def __call__(self, chunk):
+        self.asked.append(chunk)
+        return self.function(chunk)
+
+
+def test_only_files_of_the_cache_are_cleared(folder):
+    encoded()
+    with pytest.raises(KeyboardInterrupt):
+        encoded(ABOUT | {"split": "test"}, Encoder(stop=2))
+    (folder / "mine.safetensors").write_text("mine")
+    sizes = [each.size for each in cache.entries()]
+    assert len(sizes) == 2 and cache.clear() == (2, sum(sizes))
+    assert [each.name for each in folder.iterdir()] == ["mine.safetensors"]
+
+
+def test_the_folder_is_that_of_the_platform(monkeypatch, tmp_path):
+    monkeypatch.setenv("COCOS_CACHE", " ")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / "cocos" / "embeddings"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert cache.folder() == tmp_path / ".cache" / "cocos" / "embeddings"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert cache.folder() == tmp_path / "Library" / "Caches" / "cocos" / "embeddings"
+
+
+def test_the_key_is_in_the_file(folder):
+    encoded()
+    (path,) = folder.iterdir()
+    header = path.read_bytes()[8:]
+    said = json.JSONDecoder().raw_decode(header.decode("latin1"))[0]["__metadata__"]
+    assert cache._key(json.loads(said["about"])) == path.stem
