@@ -12,6 +12,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.checkpoints.files.opcodes import MAX_OPERATIONS, budget
+from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
@@ -19,8 +20,6 @@ __all__ = ["class_weights", "hyperparameters", "recorded", "tensors", "values"]
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_CONTAINERS = 8  # containers that a tensor may be in
-# Beginnings of top-level keys whose tensors do not belong to the model.
-NOT_OF_THE_MODEL = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")
 # Keys under which training scripts keep their settings.
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
 LOSS_NUMBERS = ("temperature", "tau", "scale", "logit_scale", "margin")

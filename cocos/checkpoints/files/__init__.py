@@ -2,6 +2,19 @@
 
 from cocos.checkpoints.files.advice import EMBED_INSTEAD, describe
 from cocos.checkpoints.files.file import File
+from cocos.checkpoints.files.folder import Folder, file_or_folder
 from cocos.checkpoints.files.known_values import NAMESPACES, plain
+from cocos.checkpoints.files.states import StateDict, state_dicts, weights
 
-__all__ = ["EMBED_INSTEAD", "NAMESPACES", "File", "describe", "plain"]
+__all__ = [
+    "EMBED_INSTEAD",
+    "NAMESPACES",
+    "File",
+    "Folder",
+    "StateDict",
+    "describe",
+    "file_or_folder",
+    "plain",
+    "state_dicts",
+    "weights",
+]

@@ -15,6 +15,7 @@ from cocos.errors import UnsafeFile
 
 if TYPE_CHECKING:
     from cocos.checkpoints.files.file import File
+    from cocos.checkpoints.files.folder import Folder
 
 __all__ = ["EMBED_INSTEAD", "SAVE_INSTEAD", "describe"]
 
@@ -51,12 +52,22 @@ def _joining(path: Path) -> str:
     return "python -c " + shlex.quote(f"import numpy as n; n.savez({saved}, query={query}, candidate={candidate})")
 
 
-def describe(file: File) -> str:
-    """Describe a file that no format recognises, and say what to do with it.
+def _of_folder(folder: Folder) -> str:
+    held = ", ".join(name[:60] for name in folder.names[:8]) or "no files"
+    return (
+        f"{folder.path} is a folder of no model that cocos knows (it holds {held}); name one checkpoint or file of "
+        "embeddings, in it"
+    )
+
+
+def describe(file: File | Folder) -> str:
+    """Describe a file or folder that no format recognises, and say what to do with it.
 
     Raises:
         UnsafeFile: it asks for code to be run.
     """
+    if file.kind == "folder":
+        return _of_folder(file)
     pickles = file.pickles
     if file.kind not in PROGRAM_KINDS or any(
         RUNS_CODE.match(name) for name in pickles.imports if not name.startswith("torch.")

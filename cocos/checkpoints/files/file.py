@@ -33,6 +33,7 @@ class File:
     Args:
         path: of the file.
         placeholders: put inert placeholders where the file has objects of unknown classes.
+        at: where its bytes lie, for a file that was unpacked from an archive; None: at `path`.
 
     Raises:
         InputError: there is no such file, it cannot be read, or hardly any of it was ever written.
@@ -40,21 +41,24 @@ class File:
 
     path: Path
     placeholders: bool = False
+    at: Path | None = None
     _state: tuple = field(default=(), init=False, repr=False)
 
     def __post_init__(self):
+        if self.at is None:
+            object.__setattr__(self, "at", self.path)
         try:
-            folder, there = self.path.is_dir(), self.path.exists()
+            folder, there = self.at.is_dir(), self.at.exists()
         except OSError as error:
             raise InputError(f"{self.path}: {unreachable(error)}") from None
         if folder:
             raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
         if not there:
             raise InputError(f"{self.path}: there is no such file")
-        if not self.path.is_file():
+        if not self.at.is_file():
             raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")
         try:
-            with open(self.path, "rb") as stream:
+            with open(self.at, "rb") as stream:
                 object.__setattr__(self, "_state", state(stream))
                 stream.read(1)
                 there = written(stream, ALWAYS_ALLOWED)
@@ -80,7 +84,7 @@ class File:
         """
         if self.size > MAX_HELD:
             return None
-        with open(self.path, "rb") as stream:
+        with open(self.at, "rb") as stream:
             found = stream.read(self.size + 1)
         if len(found) != self.size:
             raise InputError(self._changed())
@@ -97,7 +101,7 @@ class File:
         """
         if self.held is not None:
             return io.BytesIO(self.held)
-        stream = Stream(io.FileIO(self.path))
+        stream = Stream(io.FileIO(self.at))
         if state(stream.raw) != self._state:
             stream.close()
             raise InputError(self._changed())
@@ -200,7 +204,7 @@ def _tensors(file: "File") -> dict[str, Tensor]:
     try:
         if file.held is not None:
             return safetensors.torch.load(file.held)
-        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(file.path).items()}
+        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(file.at).items()}
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{file.path} is a damaged safetensors file: {error}") from error
     file.refuse_change()
