@@ -72,13 +72,13 @@ def draw(parts, figure):
     above, below = figure.subplots(2, 1)
 
     def picture(row):
-        return items.images[row].permute(1, 2, 0).numpy()
+        return items.query.items[row].permute(1, 2, 0).numpy()
 
-    plots.contributors(parts["i2t"], labels=items.captions.__getitem__, image=picture(ROWS["i2t"]), ax=above)
+    plots.contributors(parts["i2t"], labels=items.candidate.items.__getitem__, image=picture(ROWS["i2t"]), ax=above)
     plots.contributors(
         parts["t2i"],
-        labels=lambda row: items.captions[CAPTIONS * row],
+        labels=lambda row: items.candidate.items[CAPTIONS * row],
         pictures=picture,
-        query=items.captions[ROWS["t2i"]],
+        query=items.candidate.items[ROWS["t2i"]],
         ax=below,
     )

@@ -57,13 +57,13 @@ class _Split:
 
     def __init__(self, name, towers):
         items = shelf.load("emoji_captions", name)
-        ink = 1 - items.images.float() / 255
+        ink = 1 - items.query.items.float() / 255
         self.images = torch.cat([towers.image[:-1](some) for some in ink.split(256)])
-        bags = [torch.tensor(pieces(caption, towers.buckets)) for caption in items.captions]
+        bags = [torch.tensor(pieces(caption, towers.buckets)) for caption in items.candidate.items]
         self.length = torch.tensor([len(bag) for bag in bags])
         self.start = self.length.cumsum(0) - self.length
         self.pieces = torch.cat(bags)
-        self.groups = items.image_group, items.caption_group
+        self.groups = items.query.group, items.candidate.group
 
     def encoded(self, towers, images, captions):
         """Encode some images and captions as unit vectors."""

@@ -57,7 +57,7 @@ def draw(parts, figure):
     items = shelf.load("emoji_captions", "test")
 
     def pictures(side, row, *, images):
-        return items.images[row].permute(1, 2, 0).numpy() if side == images else items.captions[row]
+        return items.query.items[row].permute(1, 2, 0).numpy() if side == images else items.candidate.items[row]
 
     for (name, part), ax in zip(parts.items(), figure.subplots(1, 2), strict=True):
         images = "query" if name == "i2t" else "candidate"

@@ -13,7 +13,7 @@ from typer import Option, Typer
 import cocos
 from cocos import batches, encoders, losses, scores
 from cocos.checkpoints import native
-from cocos.data import ImageCaptions, emoji_captions
+from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings
 
 ENCODER = ("small_towers", {"width": 64, "channels": [32, 48, 64, 96], "buckets": 2048, "hidden": 128})
@@ -60,17 +60,17 @@ def recall(embeddings: Embeddings) -> dict[str, float]:
     return found
 
 
-def train(items: ImageCaptions, epochs: int, seed: int) -> tuple[nn.Module, int]:
+def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
     """The frozen model after `epochs` passes over all captions, and the number of steps."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model, loss = encoders.build(*ENCODER), losses.load(*LOSS)
     # Stands in for embeddings that change with every step: batches and masks depend on the groups alone.
     frame = Embeddings(
-        torch.zeros(len(items.images), 1),
-        torch.zeros(len(items.captions), 1),
-        items.image_group,
-        items.caption_group,
+        torch.zeros(len(items.query.items), 1),
+        torch.zeros(len(items.candidate.items), 1),
+        items.query.group,
+        items.candidate.group,
     )
     plans = [batches.plan(frame, batch_size=BATCH_SIZE, seed=seed + epoch).batches for epoch in range(epochs)]
     schedule = [batch for plan in plans for batch in plan]
@@ -80,9 +80,9 @@ def train(items: ImageCaptions, epochs: int, seed: int) -> tuple[nn.Module, int]
     with Progress(*bar) as progress:
         task = progress.add_task(f"{epochs} epochs", total=len(schedule), loss="")
         for batch in schedule:
-            images = model.encode_images(shaken(items.images[batch.query_index], generator))
-            texts = [shortened(items.captions[row], generator) for row in batch.candidate_index.tolist()]
-            similarity = images @ model.encode_captions(texts).T
+            images = model.encode(shaken(items.query.items[batch.query_index], generator), "image", "query")
+            texts = [shortened(items.candidate.items[row], generator) for row in batch.candidate_index.tolist()]
+            similarity = images @ model.encode(texts, "text", "candidate").T
             i2t = scores.pairs(frame, batch, metric="dot").with_scores(similarity)
             t2i = scores.pairs(frame.flip(), batch.flip(), metric="dot").with_scores(similarity.T)
             mean = (loss(i2t).mean() + loss(t2i).mean()) / 2

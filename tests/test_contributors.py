@@ -287,13 +287,13 @@ def test_the_command_knows_the_captions_of_the_data():
         "query", path, "--split", "test", "--row", 12, "--json", "--top", 6, "--batch-size", 64, "--device", "cpu"
     )
     document = json.loads(done.stdout)
-    assert done.exit_code == 0 and document["query"]["text"] == f"image of: {items.captions[60]}"
+    assert done.exit_code == 0 and document["query"]["text"] == f"image of: {items.candidate.items[60]}"
     for one in document["candidates"]:
-        assert one["text"] == items.captions[one["row"]] and one["group"] == one["row"] // 5
+        assert one["text"] == items.candidate.items[one["row"]] and one["group"] == one["row"] // 5
     done = call("query", path, "--split", "test", "--row", 61, "--direction", "t2i", "--top", 4, "--device", "cpu")
     lines = done.stdout.splitlines()
-    assert done.exit_code == 0 and lines[0] == f"row 61 of t2i, group 12: {items.captions[61]}"
-    assert any(line.startswith(f"12  image of: {items.captions[60]}") and "positive" in line for line in lines)
+    assert done.exit_code == 0 and lines[0] == f"row 61 of t2i, group 12: {items.candidate.items[61]}"
+    assert any(line.startswith(f"12  image of: {items.candidate.items[60]}") and "positive" in line for line in lines)
 
 
 def test_texts_of_precomputed_features(tmp_path):

@@ -56,11 +56,11 @@ def test_every_licence_is_there_and_named(notice):
 @pytest.mark.parametrize(("split", "number"), [("train", 2497), ("val", 376), ("test", 358)])
 def test_a_split_is_whole(split, number):
     items = cocos.data.load("emoji_captions", split)
-    assert items.images.shape == (number, 3, 32, 32)
-    assert items.images.dtype == torch.uint8
-    assert items.image_group.tolist() == list(range(number))
-    assert items.caption_group.tolist() == [image for image in range(number) for _ in range(5)]
-    assert all(caption.strip() for caption in items.captions)
+    assert items.query.items.shape == (number, 3, 32, 32)
+    assert items.query.items.dtype == torch.uint8
+    assert items.query.group.tolist() == list(range(number))
+    assert items.candidate.group.tolist() == [image for image in range(number) for _ in range(5)]
+    assert all(caption.strip() for caption in items.candidate.items)
 
 
 def test_no_concept_crosses_splits():
@@ -74,7 +74,7 @@ def test_no_concept_crosses_splits():
 )
 def test_pictures_and_captions_are_in_step(split, name, channel):
     items = emoji_captions.load(split)
-    image = items.images[items.caption_group[items.captions.index(name)]]
+    image = items.query.items[items.candidate.group[items.candidate.items.index(name)]]
     assert image[:, 12:20, 12:20].float().mean(dim=(1, 2)).argmax() == channel
 
 
@@ -123,8 +123,10 @@ def test_an_embedding_does_not_depend_on_its_neighbours(checkpoint, embeddings, 
 
 
 def test_neither_does_it_in_training(towers, val):
-    for encode, items in ((towers.encode_images, val.images), (towers.encode_captions, val.captions)):
-        torch.testing.assert_close(encode(items[:5])[3:4], encode(items[3:4]))
+    for side in val.sides:
+        torch.testing.assert_close(
+            towers.encode(side.items[:5], side.kind, "")[3:4], towers.encode(side.items[3:4], side.kind, "")
+        )
 
 
 @pytest.mark.parametrize("channels", [(8, 8, 8), (8, 8, 8, 12), (8, 8, 8, 0)])
@@ -135,7 +137,7 @@ def test_other_channels_are_refused(channels):
 
 @pytest.mark.parametrize("caption", ["", " ", "z", "\U0001f600", "日本語"])
 def test_any_text_has_an_embedding(towers, caption):
-    assert towers.encode_captions([caption]).isfinite().all()
+    assert towers.encode([caption], "text", "candidate").isfinite().all()
 
 
 def test_the_model_has_learned(embeddings):

@@ -332,11 +332,11 @@ def test_the_rows_of_a_checkpoint_are_shown_as_what_they_are():
     sheet, bars = plot_kinds.find("retrievals"), plot_kinds.find("contributors")
     captions, images = (xr.Dataset(attrs={"direction": name, "row": 7}) for name in ("t2i", "i2t"))
     show = sheet.row_texts(captions, items)["pictures"]
-    assert show("query", 7) == items.captions[7]
-    np.testing.assert_array_equal(show("candidate", 1), items.images[1].permute(1, 2, 0))
+    assert show("query", 7) == items.candidate.items[7]
+    np.testing.assert_array_equal(show("candidate", 1), items.query.items[1].permute(1, 2, 0))
     told = bars.row_texts(captions, items)
-    assert told["query"] == items.captions[7] and told["labels"](1) == f"image of: {items.captions[5]}"
-    assert told["pictures"](1).shape == (*items.images.shape[2:], 3)
+    assert told["query"] == items.candidate.items[7] and told["labels"](1) == f"image of: {items.candidate.items[5]}"
+    assert told["pictures"](1).shape == (*items.query.items.shape[2:], 3)
     assert set(bars.row_texts(images, items)) == {"labels", "query", "image"}
     assert plot_kinds.find("lorenz").row_texts(captions, items) == bars.row_texts(captions, None) == {}
 

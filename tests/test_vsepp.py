@@ -392,19 +392,19 @@ def test_captions_are_cut_as_in_the_training_code(caption, expected):
 def test_an_image_stored_five_times_is_one_image(tmp_path):
     stored = precomp.load("train", write_folder(tmp_path / "five", stored=5))
     single = precomp.load("train", write_folder(tmp_path / "one"))
-    np.testing.assert_array_equal(stored.images, single.images)
-    assert stored.caption_group.tolist() == single.caption_group.tolist()
-    assert isinstance(stored.images, precomp.StoredRows)  # still on disk
+    np.testing.assert_array_equal(stored.query.items, single.query.items)
+    assert stored.candidate.group.tolist() == single.candidate.group.tolist()
+    assert isinstance(stored.query.items, precomp.StoredRows)  # still on disk
 
 
 def test_other_numbers_of_captions_and_other_floats(tmp_path):
     one = precomp.load("train", write_folder(tmp_path / "one", each=1))
-    assert one.caption_group.tolist() == list(range(IMAGES))
+    assert one.candidate.group.tolist() == list(range(IMAGES))
     folder = write_folder(tmp_path / "three", each=3)
     np.save(folder / "train_ims.npy", np.load(folder / "train_ims.npy").astype(">f8"))
     three = precomp.load("train", folder)
-    assert three.caption_group.tolist() == [image for image in range(IMAGES) for _ in range(3)]
-    assert torch.as_tensor(three.images[:]).dtype == torch.float64
+    assert three.candidate.group.tolist() == [image for image in range(IMAGES) for _ in range(3)]
+    assert torch.as_tensor(three.query.items[:]).dtype == torch.float64
 
 
 def test_data_and_vocabulary_are_found_beside_each_other(tmp_path, folder):
@@ -662,7 +662,7 @@ def test_captions_out_of_all_proportion_to_their_images_are_not_read(tmp_path, m
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is replaced", "is written to"])
 def test_features_that_change_while_they_are_read_are_noticed(tmp_path, change):
     items = precomp.load("train", write_folder(tmp_path / "data"))
-    before, path = items.images[:2], tmp_path / "data" / "train_ims.npy"
+    before, path = items.query.items[:2], tmp_path / "data" / "train_ims.npy"
     content = path.read_bytes()
     if change == "is replaced":
         (tmp_path / "new").write_bytes(content)
@@ -674,7 +674,7 @@ def test_features_that_change_while_they_are_read_are_noticed(tmp_path, change):
         os.truncate(path, len(content) - 8 if change == "shrinks" else len(content) + 8)
     assert len(before) == 2
     with pytest.raises(InputError, match=r"train_ims\.npy changed while it was read"):
-        items.images[2:4]
+        items.query.items[2:4]
 
 
 def test_rows_are_those_of_the_array(tmp_path):

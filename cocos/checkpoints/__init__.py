@@ -7,6 +7,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from cocos import data as shelf
 from cocos.checkpoints import _inventory, _model_function
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, describe, plain
@@ -50,6 +51,8 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
         if format is None:
             raise InputError(describe(file))
         found = _read(file, format, data)
+        if data is not None and found.encoder is not None and found.training is None:
+            found = replace(found, training=shelf.find(data))
     for note in found.notes:
         logger.info("note: %s", note)
     return found

@@ -4,10 +4,13 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from cocos import html, losses
-from cocos.data import Items
+from torch import Tensor, nn
+
+from cocos import encoders, html, losses
+from cocos.data import Items, Source
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 from cocos.matrices import Mapped
@@ -40,10 +43,6 @@ def one_sentence(path: Path, what: str) -> Generator[None]:
         raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); write or copy it again") from error
 
 
-def _unknown(split: str) -> None:
-    """Know nothing of the rows of a split."""
-
-
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """A frozen checkpoint, or a file of embeddings.
@@ -53,14 +52,20 @@ class Checkpoint:
         sha256: of its bytes.
         format: name of its format on this shelf.
         contents: what the file says of itself, as plain data (`cocos inspect`).
-        embedder: (split, device, progress) -> Embeddings.
-        splits: that can be encoded; empty where the file holds embeddings, or where the data are not there.
+        embedder: (split, device, progress) -> Embeddings; None where `encoder` encodes `training`.
+        splits: that can be encoded: those of `training`; empty where the file holds embeddings, or where the data are
+            not there.
         recorded: loss name -> parameters that the file recorded of its training.
         trained_with: name of the loss that it was trained with, where the file says so.
         notes: what the user should know of how the file was read.
         mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
-        rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known.
+        rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known;
+            None where those of `training` are the rows.
         distribution: name and version of the installed distribution whose format or encoder was used; empty if none.
+        encoder: builds the frozen encoder; None for embeddings.
+        training: its training data, recorded or given; None where none are known.
+        proxies: (P, D) class vectors that came with it: a labelled set is counted against them.
+        proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
 
     Examples:
         >>> from importlib import resources
@@ -73,14 +78,22 @@ class Checkpoint:
     sha256: str
     format: str
     contents: dict
-    embedder: Callable[..., Embeddings]
+    embedder: Callable[..., Embeddings] | None = None
     splits: tuple[str, ...] = ()
     recorded: dict[str, dict] = field(default_factory=dict)
     trained_with: str | None = None
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
-    rows: Callable[[str], Items | None] = _unknown
+    rows: Callable[[str], Items | None] | None = None
     distribution: str = ""
+    encoder: Callable[[], nn.Module] | None = None
+    training: Source | None = None
+    proxies: Tensor | None = None
+    proxy_labels: Tensor | None = None
+
+    def __post_init__(self):
+        if self.training is not None and not self.splits:
+            object.__setattr__(self, "splits", self.training.splits)
 
     def __repr__(self):
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
@@ -119,7 +132,32 @@ class Checkpoint:
         if self.format == "own":  # code of the user's
             return self.embedder(split, device, progress)
         with one_sentence(self.path, "or its data cannot be encoded"):
-            return self.embedder(split, device, progress)
+            return (self.embedder or self._encoded)(split, device, progress)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The frozen encoder, built when it is first asked for.
+
+        Raises:
+            InputError: there is none, or it cannot be built.
+        """
+        if self.encoder is None:
+            raise InputError(f"{self.path}: {self.format} holds no encoder")
+        return self.encoder().eval().requires_grad_(False)
+
+    def _encoded(self, split: str, device: str, progress) -> Embeddings:
+        """Encode a split of the training data.
+
+        Raises:
+            InputError: no data are known.
+        """
+        if self.training is None:
+            raise InputError(
+                f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {self.path} "
+                f"--data DATA, or write embeddings, cocos encode DATA --model {self.path} --out embeddings.npz"
+            )
+        items, proxies = self.training.load(split), {"proxies": self.proxies, "proxy_labels": self.proxy_labels}
+        return encoders.embed(self.model, items, device=device, progress=progress, **proxies)
 
     def items(self, split: str = "train") -> Items | None:
         """Load the texts and pictures of the rows of a split; None where nothing is known of them.
@@ -130,7 +168,9 @@ class Checkpoint:
         Raises:
             InputError: the data cannot be read.
         """
-        return self.rows(split)
+        if self.rows is not None:
+            return self.rows(split)
+        return None if self.training is None else self.training.load(split)
 
     def loss(self, name: str | None = None, parameters: dict | None = None):
         """Load a loss with the parameters that the checkpoint recorded for it, and say where they come from.

@@ -1,26 +1,99 @@
 """The shelf of training data: one file per kind, each a `Kind`."""
 
 import importlib
+import inspect
 import pkgutil
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
-from cocos.data._items import AnnotatedRows, ImageCaptions, Items, PictureOf, TextOf
-from cocos.errors import InputError, nearest
+from cocos.data._items import (
+    KINDS,
+    AnnotatedRows,
+    Items,
+    PictureOf,
+    Rows,
+    Side,
+    TextOf,
+    TrainingSet,
+    image_captions,
+)
+from cocos.errors import InputError, nearest, unreachable
 
-__all__ = ["AnnotatedRows", "ImageCaptions", "Items", "Kind", "PictureOf", "TextOf", "load", "names", "splits"]
+__all__ = [
+    "KINDS",
+    "AnnotatedRows",
+    "Items",
+    "Kind",
+    "PictureOf",
+    "Rows",
+    "Side",
+    "Source",
+    "TextOf",
+    "TrainingSet",
+    "find",
+    "image_captions",
+    "load",
+    "names",
+    "recognised",
+    "source",
+    "splits",
+]
 
 
 class Kind(Protocol):
-    """A file of this shelf, found by its name."""
+    """A file of this shelf, found by its name.
 
-    SPLITS: tuple[str, ...]
+    The first argument of `splits` and the second of `load` is the path of the data. Instead of the function `splits` a
+    kind may have a tuple `SPLITS`. A kind without `recognises` is never found by a path.
+    """
 
-    def load(self, split: str, **arguments) -> ImageCaptions:
-        """Load one split; the arguments are those that a checkpoint records of its data.
+    def splits(self, path: Path | None = None, **arguments: Any) -> tuple[str, ...]:
+        """Return the names of the splits."""
+
+    def load(self, split: str, path: Path | None = None, **arguments: Any) -> TrainingSet:
+        """Load one split; the arguments are those that a checkpoint records of its data, or a user gives.
 
         Raises:
             InputError: files that are missing or damaged.
         """
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file or folder holds data of this kind, by its content; no error where it holds anything else."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where training data are, and how to load them.
+
+    Args:
+        kind: name of their kind on the shelf, or `own` for a function of the user's.
+        splits: names of their splits.
+        loader: split -> training set.
+        path: of the file or folder; None where there is none.
+        notes: what the user should know of how they were found.
+
+    Examples:
+        >>> cocos.data.source("emoji_captions").splits
+        ('train', 'val', 'test')
+    """
+
+    kind: str
+    splits: tuple[str, ...]
+    loader: Callable[[str], TrainingSet]
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def load(self, split: str = "train") -> TrainingSet:
+        """Load one split.
+
+        Raises:
+            InputError: no such split (the nearest one is named), or its files cannot be read.
+        """
+        if split not in self.splits:
+            raise InputError(nearest(f"split of {self.path or self.kind}", split, self.splits))
+        return self.loader(split)
 
 
 def names() -> list[str]:
@@ -28,24 +101,112 @@ def names() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
 
 
-def _module(name: str) -> Kind:
+def _module(name: str) -> Any:
     if name not in names():
         raise InputError(nearest("data", name, names()))
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def splits(name: str) -> tuple[str, ...]:
-    """Return the splits of a kind of data."""
-    return _module(name).SPLITS
+def _check(name: str, load: Callable, path: tuple[Path, ...], arguments: dict[str, Any]) -> None:
+    """Refuse arguments that the `load` of a kind does not take (the nearest one is named), or lacks.
+
+    Raises:
+        InputError: naming the argument.
+    """
+    signature = inspect.signature(load)
+    if not any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values()):
+        for argument in arguments:
+            if argument not in signature.parameters:
+                raise InputError(nearest(f"option of data {name}", argument, list(signature.parameters)[1:]))
+    try:
+        signature.bind("train", *path, **arguments)
+    except TypeError as error:
+        raise InputError(f"data {name}: {error}") from None
 
 
-def load(name: str, split: str = "train", **arguments) -> ImageCaptions:
+def splits(name: str, *path: Path, **arguments: Any) -> tuple[str, ...]:
+    """Return the splits of a kind of data.
+
+    Args:
+        name: of the kind.
+        *path: of the data, where the kind needs one.
+        **arguments: of its `load`; its `splits` gets those that it takes.
+
+    Raises:
+        InputError: no such data, or its files cannot be read.
+    """
+    module = _module(name)
+    if not hasattr(module, "splits"):
+        return module.SPLITS
+    takes = inspect.signature(module.splits).parameters
+    return tuple(module.splits(*path, **{key: value for key, value in arguments.items() if key in takes}))
+
+
+def load(name: str, split: str = "train", *path: Path, **arguments: Any) -> TrainingSet:
     """Load one split of a kind of data.
+
+    Args:
+        name: of the kind.
+        split: of the data.
+        *path: of the data, where the kind needs one.
+        **arguments: of its `load`.
 
     Raises:
         InputError: no such data or split (the nearest one is named), or its files cannot be read.
     """
-    module = _module(name)
-    if split not in module.SPLITS:
-        raise InputError(nearest(f"split of {name}", split, module.SPLITS))
-    return module.load(split, **arguments)
+    return source(name, *path, **arguments).load(split)
+
+
+def source(name: str, *path: Path, **arguments: Any) -> Source:
+    """Find the splits of a kind of data; nothing else is read.
+
+    Args:
+        name: of the kind.
+        *path: of the data, where the kind needs one.
+        **arguments: of its `load`, as a checkpoint records them, or a user gives them.
+
+    Raises:
+        InputError: no such data, or its files cannot be read.
+    """
+    load = _module(name).load
+    _check(name, load, path, arguments)
+    return Source(
+        kind=name,
+        splits=splits(name, *path, **arguments),
+        loader=lambda split: load(split, *path, **arguments),
+        path=path[0] if path else None,
+    )
+
+
+def recognised(path: Path) -> str | None:
+    """Name the kind that recognises a file or folder; None where none does."""
+    return next((name for name in names() if getattr(_module(name), "recognises", lambda _: False)(path)), None)
+
+
+def find(path: Path | str, options: dict | None = None) -> Source:
+    """Find out of which kind a file or folder of training data is.
+
+    Args:
+        path: of the file or folder.
+        options: of its kind, such as the names of its columns; `kind` names the kind itself.
+
+    Raises:
+        InputError: it is not there, or no kind recognises it.
+    """
+    path, options = Path(path), dict(options or {})
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise InputError(f"data {path}: {unreachable(error)}") from None
+    if not there:
+        raise InputError(f"data {path}: there is no such file or folder")
+    name = options.pop("kind", None) or recognised(path)
+    if name is None:
+        heads = "; ".join(f"{each}: {_head(each)}" for each in names() if hasattr(_module(each), "recognises"))
+        raise InputError(f"data {path}: no known kind of training data; there is {heads}")
+    return source(name, path, **options)
+
+
+def _head(name: str) -> str:
+    """First sentence of the docstring of a kind."""
+    return (_module(name).__doc__ or "").partition("\n")[0].rstrip(".")

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cocos.data import ImageCaptions
+from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
 
-__all__ = ["SPLITS", "load", "records"]
+__all__ = ["SPLITS", "load", "recognises", "records"]
 
 SPLITS = ("train", "val", "test")
 IMAGE_SIDE = 32  # pixels
@@ -67,7 +67,12 @@ def _sheet(folder, images: int) -> np.ndarray:
     )
 
 
-def load(split: str, folder=None) -> ImageCaptions:
+def recognises(path: Path) -> bool:
+    """A folder with the two files of the example."""
+    return (path / "captions.jsonl.gz").is_file() and (path / "images.webp").is_file()
+
+
+def load(split: str, folder=None) -> TrainingSet:
     """Load one split, whole: 2497 images to train, 376 to validate, 358 to test.
 
     Args:
@@ -91,7 +96,7 @@ def load(split: str, folder=None) -> ImageCaptions:
     )
     chosen = [place for place, row in enumerate(rows) if row["split"] == split]
     captions = [rows[place]["captions"] for place in chosen]
-    return ImageCaptions(
+    return image_captions(
         images=torch.from_numpy(tiles[chosen]),
         captions=tuple(caption for own in captions for caption in own),
         image_group=torch.arange(len(chosen)),

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cocos.data import ImageCaptions
+from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
-__all__ = ["SPLITS", "load", "present"]
+__all__ = ["SPLITS", "load", "recognises", "splits"]
 
 SPLITS = ("train", "dev", "test", "testall")
 # Consecutive rows that store one image, in files with one row for each caption.
@@ -24,13 +24,18 @@ MAX_CAPTION = 20_000  # characters of one caption, ten pages
 CAPTION_ROOM = 2**27, 2**17
 
 
-def present(folder: Path) -> tuple[str, ...]:
+def splits(folder: Path) -> tuple[str, ...]:
     """List the splits whose files are in a folder."""
     return tuple(
         split
         for split in SPLITS
         if (folder / f"{split}_ims.npy").is_file() and (folder / f"{split}_caps.txt").is_file()
     )
+
+
+def recognises(path: Path) -> bool:
+    """A folder with the features and the captions of a split."""
+    return bool(splits(path))
 
 
 @dataclass(frozen=True)
@@ -193,7 +198,7 @@ def _one_each(images: StoredRows | np.ndarray, path: Path) -> StoredRows | np.nd
     return replace(images, step=IMAGE_REPEATS) if isinstance(images, StoredRows) else images[::IMAGE_REPEATS]
 
 
-def load(split: str, folder=None) -> ImageCaptions:
+def load(split: str, folder=None) -> TrainingSet:
     """Load the features and captions of one split; the features stay on disk until they are encoded.
 
     The captions of an image stand in consecutive lines, the same number for every image (five in the
@@ -218,7 +223,7 @@ def load(split: str, folder=None) -> ImageCaptions:
     for path in (images_path, captions_path):
         if not path.is_file():
             there = (
-                f"there is {', '.join(present(folder)) or 'no split at all'}" if folder.is_dir() else "no such folder"
+                f"there is {', '.join(splits(folder)) or 'no split at all'}" if folder.is_dir() else "no such folder"
             )
             raise InputError(
                 f"data folder {folder} has no {path.name} ({there}); split {split} is "
@@ -237,11 +242,12 @@ def load(split: str, folder=None) -> ImageCaptions:
             f"has {len(images)} rows; expected a whole number of captions for each image (five in the "
             "published files)"
         )
-    return ImageCaptions(
+    return image_captions(
         images=images,
         captions=tuple(captions),
         image_group=torch.arange(len(images)),
         caption_group=torch.arange(len(captions)) // each,
         name=folder.name,
         split=split,
+        kind="features",
     )

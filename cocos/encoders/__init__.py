@@ -6,30 +6,44 @@ are looked up only where no file of the shelf has the name, and a file can name 
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from cocos import plugins
-from cocos.data import ImageCaptions
+from cocos.data import Side, TrainingSet
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 
 __all__ = ["Architecture", "Encoder", "build", "device_of", "distribution_of", "embed", "freeze", "names"]
 
-ITEMS_AT_ONCE = 512  # images or captions that are encoded at once
+# Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
+ITEMS_AT_ONCE = 512
 
 
 class Encoder(Protocol):
-    """A built model, an `nn.Module`. Both methods return embeddings normalised exactly as in training."""
+    """A built model, an `nn.Module`.
 
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Encode images, (N, ...), to (N, D)."""
+    An encoder that pads texts to the longest one of a batch sets `pads = True`: its texts come in order of length.
+    `items_at_once` is the largest batch that it wants. `identity`, a text, is what its vectors depend on beside its
+    weights, such as settings.
 
-    def encode_captions(self, captions: Sequence[str]) -> Tensor:
-        """Encode M captions, to (M, D)."""
+    Attributes:
+        kinds: of rows that it reads (`cocos.data.KINDS`).
+    """
+
+    kinds: tuple[str, ...]
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode rows to (n, D), normalised exactly as in training.
+
+        Args:
+            items: n rows: a list of texts, or as many rows of an array, a tensor or a list.
+            kind: of the rows, one of `kinds`.
+            side: `query` or `candidate`, for encoders that treat them differently.
+        """
 
 
 class Architecture(Protocol):
@@ -149,37 +163,97 @@ def device_of(name: str | None) -> torch.device:
 
 @torch.no_grad()
 def embed(
-    model: nn.Module,
-    items: ImageCaptions,
+    model: Any,
+    training: TrainingSet,
     *,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
+    proxies: Tensor | None = None,
+    proxy_labels: Tensor | None = None,
 ) -> Embeddings:
-    """Encode a split once: images are the queries, captions the candidates (`i2t`, `t2i`).
+    """Encode a training set once, with the names, pictures and hard negatives of its rows.
 
     Args:
-        model: a frozen model of this shelf.
-        items: images and captions.
+        model: a frozen `Encoder`.
+        training: the rows of both sides, or a labelled set.
         device: `auto`, `cpu` or `cuda`.
         progress: called with (items done, items in all).
+        proxies: (P, D) class vectors that a labelled set is counted against; None: its samples ask each other.
+        proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+
+    Raises:
+        InputError: rows of a kind that the encoder does not read, or vectors that are none.
     """
-    place = device_of(device)
-    encoder: Any = model.to(place)
-    total, done = len(items.images) + len(items.captions), 0
+    sides = (training.query,) if training.candidate is None else training.sides
+    _readable(model, sides)
+    model = model.to(device_of(device))
+    total, done = sum(map(len, sides)), 0
 
-    def encoded(encode: Callable[[Any], Tensor], number: int, read: Callable[[slice], Any]) -> Tensor:
+    def report(number: int) -> None:
         nonlocal done
-        parts = []
-        for start in range(0, number, ITEMS_AT_ONCE):
-            chunk = read(slice(start, start + ITEMS_AT_ONCE))
-            parts.append(encode(chunk).float())
-            done += len(chunk)
-            if progress:
-                progress(done, total)
-        return torch.cat(parts)
+        done += number
+        if progress:
+            progress(done, total)
 
-    query = encoded(
-        encoder.encode_images, len(items.images), lambda some: torch.as_tensor(items.images[some]).to(place)
+    found = [_encoded(model, side, name, report) for side, name in zip(sides, ("query", "candidate"), strict=False)]
+    names, (query, candidate) = training.names(), training.sides
+    if training.candidate is None:
+        if proxies is None:
+            return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown)
+        proxies = proxies.to(found[0])
+        given = {"names": (names[0], None), "pictures": (query.shown, None)}
+        return Embeddings.labelled(found[0], query.group, proxies, proxy_labels, **given)
+    return Embeddings(
+        found[0],
+        found[1],
+        query.group,
+        candidate.group,
+        directions=training.directions,
+        names=names,
+        pictures=(query.shown, candidate.shown),
+        negatives=training.negatives,
     )
-    candidate = encoded(encoder.encode_captions, len(items.captions), lambda some: list(items.captions[some]))
-    return Embeddings(query, candidate, items.image_group, items.caption_group, directions=("i2t", "t2i"))
+
+
+def _readable(model: Any, sides: tuple[Side, ...]) -> None:
+    """Refuse rows that an encoder does not read.
+
+    Raises:
+        InputError: naming their kind.
+    """
+    for side in sides:
+        if side.kind not in model.kinds:
+            name = getattr(model, "name", type(model).__name__)
+            raise InputError(f"{name} reads {' and '.join(model.kinds)}, and the data have {side.kind}")
+        if not len(side):
+            raise InputError("the data have no rows")
+
+
+def _encoded(model: Any, side: Side, name: str, report: Callable[[int], None]) -> Tensor:
+    """Encode the rows of one side, (N, D), in float32.
+
+    Raises:
+        InputError: the encoder returns anything but a vector for each row.
+    """
+    size = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", ITEMS_AT_ONCE))
+    order = None
+    if side.kind == "text" and getattr(model, "pads", False):
+        order = sorted(range(len(side)), key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
+    parts = []
+    for start in range(0, len(side), size):
+        rows = range(start, min(start + size, len(side)))
+        some = side.items[rows.start : rows.stop] if order is None else [side.items[order[row]] for row in rows]
+        some = list(some) if side.kind == "text" else some
+        part = model.encode(some, side.kind, name)
+        if not isinstance(part, Tensor) or part.ndim != 2 or len(part) != len(rows) or not part.is_floating_point():
+            what = f"{part.dtype} of shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+            raise InputError(
+                f"{getattr(model, 'name', type(model).__name__)} returned {what} for {len(rows)} rows of the {name} "
+                f"side, expected floats of shape ({len(rows)}, D)"
+            )
+        parts.append(part.float())
+        report(len(rows))
+    if (widths := {part.shape[1] for part in parts}) and len(widths) > 1:
+        raise InputError(f"{name}: vectors of {' and '.join(map(str, sorted(widths)))} numbers, expected one width")
+    found = torch.cat(parts)
+    return found if order is None else found[torch.tensor(order, device=found.device).argsort()]

@@ -70,15 +70,15 @@ class TwoTowers(nn.Module):
         text: tower of the captions.
     """
 
+    kinds = ("features", "text")
+
     def __init__(self, name: str, image: nn.Module, text: GRUText):
         super().__init__()
         self.name, self.image, self.text = name, image, text
 
-    def encode_images(self, features: Tensor) -> Tensor:
-        """Encode features, as the image tower reads them, to (N, D)."""
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode features, as the image tower reads them, or captions, to (N, D)."""
+        if kind == "text":
+            return self.text(items)
         first: Any = self.image.fc
-        return self.image(features.to(first.weight))
-
-    def encode_captions(self, captions: list[str]) -> Tensor:
-        """Encode M captions, to (M, D)."""
-        return self.text(captions)
+        return self.image(torch.as_tensor(items).to(first.weight))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 from zlib import crc32
 
 import torch
@@ -48,6 +49,8 @@ class SmallTowers(nn.Module):
         hidden: width of the text tower's hidden layer.
     """
 
+    kinds = ("image", "text")
+
     def __init__(self, width: int, channels: Sequence[int], buckets: int, hidden: int):
         super().__init__()
         a, b, c, d = channels
@@ -69,27 +72,25 @@ class SmallTowers(nn.Module):
         norm = nn.GroupNorm(after // CHANNELS_PER_NORM, after)
         return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()
 
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Encode images.
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode images or captions.
 
         Args:
-            images: (N, 3, 32, 32), 0 to 255.
+            items: images, (N, 3, 32, 32), 0 to 255, or N texts.
+            kind: `image` or `text`.
+            side: either; each kind has one tower.
 
         Returns:
             Unit vectors, (N, width).
         """
-        ink = 1 - images.to(self.bag.weight.dtype) / 255  # white is 0, as is the padding of a convolution
+        return self._captions(items) if kind == "text" else self._images(torch.as_tensor(items))
+
+    def _images(self, images: Tensor) -> Tensor:
+        # white is 0, as is the padding of a convolution
+        ink = 1 - images.to(self.bag.weight.device, self.bag.weight.dtype) / 255
         return normalize(self.image(ink), dim=1)
 
-    def encode_captions(self, captions: Sequence[str]) -> Tensor:
-        """Encode captions.
-
-        Args:
-            captions: M texts.
-
-        Returns:
-            Unit vectors, (M, width).
-        """
+    def _captions(self, captions: Sequence[str]) -> Tensor:
         bags = [pieces(caption, self.buckets) for caption in captions]
         device = self.bag.weight.device
         everything = torch.tensor([bucket for bag in bags for bucket in bag], device=device)

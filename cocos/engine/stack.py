@@ -14,7 +14,7 @@ from cocos import scores
 from cocos.batches import Batch, matches
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, exact
-from cocos.engine.view import PRODUCTS, Side, View
+from cocos.engine.view import PRODUCTS, View, ViewSide
 from cocos.errors import InputError
 
 __all__ = ["PRODUCT_METRICS", "fits", "view"]
@@ -77,7 +77,7 @@ def view(
         if unit and not norm.min() > 0:
             scores.check(embeddings, metric)
         partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None
-        sides.append(Side(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
+        sides.append(ViewSide(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
     two = len(embeddings.directions) == 2
     shared, rows, columns = embeddings.shared, *offsets
     made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin, together)

@@ -20,7 +20,7 @@ from cocos import scores
 from cocos.embeddings import Embeddings
 from cocos.engine import bounds, exact
 
-__all__ = ["PRODUCTS", "Side", "View"]
+__all__ = ["PRODUCTS", "ViewSide", "View"]
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
@@ -36,7 +36,7 @@ EXACT_TILE = (1024, 512)
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ViewSide:
     """One side of the matrix, the queries or the candidates, in visiting order.
 
     Args:
@@ -126,7 +126,7 @@ class View:
         together: whether processes that have joined (`cocos.processes`) share the parts of this matrix.
     """
 
-    sides: tuple[Side, Side]
+    sides: tuple[ViewSide, ViewSide]
     rows: np.ndarray
     columns: np.ndarray
     metric: str

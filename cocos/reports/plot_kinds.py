@@ -298,7 +298,7 @@ def _once(checkpoint: Checkpoint, direction: str | None, held: list) -> Checkpoi
 
     def embedder(split, device, progress):
         if not held:
-            held.append(checkpoint.embedder(split, device, progress))
+            held.append(checkpoint.embed(split, device, progress))
             if direction is not None and direction not in held[0].directions:
                 raise InputError(nearest("direction", direction, held[0].directions))
         return held[0]

@@ -11,7 +11,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import NAMESPACES, File
 from cocos.checkpoints.formats import _training
 from cocos.checkpoints.formats._training import Training
-from cocos.data import ImageCaptions, precomp
+from cocos.data import TrainingSet, precomp
 from cocos.encoders import words
 from cocos.errors import InputError
 
@@ -56,13 +56,13 @@ def _folder(training: Training, data) -> Path:
     path, name = training.options.get("data_path"), training.options.get("data_name")
     if data is not None:
         inner = Path(data) / str(name or "")
-        found = inner if precomp.present(inner) else Path(data)
+        found = inner if precomp.splits(inner) else Path(data)
     else:
         found = Path(str(path or "")) / str(name or "")
         if path is None or not found.is_dir():
             where = f"its training read {found}, which is not here" if path else "it names none"
             raise InputError(f"data of {training.path}: {where}; name the folder with train_ims.npy: --data FOLDER")
-    if not precomp.present(found):
+    if not precomp.splits(found):
         reason = "has no train_ims.npy and train_caps.txt" if found.is_dir() else "does not exist"
         raise InputError(f"data of {training.path}: folder {found} {reason}; name the right one: --data FOLDER")
     return found
@@ -92,7 +92,7 @@ def _beside(training: Training, data) -> dict | str:
     """Describe the data beside the checkpoint, its splits and the words that the vocabulary lacks; or say why not."""
     try:
         folder = _folder(training, data)
-        split = precomp.present(folder)[0]
+        split = precomp.splits(folder)[0]
         with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
             lines = stream.read(2**20).splitlines()[:CAPTIONS_SAMPLED]
         strange, every = words.unknown(lines, _words(training, folder))
@@ -100,7 +100,7 @@ def _beside(training: Training, data) -> dict | str:
         return str(error)
     return {
         "folder": str(folder),
-        "splits": ", ".join(precomp.present(folder)),
+        "splits": ", ".join(precomp.splits(folder)),
         "unknown words": f"{strange} of the first {every} in the captions of {split}",
     }
 
@@ -112,7 +112,7 @@ def _embedder(training: Training, data, build: Callable, state: dict) -> Callabl
         folder = _folder(training, data)
         items = precomp.load(split, folder)
         vocabulary = _words(training, folder)
-        strange, every = words.unknown(items.captions, vocabulary)
+        strange, every = words.unknown(items.candidate.items, vocabulary)
         if 2 * strange > every:
             raise InputError(
                 f"{strange} of {every} words of the captions in {folder}, {split}, are not in the "
@@ -158,7 +158,7 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
     }
     state = {f"{side}.{key}": value for side, tower in both for key, value in tower.items()}
 
-    def rows(split: str) -> ImageCaptions | None:
+    def rows(split: str) -> TrainingSet | None:
         return precomp.load(split, Path(beside["folder"])) if isinstance(beside, dict) else None
 
     return Checkpoint(
@@ -168,7 +168,7 @@ def checkpoint(file: File, data, *, format: str, image_tower: str, build: Callab
         contents=contents,
         embedder=_embedder(training, data, lambda vocabulary: build(training, vocabulary), state),
         rows=rows,
-        splits=precomp.present(_folder(training, data)) if isinstance(beside, dict) else (),
+        splits=precomp.splits(_folder(training, data)) if isinstance(beside, dict) else (),
         recorded=training.recorded(),
         trained_with=training.loss[0],
     )

@@ -56,13 +56,12 @@ def read(file: File, data=None) -> Checkpoint:
 
     Args:
         file: the file.
-        data: folder of the data, instead of the one recorded.
+        data: file or folder of the data, instead of the one recorded.
 
     Raises:
         InputError: a record that is incomplete, or names an encoder, a loss or data that is not on the shelves.
     """
-    record, state, path = _record(file), file.record["state"], file.path
-    recipe = record["data"]["arguments"] | ({"folder": str(data)} if data is not None else {})
+    record, state = _record(file), file.record["state"]
     name = record["encoder"]["name"]
     distribution = encoders.distribution_of(name)  # imports it, which must not happen on the meta device
     with torch.device("meta"), _Unfilled():  # the file's sizes: nothing is allocated before they fit its weights
@@ -71,28 +70,32 @@ def read(file: File, data=None) -> Checkpoint:
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.module_name(name), parameters)  # of the shelf: a file never names code
 
-    def rows(split: str) -> shelf.ImageCaptions:
-        try:
-            return shelf.load(record["data"]["name"], split, **recipe)
-        except TypeError as error:
-            raise InputError(f"{path}: data {record['data']['name']}: {error}") from None
-
-    def embedder(split, device, progress):
-        return encoders.embed(model, rows(split), device=device, progress=progress)
-
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
         format="native",
         contents={key: value for key, value in record.items() if key != "schema"}
         | {"parameters": sum(p.numel() for p in model.parameters())},
-        embedder=embedder,
-        rows=rows,
+        encoder=lambda: model,
+        training=_training(file.path, record["data"]["name"], record["data"]["arguments"], data),
         distribution=distribution,
-        splits=tuple(shelf.splits(record["data"]["name"])),
         recorded={name: parameters},
         trained_with=name,
     )
+
+
+def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
+    """The training data that a checkpoint records; or those given, of the recorded kind unless another recognises them.
+
+    Raises:
+        InputError: they cannot be found.
+    """
+    if data is not None and shelf.recognised(Path(data)) is not None:
+        return shelf.find(data)
+    try:
+        return shelf.source(name, **arguments) if data is None else shelf.source(name, Path(data))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def write(
