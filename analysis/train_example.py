@@ -106,7 +106,7 @@ def main(
     model, steps = train(emoji_captions.load("train"), epochs, seed)
     found = {}
     for split in ("train", "val"):
-        found[split] = recall(encoders.embed(model, emoji_captions.load(split), device="cpu"))
+        found[split] = recall(encoders.embed(lambda: model, emoji_captions.load(split), device="cpu"))
         print(f"{split:5}", "  ".join(f"{name} {value:.3f}" for name, value in found[split].items()))
     training = {
         "cocos": cocos.__version__,

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from cocos import writing
-from cocos.errors import unreachable
+from cocos.errors import InputError, unreachable
 
-__all__ = ["SWITCHED_OFF", "Entry", "clear", "embeddings", "entries", "folder"]
+__all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "embeddings", "entries", "folder"]
 
 # Values of COCOS_CACHE that switch the cache off.
 SWITCHED_OFF = ("off", "0")
@@ -228,10 +228,25 @@ class _Kept:
                     path.unlink()
 
 
+@dataclass(frozen=True, eq=False)
+class Work:
+    """How rows are encoded.
+
+    Args:
+        sizes: number of rows of each chunk.
+        encode: chunk -> its rows, (sizes[chunk], D).
+        order: (N,) row that is encoded at each place; None: in their own order.
+    """
+
+    sizes: Sequence[int]
+    encode: Callable[[int], Tensor]
+    order: Tensor | None = None
+
+
 def embeddings(
     about: Mapping[str, str],
-    sizes: Sequence[int],
-    encode: Callable[[int], Tensor],
+    total: int,
+    begin: Callable[[], Work],
     *,
     label: str = "",
     progress: Callable[[int, int], None] | None = None,
@@ -241,29 +256,30 @@ def embeddings(
     Args:
         about: what the rows depend on: hashes of model and data, device and the like. The version of the code is
             added. Empty: nothing is kept.
-        sizes: number of rows of each chunk.
-        encode: chunk -> its rows, (sizes[chunk], D). It is not called for rows that are kept.
+        total: N, number of rows.
+        begin: builds the encoder; it is called only if rows are missing.
         label: what is encoded, for people.
         progress: called with (rows done, rows in all).
 
     Returns:
-        (sum(sizes), D), float32, on the CPU.
+        (N, D), float32, on the CPU.
     """
     about = {**about, **_code()} if about else {}
     kept = _Kept(folder() if about else None, about, label)
-    if (whole := kept.whole(sum(sizes))) is not None:
+    if (whole := kept.whole(total)) is not None:
         return whole
-    run = _Run(kept, sum(sizes))
+    work, run = begin(), _Run(kept, total)
     try:
-        for chunk, size in enumerate(sizes):
-            run.take(size, lambda chunk=chunk: encode(chunk))
+        for chunk, size in enumerate(work.sizes):
+            run.take(size, lambda chunk=chunk: work.encode(chunk))
             if progress:
-                progress(run.done, run.total)
+                progress(run.done, total)
     except BaseException:
         run.save()
         raise
-    kept.keep(run.rows)
-    return run.rows
+    rows = run.rows if work.order is None else run.rows[work.order.argsort()]
+    kept.keep(rows)
+    return rows
 
 
 class _Run:
@@ -281,11 +297,18 @@ class _Run:
         self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
 
     def take(self, size: int, encode: Callable[[], Tensor]) -> None:
-        """Encode the next rows, unless they are ready, and write a part if the last one was long ago."""
+        """Encode the next rows, unless they are ready, and write a part if the last one was long ago.
+
+        Raises:
+            InputError: their width is not that of the rows before.
+        """
         if self.done + size <= self.ready:
             self.done = self.saved = self.done + size
             return
         found = encode().detach().to("cpu", torch.float32)
+        if self.rows.numel() and found.shape[1] != self.rows.shape[1]:
+            widths = f"{self.rows.shape[1]} and {found.shape[1]}"
+            raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")
         if len(self.rows) < self.total:
             empty = torch.empty(self.total - self.ready, found.shape[1])
             self.rows = torch.cat([self.rows, empty]) if self.ready else empty

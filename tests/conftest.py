@@ -23,6 +23,12 @@ def pytest_xdist_auto_num_workers(config):
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
 
 
+@pytest.fixture(autouse=True, scope="session")
+def embeddings_cache(tmp_path_factory):
+    """Tests share a cache of embeddings of their own; processes that they start inherit it."""
+    os.environ["COCOS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def wide(monkeypatch):
     """Sentences of a table are looked for in one line; tests/test_terminal.py looks at the widths."""

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from cocos import cache, writing
+from cocos.commands import demo
+from cocos.errors import InputError
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
 SIZES = (3, 3, 2)
@@ -37,7 +39,7 @@ class Encoder:
 def encoded(about=ABOUT, encoder=None, **options):
     """Rows, and the chunks that were encoded for them."""
     encoder = encoder or Encoder()
-    rows = cache.embeddings(about, SIZES, encoder, **options)
+    rows = cache.embeddings(about, len(ROWS), lambda: cache.Work(SIZES, encoder), **options)
     assert torch.equal(rows, ROWS)
     return encoder.asked
 
@@ -94,6 +96,22 @@ def test_an_interrupted_run_is_resumed(error, folder):
     assert [each.whole for each in cache.entries()] == [True]
 
 
+def test_rows_are_kept_in_their_own_order():
+    order = torch.tensor([7, 2, 1, 0, 3, 6, 5, 4])
+
+    def work(stop=None):
+        encoder = Encoder(stop)
+        return cache.Work(SIZES, lambda chunk: encoder(chunk) * 0 + ROWS[order.split(SIZES)[chunk]], order)
+
+    def begin():
+        raise AssertionError("the encoder was built")
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.embeddings(ABOUT, len(ROWS), lambda: work(2))
+    assert torch.equal(cache.embeddings(ABOUT, len(ROWS), work), ROWS)
+    assert torch.equal(cache.embeddings(ABOUT, len(ROWS), begin), ROWS)
+
+
 def test_parts_are_written_as_time_passes(monkeypatch):
     monkeypatch.setattr(cache, "PART_SECONDS", 0)
     with pytest.raises(SystemExit):  # not even the last chance to write is taken
@@ -106,7 +124,8 @@ def test_parts_of_other_chunks_are_used_as_far_as_they_reach(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         encoded(encoder=Encoder(stop=2))
     asked = []
-    rows = cache.embeddings(ABOUT, (4, 4), lambda chunk: asked.append(chunk) or ROWS[4 * chunk : 4 * chunk + 4])
+    work = cache.Work((4, 4), lambda chunk: asked.append(chunk) or ROWS[4 * chunk : 4 * chunk + 4])
+    rows = cache.embeddings(ABOUT, len(ROWS), lambda: work)
     assert asked == [1] and torch.equal(rows, ROWS)
 
 
@@ -209,3 +228,28 @@ def test_the_key_is_in_the_file(folder):
     header = path.read_bytes()[8:]
     said = json.JSONDecoder().raw_decode(header.decode("latin1"))[0]["__metadata__"]
     assert cache._key(json.loads(said["about"])) == path.stem
+
+
+def test_the_example_is_encoded_once(monkeypatch, tmp_path):
+    """Neither a changed split nor a changed byte of the file meets the rows of another."""
+    import cocos
+
+    source = demo.checkpoint().path
+    told = []
+    first = cocos.open(source).embed("test", progress=lambda *each: told.append(each))
+    assert told[-1] == (len(first.query) + len(first.candidate),) * 2
+    told.clear()
+    again = cocos.open(source).embed("test", progress=lambda *each: told.append(each))
+    assert not told and torch.equal(first.query, again.query) and torch.equal(first.candidate, again.candidate)
+    assert again.names[1] == first.names[1]
+    content = torch.load(source, weights_only=True)
+    next(iter(content["state"].values())).flatten()[0] += 1
+    torch.save(content, tmp_path / "other.pt")
+    cocos.open(tmp_path / "other.pt").embed("test", progress=lambda *each: told.append(each))
+    assert told and len(cache.entries()) == 2
+
+
+def test_vectors_of_two_widths_are_refused():
+    work = cache.Work((1, 1), lambda chunk: torch.zeros(1, chunk + 1))
+    with pytest.raises(InputError, match="1 and 2"):
+        cache.embeddings({}, 2, lambda: work)

@@ -66,6 +66,8 @@ class Checkpoint:
         training: its training data, recorded or given; None where none are known.
         proxies: (P, D) class vectors that came with it: a labelled set is counted against them.
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+        settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
+            it (`identity`).
 
     Examples:
         >>> from importlib import resources
@@ -90,6 +92,7 @@ class Checkpoint:
     training: Source | None = None
     proxies: Tensor | None = None
     proxy_labels: Tensor | None = None
+    settings: str | None = None
 
     def __post_init__(self):
         if self.training is not None and not self.splits:
@@ -117,7 +120,7 @@ class Checkpoint:
         return html.table("Checkpoint", rows)
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings:
-        """Encode a split with the frozen model; each call encodes anew.
+        """Encode a split with the frozen model, or take its rows from the cache (`cocos cache`).
 
         Args:
             split: of the checkpoint's data; a file of embeddings has only what is in it.
@@ -156,8 +159,28 @@ class Checkpoint:
                 f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {self.path} "
                 f"--data DATA, or write embeddings, cocos encode DATA --model {self.path} --out embeddings.npz"
             )
-        items, proxies = self.training.load(split), {"proxies": self.proxies, "proxy_labels": self.proxy_labels}
-        return encoders.embed(self.model, items, device=device, progress=progress, **proxies)
+        return encoders.embed(
+            lambda: self.model,
+            self.training.load(split),
+            device=device,
+            progress=progress,
+            proxies=self.proxies,
+            proxy_labels=self.proxy_labels,
+            about=self._encoding(),
+            label=self.path.name,
+        )
+
+    def _encoding(self) -> dict[str, str] | None:
+        """All that the encoder depends on, as a key of the cache; None where it is code of the user's."""
+        if not self.sha256 or self.format == "own":
+            return None
+        settings = getattr(self.model, "identity", "") if self.settings is None else self.settings
+        return {
+            "checkpoint": self.sha256,
+            "format": self.format,
+            "settings": str(settings),
+            "distribution": self.distribution,
+        }
 
     def items(self, split: str = "train") -> Items | None:
         """Load the texts and pictures of the rows of a split; None where nothing is known of them.

@@ -6,13 +6,13 @@ are looked up only where no file of the shelf has the name, and a file can name 
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from cocos import plugins
+from cocos import cache, plugins
 from cocos.data import Side, TrainingSet
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
@@ -163,39 +163,44 @@ def device_of(name: str | None) -> torch.device:
 
 @torch.no_grad()
 def embed(
-    model: Any,
+    build: Callable[[], Any],
     training: TrainingSet,
     *,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     proxies: Tensor | None = None,
     proxy_labels: Tensor | None = None,
+    about: Mapping[str, str] | None = None,
+    label: str = "",
 ) -> Embeddings:
     """Encode a training set once, with the names, pictures and hard negatives of its rows.
 
     Args:
-        model: a frozen `Encoder`.
+        build: returns the frozen `Encoder`; it is not called where the rows are in the cache.
         training: the rows of both sides, or a labelled set.
         device: `auto`, `cpu` or `cuda`.
         progress: called with (items done, items in all).
         proxies: (P, D) class vectors that a labelled set is counted against; None: its samples ask each other.
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
+        about: all that the model depends on, as the key of the cache; None: nothing is kept.
+        label: name of the model in the list of the cache.
 
     Raises:
         InputError: rows of a kind that the encoder does not read, or vectors that are none.
     """
     sides = (training.query,) if training.candidate is None else training.sides
-    _readable(model, sides)
-    model = model.to(device_of(device))
-    total, done = sum(map(len, sides)), 0
-
-    def report(number: int) -> None:
-        nonlocal done
-        done += number
-        if progress:
-            progress(done, total)
-
-    found = [_encoded(model, side, name, report) for side, name in zip(sides, ("query", "candidate"), strict=False)]
+    if not all(map(len, sides)):
+        raise InputError("the data have no rows")
+    place = device_of(device)
+    key = {**about, "data": training.identity, "device": place.type} if about else {}
+    rows = cache.embeddings(
+        key,
+        sum(map(len, sides)),
+        lambda: _work(build().to(place), sides),
+        label=f"{label}, {training.name} {training.split}",
+        progress=progress,
+    )
+    found = rows.to(place).split([len(side) for side in sides])
     names, (query, candidate) = training.names(), training.sides
     if training.candidate is None:
         if proxies is None:
@@ -215,45 +220,35 @@ def embed(
     )
 
 
-def _readable(model: Any, sides: tuple[Side, ...]) -> None:
-    """Refuse rows that an encoder does not read.
+def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
+    """Divide the rows of the sides into batches for an encoder.
 
     Raises:
-        InputError: naming their kind.
+        InputError: rows of a kind that it does not read.
     """
-    for side in sides:
+    named = getattr(model, "name", type(model).__name__)
+    most = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", ITEMS_AT_ONCE))
+    batches: list[tuple[Side, str, Sequence[int]]] = []
+    for side, name in zip(sides, ("query", "candidate"), strict=False):
         if side.kind not in model.kinds:
-            name = getattr(model, "name", type(model).__name__)
-            raise InputError(f"{name} reads {' and '.join(model.kinds)}, and the data have {side.kind}")
-        if not len(side):
-            raise InputError("the data have no rows")
+            raise InputError(f"{named} reads {' and '.join(model.kinds)}, and the data have {side.kind}")
+        rows: Sequence[int] = range(len(side))
+        if side.kind == "text" and getattr(model, "pads", False):
+            rows = sorted(rows, key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
+        batches += [(side, name, rows[start : start + most]) for start in range(0, len(side), most)]
 
-
-def _encoded(model: Any, side: Side, name: str, report: Callable[[int], None]) -> Tensor:
-    """Encode the rows of one side, (N, D), in float32.
-
-    Raises:
-        InputError: the encoder returns anything but a vector for each row.
-    """
-    size = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", ITEMS_AT_ONCE))
-    order = None
-    if side.kind == "text" and getattr(model, "pads", False):
-        order = sorted(range(len(side)), key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
-    parts = []
-    for start in range(0, len(side), size):
-        rows = range(start, min(start + size, len(side)))
-        some = side.items[rows.start : rows.stop] if order is None else [side.items[order[row]] for row in rows]
-        some = list(some) if side.kind == "text" else some
-        part = model.encode(some, side.kind, name)
-        if not isinstance(part, Tensor) or part.ndim != 2 or len(part) != len(rows) or not part.is_floating_point():
-            what = f"{part.dtype} of shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+    def encode(batch: int) -> Tensor:
+        side, name, rows = batches[batch]
+        some = side.items[rows.start : rows.stop] if isinstance(rows, range) else [side.items[row] for row in rows]
+        found = model.encode(list(some) if side.kind == "text" else some, side.kind, name)
+        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows) or not found.is_floating_point():
+            what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
-                f"{getattr(model, 'name', type(model).__name__)} returned {what} for {len(rows)} rows of the {name} "
-                f"side, expected floats of shape ({len(rows)}, D)"
+                f"{named} returned {what} for {len(rows)} rows of the {name} side, expected floats of shape "
+                f"({len(rows)}, D)"
             )
-        parts.append(part.float())
-        report(len(rows))
-    if (widths := {part.shape[1] for part in parts}) and len(widths) > 1:
-        raise InputError(f"{name}: vectors of {' and '.join(map(str, sorted(widths)))} numbers, expected one width")
-    found = torch.cat(parts)
-    return found if order is None else found[torch.tensor(order, device=found.device).argsort()]
+        return found.float()
+
+    first = {"query": 0, "candidate": len(sides[0])}
+    order = torch.cat([torch.as_tensor(list(rows)) + first[name] for _, name, rows in batches])
+    return cache.Work([len(rows) for *_, rows in batches], encode, order)

@@ -119,7 +119,8 @@ def _embedder(training: Training, data, build: Callable, state: dict) -> Callabl
                 f"vocabulary for {training.path}: it belongs to other data, or the captions are in another "
                 "language"
             )
-        return encoders.embed(encoders.freeze(build(vocabulary), state), items, device=device, progress=progress)
+        model = encoders.freeze(build(vocabulary), state)
+        return encoders.embed(lambda: model, items, device=device, progress=progress)
 
     return embedder
 

@@ -77,6 +77,7 @@ def read(file: File, data=None) -> Checkpoint:
         contents={key: value for key, value in record.items() if key != "schema"}
         | {"parameters": sum(p.numel() for p in model.parameters())},
         encoder=lambda: model,
+        settings="",
         training=_training(file.path, record["data"]["name"], record["data"]["arguments"], data),
         distribution=distribution,
         recorded={name: parameters},
