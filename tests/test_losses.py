@@ -227,8 +227,12 @@ def test_the_class_says_what_it_is(name):
     text = type(loss).__doc__
     for section in (".. math::", "Counts:", "Net:", "Source:"):
         assert section in text, f"the docstring of {name} has no {section}"
-    if dataclasses.fields(loss):
-        assert "Args:" in text and "Raises:" in text
+    documented = docstrings.parameters(type(loss))
+    for field in dataclasses.fields(loss):
+        assert documented.get(field.name) or documented[field.name.rstrip("_")]
+        if isinstance(getattr(loss, field.name), float):
+            with pytest.raises(ValueError, match="nan"):
+                dataclasses.replace(loss, **{field.name: float("nan")})
     assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.|https://", docstrings.sections(type(loss))["Source"])
 
 

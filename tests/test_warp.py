@@ -289,7 +289,7 @@ def test_delta_that_is_not_held_constant_is_found_out(random_pairs):
         """Δ with its gradient: the slope inside α is then 1."""
 
         def __call__(self, pairs):
-            own = torch.where(-pairs.scores < self.alpha, pairs.scores, super()._logits(pairs))
+            own = torch.where(-pairs.scores < self.alpha, pairs.scores, super().logits(pairs)[0])
             return pairs.cross_entropy(torch.where(pairs.positive, own, pairs.scores))
 
     pairs = random_pairs("euclidean", seed=1)

@@ -1,11 +1,15 @@
-"""An angle multiplied by a whole number, without an arc cosine."""
+"""Margins on the angle of a positive, without an arc cosine."""
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["multiplied"]
+from cocos.losses._shelf import SoftmaxLoss
+from cocos.scores import Pairs
+
+__all__ = ["MultipliedAngle", "multiplied", "shifted"]
 
 
 def multiplied(cosine: Tensor, margin: int, annealing: float) -> tuple[Tensor, Tensor]:
@@ -32,3 +36,64 @@ def multiplied(cosine: Tensor, margin: int, annealing: float) -> tuple[Tensor, T
     sign = 1 - 2 * (turns % 2)
     psi = sign * multiple - 2 * turns + margin**2 * (cosine - inside)
     return (annealing * cosine + psi) / (1 + annealing), (annealing + margin * sign * second) / (1 + annealing)
+
+
+def shifted(cosine: Tensor, cos: Tensor | float, sin: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """cos(θ + m), its slope with respect to cos θ, and sin θ, elementwise; sin θ is 0 from a cosine of 1 on.
+
+    Args:
+        cosine: cos θ, any shape.
+        cos: cos m.
+        sin: sin m.
+    """
+    inside = cosine.abs() < 1
+    root = torch.where(inside, (1 - cosine) * (1 + cosine), 1).sqrt()
+    sine = torch.where(inside, root, 0)
+    return cos * cosine - sin * sine, cos + sin * torch.where(inside, cosine / root, 0), sine
+
+
+class MultipliedAngle(SoftmaxLoss):
+    r"""Softmax on logits :math:`|x| |W| t(s)` of positives and :math:`|x| |W| s` of others.
+
+    Its closed form has the slope :math:`t'` of `multiplied`, where :math:`\psi' = (-1)^k m \, U_{m-1}(\cos\theta)`.
+    """
+
+    softmax_scale: ClassVar[float | None] = None  # norms scale the scores
+    same_on_unit_norms: ClassVar[str]
+    peer_class: ClassVar[str]
+    margin: int
+    annealing: float
+
+    def lengths(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Lengths of queries, (Q, 1), and of candidates, (1, C)."""
+        return pairs.norms()
+
+    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Cosines with the margin on the positives, and their slopes, (Q, C) each."""
+        target, slope = multiplied(pairs.scores, self.margin, self.annealing)
+        return torch.where(pairs.positive, target, pairs.scores), torch.where(pairs.positive, slope, 1)
+
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits and their slopes, the norms fixed, (Q, C) each."""
+        (query, candidate), (cosine, slope) = self.lengths(pairs), self._turned(pairs)
+        return query * candidate * cosine, query * candidate * slope
+
+    def radial(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ norm of the query, (Q,): :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
+        candidate, (cosine, _) = self.lengths(pairs)[1], self._turned(pairs)
+        return (pairs.residual(self.logits(pairs)[0]) * candidate * cosine).sum(dim=1)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative with all of the probability for every positive: |x| |W| |P|."""
+        query, candidate = self.lengths(pairs)
+        return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
+
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
+        """List the equal losses of the shelf: name, parameters, and condition."""
+        same = (self.same_on_unit_norms, {"margin": self.margin, "annealing": self.annealing}, "unit norms")
+        plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
+        return (same, plain) if self.margin == 1 else (same,)
+
+    def peer(self) -> tuple[str, dict[str, Any], str] | None:
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting; None with annealing."""
+        return None if self.annealing > 0 else (self.peer_class, {"margin": self.margin, "scale": 1}, "proxies")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import types
 import typing
 from typing import Any, cast
 
@@ -56,7 +55,9 @@ def _value(parameter: str, text: Any, kind: Any) -> Any:
         InputError: the value is not of that type.
     """
     options = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):  # a number, or None
+    if typing.get_origin(kind) is typing.Annotated:  # a type and its range
+        return _value(parameter, text, options[0])
+    if type(None) in options:  # a number, or None
         return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
     if typing.get_origin(kind) is tuple:
         parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")

@@ -1,20 +1,19 @@
 """A-Softmax: the angle of the positive is multiplied by a whole number, on proxies of unit length."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
-import torch
 from torch import Tensor
 
-from cocos.losses._angular import multiplied
+from cocos.losses._angular import MultipliedAngle
+from cocos.losses._shelf import NonNegative, whole
 from cocos.scores import Pairs
 
 __all__ = ["ASoftmax"]
 
 
 @dataclass(frozen=True)
-class ASoftmax:
+class ASoftmax(MultipliedAngle):
     r"""Cross-entropy with a multiplied angle of the positive, on unit proxies, summed over the positives of a query.
 
     .. math::
@@ -34,11 +33,8 @@ class ASoftmax:
         margin: m, a whole number of at least 1; 4 as in the paper.
         annealing: λ, 0 for none; the published code lowers it from 1500 to 5 while training.
 
-    Raises:
-        ValueError: if the margin is not a whole number of at least 1, or the annealing not finite and at least 0.
-
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit |x| |P|. A positive holds up to
-        m² times its unit.
+    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit |x| |P|. The weight of a
+        positive reaches m² times its unit.
     Net: the pull of a positive is its part of the push times t'. The length of the query gets a gradient too: see
         radial.
     Source: Liu et al. 2017, SphereFace, arXiv:1704.08063, eq. 7; annealing from its published code.
@@ -56,62 +52,16 @@ class ASoftmax:
         tensor([1.0986])
     """
 
-    margin: int = 4
-    annealing: float = 0.0
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.margin, int) or self.margin < 1:
-            raise ValueError(f"margin must be a whole number of at least 1, got {self.margin}")
-        if not 0 <= self.annealing < math.inf:
-            raise ValueError(f"annealing must be finite and at least 0, got {self.annealing}")
+    margin: Annotated[int, whole(1)] = 4
+    annealing: NonNegative = 0.0
+    same_on_unit_norms: ClassVar[str] = "l_softmax"
+    peer_class: ClassVar[str] = "SphereFaceLoss"
 
     @property
     def balanced(self) -> bool:
         """Whether the weights of a query sum to zero."""
         return self.margin == 1
 
-    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Cosines with the margin on the positives, and their slopes, (Q, C) each."""
-        target, slope = multiplied(pairs.scores, self.margin, self.annealing)
-        return torch.where(pairs.positive, target, pairs.scores), torch.where(pairs.positive, slope, 1)
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(pairs.norms()[0] * self._turned(pairs)[0])
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), the norm held.
-
-        With :math:`m_p` the probability that positive p, margin included, leaves to the negatives: positives
-        :math:`-|x| t'_p m_p` with :math:`\psi' = (-1)^k m \, U_{m-1}(\cos\theta)`, negatives
-        :math:`|x| (\sum_p m_p)\, \mathrm{softmax}_N(|x| s)`.
-        """
-        norm, (cosine, slope) = pairs.norms()[0], self._turned(pairs)
-        return norm * slope * pairs.residual(norm * cosine)
-
-    def radial(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ norm of the query, (Q,): :math:`\sum_j e_j t_j`, e the residuals."""
-        cosine, _ = self._turned(pairs)
-        return (pairs.residual(pairs.norms()[0] * cosine) * cosine).sum(dim=1)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability for every positive, (Q, 1): |x| |P|."""
-        return pairs.norms()[0].clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
-        same = ("l_softmax", {"margin": self.margin, "annealing": self.annealing}, "unit norms")
-        plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
-        return (same, plain) if self.margin == 1 else (same,)
-
-    def peer(self) -> tuple[str, dict[str, Any], str] | None:
-        """The same loss in pytorch-metric-learning: class, arguments, setting; None with annealing."""
-        if self.annealing > 0:
-            return None
-        return "SphereFaceLoss", {"margin": self.margin, "scale": 1}, "proxies"
+    def lengths(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Lengths of the queries, (Q, 1), and 1 for proxies, (1, 1)."""
+        return pairs.norms()[0], pairs.scores.new_ones(1, 1)

@@ -1,12 +1,12 @@
 """BlackBox AP: true average precision, with a gradient made up by its backward pass."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["BlackBoxAP"]
@@ -39,7 +39,7 @@ class _Ranker(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class BlackBoxAP:
+class BlackBoxAP(ShelfLoss):
     r"""One minus the true average precision; its weights are a difference of two rankings, not a derivative.
 
     .. math::
@@ -59,9 +59,6 @@ class BlackBoxAP:
         lam: λ, in units of score per unit of g. 4 as in the published code of ROADMAP, which compares with it.
         margin: taken from the positives' and given to the negatives' scores, half each, before they are ranked.
 
-    Raises:
-        ValueError: if lam is not finite and above 0, or margin not finite and at least 0.
-
     Counts: negatives that sink by more than eps of the list; unit 1/λ, the whole list.
     Net: push equals pull for every query: what rises passes something.
     Source: Rolínek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation, arXiv:1912.03500; from its
@@ -77,19 +74,11 @@ class BlackBoxAP:
         tensor([0.5000])
     """
 
-    lam: float = 4.0
-    margin: float = 0.0
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
+    lam: Positive = 4.0
+    margin: NonNegative = 0.0
     gradient: ClassVar[str] = "pseudo"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lam < math.inf:
-            raise ValueError(f"lam must be finite and above 0, got {self.lam}")
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
     def _ranking(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Ranks among all and among the positives, as shares of the list, and the scores that were ranked, (Q, C)."""

@@ -1,19 +1,19 @@
 """CBML: contrastive Bayesian analysis, with a constraint on the variance of the negatives."""
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Finite, Positive, Range, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["CBML"]
 
 
 @dataclass(frozen=True)
-class CBML:
+class CBML(ShelfLoss):
     r"""Soft hinges of the mined positives and negatives, and the spread of all negatives about a mean.
 
     .. math::
@@ -36,10 +36,7 @@ class CBML:
         weight_: λ of the spread, in 1/score².
         hyper: η, from 0 to 1: the part of the hardest pairs in the mean.
 
-    Raises:
-        ValueError: if pos_b or neg_b is not finite and above 0, hyper is not from 0 to 1, or another is not finite.
-
-    Counts: negatives that hold more than eps; unit 1/b of their side.
+    Counts: negatives whose share exceeds eps; unit 1/b of their side.
     Net: pull and push follow their own hinges; the spread pulls negatives below the mean.
     Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
         from its published code.
@@ -56,28 +53,14 @@ class CBML:
         tensor([[-0.5000,  0.5000]])
     """
 
-    pos_a: float = 0.5
-    pos_b: float = 0.5
-    neg_a: float = 1.0
-    neg_b: float = 0.01
-    margin: float = 0.1
-    weight_: float = 1.0
-    hyper: float = 0.1
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
+    pos_a: Finite = 0.5
+    pos_b: Positive = 0.5
+    neg_a: Finite = 1.0
+    neg_b: Positive = 0.01
+    margin: Finite = 0.1
+    weight_: Finite = 1.0
+    hyper: Annotated[float, Range("from 0 to 1", lambda value: 0 <= value <= 1)] = 0.1
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        for name in ("pos_b", "neg_b"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
-        for name in ("pos_a", "neg_a", "margin", "weight_"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name.rstrip('_')} must be finite, got {getattr(self, name)}")
-        if not 0 <= self.hyper <= 1:
-            raise ValueError(f"hyper must be from 0 to 1, got {self.hyper}")
 
     def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Lowest positive and highest negative, (Q, 1) each, 0 in a query that keeps no pair, and which keep some."""

@@ -2,18 +2,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cocos.scores import Pairs, logsumexp, softmax
+from cocos.losses._cross_example import BatchSoftmax
+from cocos.losses._shelf import Fraction, Positive
+from cocos.scores import Pairs
 
 __all__ = ["CrossExampleNegativeMining"]
 
 
 @dataclass(frozen=True)
-class CrossExampleNegativeMining:
+class CrossExampleNegativeMining(BatchSoftmax):
     r"""Cross-entropy of each positive of a query against the hardest negative pairs of the batch, summed over them.
 
     .. math::
@@ -29,11 +31,8 @@ class CrossExampleNegativeMining:
             its section 4.1, read literally, scales both embeddings and makes it 400.
         fraction: φ, the part of the negative pairs that is kept, above 0 and at most 1; half as in the paper.
 
-    Raises:
-        ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
-
     Counts: kept negatives with more than eps of λ; every query pushes each of them, so shares may exceed 1; unit
-        λ|P|. Where pairs tie at the cut, a batch whose scores are held and one whose scores are visited tile by tile
+        λ|P|. Where pairs tie at the cut, a batch whose scores are stored and one whose scores are visited tile by tile
         may keep different ones of them, since products round differently: number and total are the same, a query's own
         may not be.
     Net: push equals pull over the batch, not for a query: one with easy negatives only pulls.
@@ -51,49 +50,15 @@ class CrossExampleNegativeMining:
         tensor([[-0.5000,  0.5000,  0.0000]])
     """
 
-    scale: float = 20.0
-    fraction: float = 0.5
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
+    scale: Positive = 20.0
+    fraction: Fraction = 0.5
 
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
-
-    def _kept(self, pairs: Pairs) -> Tensor:
+    def negatives(self, pairs: Pairs) -> Tensor:
         """The hardest negative pairs of the batch, (Q, C) bool."""
         scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf).flatten()
         rank = scores.argsort(descending=True, stable=True).argsort().reshape(pairs.scores.shape)
         number = math.floor(self.fraction * int(pairs.negative.sum()) + 1e-9)  # 0.29 of 100 is 29, not 28
         return pairs.negative & (rank < max(1, number))
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
-        logits = self.scale * pairs.scores
-        total = logsumexp(logits, self._kept(pairs), (0, 1))
-        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
-        return torch.where(pairs.positive, each, 0).sum(dim=1)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries. All of it sums to zero.
-
-        With :math:`m_p = Z / (e^{\lambda s_p} + Z)`: positives :math:`-\lambda m_p`, kept negatives
-        :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch, all
-        else 0.
-        """
-        logits, kept = self.scale * pairs.scores, self._kept(pairs)
-        missing = torch.where(pairs.positive, (logsumexp(logits, kept, (0, 1)) - logits).sigmoid(), 0)
-        return self.scale * (missing.sum() * softmax(logits, kept, (0, 1)) - missing)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

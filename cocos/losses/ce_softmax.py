@@ -1,19 +1,16 @@
 """Cross-example softmax: each positive against the negatives of the whole batch."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from cocos.scores import Pairs, logsumexp, softmax
+from cocos.losses._cross_example import BatchSoftmax
+from cocos.losses._shelf import Positive
 
 __all__ = ["CrossExampleSoftmax"]
 
 
 @dataclass(frozen=True)
-class CrossExampleSoftmax:
+class CrossExampleSoftmax(BatchSoftmax):
     r"""Cross-entropy of each positive of a query against all negative pairs of the batch, summed over the positives.
 
     .. math::
@@ -26,9 +23,6 @@ class CrossExampleSoftmax:
     Args:
         scale: λ, in units of 1/score. The paper scales its logits by 20 in section 4.2, the default; the formula of
             its section 4.1, read literally, scales both embeddings and makes it 400.
-
-    Raises:
-        ValueError: if the scale is not finite and above 0.
 
     Counts: negatives with more than eps of λ; every query pushes every pair, so shares may exceed 1; unit λ|P|.
     Net: push equals pull over the batch, not for a query: one with hard negatives is pushed more than it pulls.
@@ -45,39 +39,7 @@ class CrossExampleSoftmax:
         tensor([1.0986, 1.0986])
     """
 
-    scale: float = 20.0
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
-        logits = self.scale * pairs.scores
-        total = logsumexp(logits, pairs.negative, (0, 1))
-        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
-        return torch.where(pairs.positive, each, 0).sum(dim=1)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries. All of it sums to zero.
-
-        With :math:`m_p = Z / (e^{\lambda s_p} + Z)`: positives :math:`-\lambda m_p`, negatives
-        :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch.
-        """
-        logits = self.scale * pairs.scores
-        total = logsumexp(logits, pairs.negative, (0, 1))
-        missing = torch.where(pairs.positive, (total - logits).sigmoid(), 0)
-        return self.scale * (missing.sum() * softmax(logits, pairs.negative, (0, 1)) - missing)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
+    scale: Positive = 20.0
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

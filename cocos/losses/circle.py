@@ -1,19 +1,19 @@
 """Circle: every pair has a pace of its own, the farther from its optimum the faster."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["Circle"]
 
 
 @dataclass(frozen=True)
-class Circle:
+class Circle(ShelfLoss):
     r"""Soft hinge of all positives against all negatives, each with a pace of its own.
 
     .. math::
@@ -30,10 +30,7 @@ class Circle:
         gamma: γ, in 1/score; 80 likewise.
         detach: whether the paces are constants, as in the paper.
 
-    Raises:
-        ValueError: if the margin is not finite and at least 0, or gamma is not finite and above 0.
-
-    Counts: negatives that hold more than eps; unit γ, so that a share is a probability times a pace.
+    Counts: negatives whose share exceeds eps; unit γ, so that a share is a probability times a pace.
     Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
     Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
     Family: pair.
@@ -47,19 +44,10 @@ class Circle:
         tensor([[-0.9000,  0.9000]])
     """
 
-    margin: float = 0.4
-    gamma: float = 80.0
+    margin: NonNegative = 0.4
+    gamma: Positive = 80.0
     detach: bool = True
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
-        if not 0 < self.gamma < math.inf:
-            raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
 
     @property
     def gradient(self) -> str:

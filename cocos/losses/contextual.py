@@ -1,19 +1,19 @@
 """Contextual loss: two samples are as similar as their neighbourhoods, with a gradient made up for the counts."""
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, ShelfLoss, whole
 from cocos.scores import Pairs
 
 __all__ = ["Contextual"]
 
 
 @dataclass(frozen=True)
-class Contextual:
+class Contextual(ShelfLoss):
     r"""Squared error of the contextual similarity: how many neighbours two samples of a labelled set share.
 
     .. math::
@@ -40,10 +40,6 @@ class Contextual:
         eps: ε, in units of squared distance.
         alpha: α, slope of a comparison per unit of squared distance.
 
-    Raises:
-        ValueError: if k is not a whole number of at least 2, eps not finite and at least 0, or alpha not finite and
-            above 0.
-
     Counts: negatives that autograd gives a weight, by the made-up slope; unit 4α/C.
     Net: not balanced; queries share neighbourhoods, so that a weight serves several of them.
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
@@ -58,22 +54,12 @@ class Contextual:
         tensor([0., 0., 0., 0.])
     """
 
-    k: int = 4
-    eps: float = 0.05
-    alpha: float = 10.0
-    metric: ClassVar[str] = "cosine"
+    k: Annotated[int, whole(2)] = 4
+    eps: NonNegative = 0.05
+    alpha: Positive = 10.0
     couples: ClassVar[str] = "batch"
     gradient: ClassVar[str] = "pseudo"
-    balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.k, int) and self.k >= 2):
-            raise ValueError(f"k must be a whole number of at least 2, got {self.k}")
-        if not 0 <= self.eps < math.inf:
-            raise ValueError(f"eps must be finite and at least 0, got {self.eps}")
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha must be finite and above 0, got {self.alpha}")
 
     def _neighbours(self, closeness: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Who is among the k and among the k/2 nearest of each sample, as 0 and 1 with a made-up slope, (n, n) each."""

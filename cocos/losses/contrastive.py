@@ -1,19 +1,19 @@
 """Contrastive: positives are drawn to their query, negatives kept a margin away."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["Contrastive"]
 
 
 @dataclass(frozen=True)
-class Contrastive:
+class Contrastive(ShelfLoss):
     r"""Half the squared distance of each positive, and half the squared shortfall of each negative from the margin.
 
     .. math:: \ell(d) = \sum_{p \in P} \tfrac{1}{2} d_p^2 + \sum_{n \in N} \tfrac{1}{2} [m - d_n]_+^2
@@ -24,9 +24,6 @@ class Contrastive:
     Args:
         margin: m, in units of distance: how far away a negative must be. The paper asks only m > 0; 1 is the
             default of PyTorch Metric Learning, arXiv:2008.09164.
-
-    Raises:
-        ValueError: if the margin is not finite and above 0.
 
     Counts: negatives closer than the margin, without a threshold; unit m, the weight of a negative at distance 0.
     Net: positives pull with the sum of their distances, whatever the push.
@@ -45,16 +42,8 @@ class Contrastive:
         tensor([[-0.2000,  0.6000,  0.0000]])
     """
 
-    margin: float = 1.0
+    margin: Positive = 1.0
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.margin < math.inf:
-            raise ValueError(f"margin must be finite and above 0, got {self.margin}")
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""

@@ -1,19 +1,19 @@
 """Contrastive on cosines: the calibration term of ROADMAP."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Finite, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["ContrastiveCosine"]
 
 
 @dataclass(frozen=True)
-class ContrastiveCosine:
+class ContrastiveCosine(ShelfLoss):
     r"""Shortfall of each positive from one cosine, and excess of each negative over another.
 
     .. math:: \ell(s) = \sum_{p \in P} [m_p - s_p]_+ + \sum_{n \in N} [s_n - m_n]_+
@@ -25,9 +25,6 @@ class ContrastiveCosine:
         pos_margin: m_p, in units of score: what a positive must reach; 0.9 as in the configuration published with
             ROADMAP.
         neg_margin: m_n, in units of score: what a negative must stay below; 0.6 likewise.
-
-    Raises:
-        ValueError: if a margin is not finite.
 
     Counts: negatives above their margin, whole numbers; unit 1, one violation.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
@@ -46,18 +43,9 @@ class ContrastiveCosine:
         tensor([[-1.,  1.,  0.]])
     """
 
-    pos_margin: float = 0.9
-    neg_margin: float = 0.6
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
+    pos_margin: Finite = 0.9
+    neg_margin: Finite = 0.6
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        for name in ("pos_margin", "neg_margin"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be finite, got {getattr(self, name)}")
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of score; a query may have positives or negatives only."""
@@ -69,10 +57,6 @@ class ContrastiveCosine:
         pull = pairs.positive & (pairs.scores < self.pos_margin)
         push = pairs.negative & (pairs.scores > self.neg_margin)
         return push.to(pairs.scores.dtype) - pull.to(pairs.scores.dtype)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """One violation, (): 1."""
-        return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

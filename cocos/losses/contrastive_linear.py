@@ -1,19 +1,19 @@
 """Contrastive with linear hinges on the distance."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["ContrastiveLinear"]
 
 
 @dataclass(frozen=True)
-class ContrastiveLinear:
+class ContrastiveLinear(ShelfLoss):
     r"""How far each positive is beyond one margin, and each negative within another.
 
     .. math:: \ell(d) = \sum_{p \in P} [d_p - m_p]_+ + \sum_{n \in N} [m_n - d_n]_+
@@ -24,9 +24,6 @@ class ContrastiveLinear:
     Args:
         pos_margin: m_p, in units of distance: positives within it are left alone; 0 as in the source.
         neg_margin: m_n, in units of distance: negatives beyond it are left alone; 1 as in the source.
-
-    Raises:
-        ValueError: if a margin is not finite and at least 0.
 
     Counts: negatives closer than their margin, whole numbers; unit 1, one violation.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.
@@ -45,18 +42,9 @@ class ContrastiveLinear:
         tensor([[-1.,  1.,  0.]])
     """
 
-    pos_margin: float = 0.0
-    neg_margin: float = 1.0
+    pos_margin: NonNegative = 0.0
+    neg_margin: NonNegative = 1.0
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        for name in ("pos_margin", "neg_margin"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""
@@ -70,10 +58,6 @@ class ContrastiveLinear:
         pull = pairs.positive & (distance > self.pos_margin)
         push = pairs.negative & (distance < self.neg_margin)
         return push.to(distance.dtype) - pull.to(distance.dtype)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """One violation, (): 1."""
-        return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

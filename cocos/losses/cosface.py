@@ -1,19 +1,19 @@
 """CosFace: a softmax whose positive must win by a margin of its cosine."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["CosFace"]
 
 
 @dataclass(frozen=True)
-class CosFace:
+class CosFace(SoftmaxLoss):
     r"""Cross-entropy with a margin on the cosine of the positive, summed over the positives of a query.
 
     .. math::
@@ -27,10 +27,7 @@ class CosFace:
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in units of score; 0.35 as in the paper (0.4 in a widely used implementation).
 
-    Raises:
-        ValueError: if the scale is not finite and above 0, or the margin not finite and at least 0.
-
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|.
+    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
     Also called: LMCL, AM-Softmax, additive cosine margin.
@@ -47,45 +44,13 @@ class CosFace:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    scale: float = 64.0
-    margin: float = 0.35
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    scale: Positive = 64.0
+    margin: NonNegative = 0.35
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
 
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
-
-    @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
-        return self.scale
-
-    def _logits(self, pairs: Pairs) -> Tensor:
-        return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores)
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(self._logits(pairs))
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
-
-        With :math:`m_p` the probability that positive p, margin included, leaves to the negatives: positives
-        :math:`-\lambda m_p`, negatives :math:`\lambda (\sum_p m_p)\, \mathrm{softmax}_N(\lambda s)`.
-        """
-        return self.scale * pairs.residual(self._logits(pairs))
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits λ(s - m) of positives and λs of others, (Q, C), and their slope λ."""
+        return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores), self.scale
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["EuclideanSoftmax"]
@@ -49,7 +50,7 @@ def _slope(f: str, distance: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class EuclideanSoftmax:
+class EuclideanSoftmax(SoftmaxLoss):
     r"""Cross-entropy of each positive of a query against its negatives, on distances, summed over the positives.
 
     .. math::
@@ -66,10 +67,7 @@ class EuclideanSoftmax:
         f2: function of the distance to a negative, likewise.
         scale: T, in units of 1/f. The paper does not state it for this study; 1 is eq. 4 as printed.
 
-    Raises:
-        ValueError: if f1 or f2 is no such function, or the scale is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax; unit T|P| times the slope of f at the distance.
+    Counts: negatives whose softmax probability exceeds eps; unit T|P| times the slope of f at the distance.
     Net: push equals pull for every query where f1 and f2 are the same line; else not.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
     Family: proxy.
@@ -86,19 +84,13 @@ class EuclideanSoftmax:
 
     f1: str = "t"
     f2: str = "t"
-    scale: float = 1.0
+    scale: Positive = 1.0
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for field in ("f1", "f2"):
             object.__setattr__(self, field, _canonical(field, getattr(self, field)))
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
     @property
     def softmax_scale(self) -> float | None:
@@ -110,26 +102,16 @@ class EuclideanSoftmax:
         """Adding a constant to all distances of a query changes nothing: f1 and f2 are the same line."""
         return self.f1 == self.f2 and self.f1 not in CURVES
 
-    def _logits(self, pairs: Pairs) -> Tensor:
-        distance = -pairs.scores
-        return -self.scale * torch.where(pairs.positive, _value(self.f1, distance), _value(self.f2, distance))
-
     def _steepness(self, pairs: Pairs) -> Tensor:
         """∂ logit / ∂ score, (Q, C): T f1' at the positives, T f2' elsewhere."""
         distance = -pairs.scores
         return self.scale * torch.where(pairs.positive, _slope(self.f1, distance), _slope(self.f2, distance))
 
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(self._logits(pairs))
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Row sum of one positive: :math:`T m (f_2' - f_1')` of lines.
-
-        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-T f_1'(d_p) m_p`,
-        negatives :math:`T f_2'(d_n) (\sum_p m_p)\, \mathrm{softmax}_N(-T f_2(d))`.
-        """
-        return self._steepness(pairs) * pairs.residual(self._logits(pairs))
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits -T f1(d) of positives and -T f2(d) of others, and their slopes T f', (Q, C) each."""
+        distance = -pairs.scores
+        value = torch.where(pairs.positive, _value(self.f1, distance), _value(self.f2, distance))
+        return -self.scale * value, self._steepness(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""

@@ -1,11 +1,12 @@
 """FastAP: average precision over a soft histogram of the distances."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor
 
+from cocos.losses._binned import BinnedAP
+from cocos.losses._shelf import whole
 from cocos.scores import Pairs
 
 __all__ = ["FastAP"]
@@ -14,7 +15,7 @@ MAX_SQUARED_DISTANCE = 4.0  # squared distance of two opposite unit vectors
 
 
 @dataclass(frozen=True)
-class FastAP:
+class FastAP(BinnedAP):
     r"""One minus the average precision of distances that are sorted into bins.
 
     .. math::
@@ -29,9 +30,6 @@ class FastAP:
 
     Args:
         bins: L, whole; the centres are L + 1. Default of the published code.
-
-    Raises:
-        ValueError: if the bins are not a whole number from 1 to 10000.
 
     Counts: negatives between two bins whose precision differs; unit 1/(Δ|P|).
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
@@ -49,60 +47,27 @@ class FastAP:
         tensor([[-0.2500,  0.2500,  0.0000]])
     """
 
-    bins: int = 10
+    bins: Annotated[int, whole(1, 10_000)] = 10  # (queries, bins) numbers are stored
     metric: ClassVar[str] = "squared_euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
 
-    def __post_init__(self) -> None:
-        if not (isinstance(self.bins, int) and 1 <= self.bins <= 10_000):  # (queries, bins) numbers are held
-            raise ValueError(f"bins must be a whole number from 1 to 10000, got {self.bins}")
+    @property
+    def centres(self) -> int:
+        """Number of bin centres: L + 1."""
+        return self.bins + 1
 
-    def _places(self, pairs: Pairs) -> Tensor:
+    @property
+    def density(self) -> float:
+        """Bins per unit of squared distance: 1/Δ."""
+        return self.bins / MAX_SQUARED_DISTANCE
+
+    def places(self, pairs: Pairs) -> Tensor:
         """Places of the candidates on the axis of the bin centres 0, 1, ..., L, (Q, C)."""
         return (-pairs.scores).clamp(max=MAX_SQUARED_DISTANCE) * (self.bins / MAX_SQUARED_DISTANCE)
 
-    def _histograms(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
-        """Positives in each bin, the same as a share of all up to it, and the precision up to it, (Q, L + 1) each."""
-        places, positives, negatives = self._places(pairs), [], []
-        for centre in range(self.bins + 1):
-            pulse = (1 - (places - centre).abs()).relu()
-            positives.append(torch.where(pairs.positive, pulse, 0).sum(dim=1))
-            negatives.append(torch.where(pairs.negative, pulse, 0).sum(dim=1))
-        own, other = torch.stack(positives, dim=1), torch.stack(negatives, dim=1)
-        total = (own + other).cumsum(dim=1)
-        total = torch.where(total > 0, total, 1)
-        return own, own / total, own.cumsum(dim=1) / total
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
-        own, _, precision = self._histograms(pairs)
-        number = pairs.positive.sum(dim=1)
-        return torch.where(number > 0, 1 - (own * precision).sum(dim=1) / number.clamp(min=1), 0)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
-
-        A candidate between the centres l and l + 1 has :math:`w = -(D_l - D_{l+1}) / (\Delta |P|)`, where
-        :math:`D_l = H^+_l / H_l + \sum_{m \ge l} h^+_m (1 - H^+_m / H_m) / H_m` for a positive and
-        :math:`D_l = -\sum_{m \ge l} h^+_m H^+_m / H_m^2` for a negative is what a candidate in bin l adds.
-        """
-        _, share, precision = self._histograms(pairs)
-        gains = precision + (share * (1 - precision)).flip(1).cumsum(dim=1).flip(1)
-        costs = -(share * precision).flip(1).cumsum(dim=1).flip(1)
-        places, weight = self._places(pairs), torch.zeros_like(pairs.scores)
-        for centre in range(self.bins + 1):
-            offset, bin_ = places - centre, slice(centre, centre + 1)
-            added = torch.where(pairs.positive, gains[:, bin_], torch.where(pairs.negative, costs[:, bin_], 0))
-            weight = weight - torch.where(offset.abs() < 1, added * offset.sign(), 0)
-        return torch.where(pairs.scores < -MAX_SQUARED_DISTANCE, 0, weight * self.unit(pairs))
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): 1/(Δ|P|)."""
-        number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
-        return self.bins / MAX_SQUARED_DISTANCE / number
+    def beyond(self, pairs: Pairs) -> Tensor:
+        """Whether a squared distance is above 4, (Q, C) bool."""
+        return pairs.scores < -MAX_SQUARED_DISTANCE
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

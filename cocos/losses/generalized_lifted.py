@@ -1,19 +1,19 @@
 """Generalized lifted structure: the farthest positives against the closest negatives, both softened."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["GeneralizedLifted"]
 
 
 @dataclass(frozen=True)
-class GeneralizedLifted:
+class GeneralizedLifted(ShelfLoss):
     r"""Hinge of the soft farthest positive and the soft closest negative of a query.
 
     .. math:: \ell(d) = \Bigl[\log \sum_{p \in P} e^{d_p} + \log \sum_{n \in N} e^{m - d_n}\Bigr]_+
@@ -25,10 +25,7 @@ class GeneralizedLifted:
     Args:
         margin: m, in units of distance; 1 is the default of PyTorch Metric Learning, arXiv:2008.09164.
 
-    Raises:
-        ValueError: if the margin is not finite and at least 0.
-
-    Counts: negatives that hold more than eps of the softmax, of active queries; unit 1.
+    Counts: negatives of active queries whose softmax probability exceeds eps; unit 1.
     Net: push equals pull for every query: 1, or 0 where the hinge is closed.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
     Family: pair.
@@ -42,17 +39,11 @@ class GeneralizedLifted:
         tensor([[-1.0000,  0.5000,  0.5000]])
     """
 
-    margin: float = 1.0
+    margin: NonNegative = 1.0
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
     share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
@@ -66,10 +57,6 @@ class GeneralizedLifted:
         """
         share = softmax(pairs.scores, pairs.negative) - softmax(-pairs.scores, pairs.positive)
         return torch.where((self(pairs) > 0)[:, None], share, 0)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the push, (): 1."""
-        return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

@@ -1,18 +1,15 @@
 """HIST, the part that is a softmax: squared Mahalanobis distances to the normal distributions of classes."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
-from cocos.scores import Pairs
+from cocos.losses._shelf import Positive, SoftmaxLoss
 
 __all__ = ["HIST"]
 
 
 @dataclass(frozen=True)
-class HIST:
+class HIST(SoftmaxLoss):
     r"""Cross-entropy of each positive against the negatives, on squared Mahalanobis distances, summed over positives.
 
     .. math::
@@ -27,10 +24,7 @@ class HIST:
     Args:
         scale: τ, in units of 1/score; 32 as in the paper's published code (16 for one of its data sets).
 
-    Raises:
-        ValueError: if the scale is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax; unit τ|P|.
+    Counts: negatives whose softmax probability exceeds eps; unit τ|P|.
     Net: push equals pull for every query.
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
     Also called: the distribution loss of hypergraph-induced semantic tuplets.
@@ -46,31 +40,7 @@ class HIST:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    scale: float = 32.0
+    scale: Positive = 32.0
     metric: ClassVar[str] = "mahalanobis"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(self.scale * pairs.scores)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
-
-        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-\tau m_p`, negatives
-        :math:`\tau (\sum_p m_p)\, \mathrm{softmax}_N(-\tau M)`.
-        """
-        return self.scale * pairs.residual(self.scale * pairs.scores)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): τ|P|."""
-        return self.scale * pairs.positives()
+    softmax_scale: ClassVar[float | None] = None  # its scores are not one product

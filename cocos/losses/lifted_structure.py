@@ -1,19 +1,19 @@
 """Lifted structure: each positive pair against the negatives of both of its ends."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["LiftedStructure"]
 
 
 @dataclass(frozen=True)
-class LiftedStructure:
+class LiftedStructure(ShelfLoss):
     r"""Squared hinge of each positive pair against all negatives of its query and all negatives of its positive.
 
     .. math::
@@ -30,10 +30,7 @@ class LiftedStructure:
     Args:
         margin: m, in units of distance; 1 as in the paper.
 
-    Raises:
-        ValueError: if the margin is not finite and above 0.
-
-    Counts: negatives that hold more than eps; unit m|P|.
+    Counts: negatives whose share exceeds eps; unit m|P|.
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
     Family: pair.
@@ -49,17 +46,11 @@ class LiftedStructure:
         tensor([[-1.6931,  0.8466,  0.8466]])
     """
 
-    margin: float = 1.0
+    margin: Positive = 1.0
     metric: ClassVar[str] = "euclidean"
     couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
     sample: ClassVar[str] = "groups"
     per_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.margin < math.inf:
-            raise ValueError(f"margin must be finite and above 0, got {self.margin}")
 
     @staticmethod
     def _one_set(pairs: Pairs) -> bool:

@@ -1,18 +1,19 @@
 """Linear softmax: the cross-entropy of a classifier, with label smoothing."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Range, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["LinearSoftmax"]
 
 
 @dataclass(frozen=True)
-class LinearSoftmax:
+class LinearSoftmax(SoftmaxLoss):
     r"""Cross-entropy of smoothed labels on inner products, of each positive with the negatives, summed over positives.
 
     .. math::
@@ -28,12 +29,9 @@ class LinearSoftmax:
         smoothing: ε, the part of the label that the negatives share; 0.1 as in the paper's published code. (PyTorch
             spreads its `label_smoothing` over all K classes: there it is ε·K/(K-1).)
 
-    Raises:
-        ValueError: if the smoothing is below 0, or not below 1.
-
     Counts: negatives whose weight is above eps in size, pulled ones too; unit |P|.
-    Net: push equals pull for every query, but a negative that holds less than ε/|N| of the softmax is pulled, and a
-        positive that holds more than 1 - ε is pushed.
+    Net: push equals pull for every query, but a negative with a probability below ε/|N| is pulled, and a positive with
+        one above 1 - ε is pushed.
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
     Also called: softmax cross-entropy, cross-entropy, CE.
     Family: proxy.
@@ -48,17 +46,10 @@ class LinearSoftmax:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    smoothing: float = 0.1
+    smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1
     metric: ClassVar[str] = "dot"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing must be at least 0 and below 1, got {self.smoothing}")
+    share: ClassVar[str | None] = None
 
     @property
     def softmax_scale(self) -> float | None:
@@ -74,7 +65,7 @@ class LinearSoftmax:
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(pairs.scores) + (self._shift(pairs) * pairs.scores).sum(dim=1)
+        return super().__call__(pairs) + (self._shift(pairs) * pairs.scores).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
@@ -82,11 +73,7 @@ class LinearSoftmax:
         With :math:`m_p = 1 - \pi_p(p)`: positives :math:`\varepsilon - m_p`, negatives
         :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s) - \varepsilon |P| / |N|`.
         """
-        return pairs.residual(pairs.scores) + self._shift(pairs)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|."""
-        return pairs.positives()
+        return super().weight(pairs) + self._shift(pairs)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -2,18 +2,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cocos.losses._angular import shifted
+from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["MagFace"]
 
 
 @dataclass(frozen=True)
-class MagFace:
+class MagFace(SoftmaxLoss):
     r"""ArcFace with a margin m(a) by the length a of the query, and a pull on that length; summed over the positives.
 
     .. math::
@@ -25,7 +27,7 @@ class MagFace:
     :math:`a = \min(\max(|x|, l_a), u_a)`, :math:`m(a) = l_m + (u_m - l_m) (a - l_a) / (u_a - l_a)` and
     :math:`g(a) = a / u_a^2 + 1 / a`, once a query that has a positive and a negative. Queries without a given norm have
     length 1. The slope of t grows without bound as θ goes to 0 while the force stays bounded; where rounding makes the
-    cosine 1 or more, sin θ is held at 0 and the slope is cos m(a).
+    cosine 1 or more, sin θ is set to 0 and the slope is cos m(a).
 
     Args:
         scale: λ (s in the paper), in units of 1/score; 64 as in the published code, as are all others.
@@ -35,11 +37,7 @@ class MagFace:
         u_m: margin at the longest length, in radians; 0.8.
         lambda_g: weight of the regulariser g, which draws short queries out; 20.
 
-    Raises:
-        ValueError: if the scale is not finite and above 0, the lengths or margins are out of order, a margin is above
-            π/2, or lambda_g is not finite and at least 0.
-
-    Counts: negatives that hold more than eps of the softmax with the margin in it; unit λ|P|. A positive may exceed it.
+    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
     Family: margin.
@@ -54,54 +52,45 @@ class MagFace:
         tensor([[0.3333, 0.3333]])
     """
 
-    scale: float = 64.0
+    scale: Positive = 64.0
     l_a: float = 10.0
     u_a: float = 110.0
     l_m: float = 0.45
     u_m: float = 0.8
-    lambda_g: float = 20.0
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    lambda_g: NonNegative = 20.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
+        super().__post_init__()
         if not 0 < self.l_a < self.u_a < math.inf:
             raise ValueError(f"l_a must be above 0 and u_a finite and above l_a, got {self.l_a} and {self.u_a}")
         if not 0 <= self.l_m <= self.u_m <= math.pi / 2:
             raise ValueError(
                 f"l_m must be at least 0 and u_m between l_m and pi/2 (radians), got {self.l_m} and {self.u_m}"
             )
-        if not 0 <= self.lambda_g < math.inf:
-            raise ValueError(f"lambda_g must be finite and at least 0, got {self.lambda_g}")
-
-    @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
-        return self.scale
 
     @property
     def balanced(self) -> bool:
         """Whether the weights of a query sum to zero."""
         return self.u_m == 0
 
-    def _logits(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+    def _turned(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, and their slopes with respect to the scores and to the margins, (Q, C) each."""
         cosine, length = pairs.scores, pairs.norms()[0].clamp(self.l_a, self.u_a)
         margin = self.l_m + (self.u_m - self.l_m) / (self.u_a - self.l_a) * (length - self.l_a)
         cos, sin = margin.cos(), margin.sin()
-        inside = cosine.abs() < 1
-        root = torch.where(inside, (1 - cosine) * (1 + cosine), 1).sqrt()
-        sine = torch.where(inside, root, 0)
+        turned, slope, sine = shifted(cosine, cos, sin)
         turning = pairs.positive & (cosine > 0)
-        target = torch.where(turning, cos * cosine - sin * sine, cosine)
-        slope = torch.where(turning, cos + sin * torch.where(inside, cosine / root, 0), 1)
+        target, slope = torch.where(turning, turned, cosine), torch.where(turning, slope, 1)
         turn = torch.where(turning, -(sin * cosine + cos * sine), 0)
         return self.scale * target, self.scale * slope, self.scale * turn
+
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        r"""Logits λt of positives and λs of others, and their slopes, (Q, C) each.
+
+        :math:`t' = \cos m(a) + \sin m(a) \cos\theta / \sin\theta`, or 1 where the cosine is not above 0.
+        """
+        logits, slope, _ = self._turned(pairs)
+        return logits, slope
 
     def _active(self, pairs: Pairs) -> Tensor:
         return pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
@@ -110,25 +99,15 @@ class MagFace:
         """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         length = pairs.norms()[0].clamp(self.l_a, self.u_a)[:, 0]
         drawn = self.lambda_g * (length / self.u_a**2 + 1 / length)
-        return pairs.cross_entropy(self._logits(pairs)[0]) + torch.where(self._active(pairs), drawn, 0)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
-
-        With :math:`m_p` the probability that positive p, margin included, leaves to the negatives: positives
-        :math:`-\lambda t'_p m_p` with :math:`t' = \cos m(a) + \sin m(a) \cos\theta / \sin\theta`, or 1 where the cosine
-        is not above 0, negatives :math:`\lambda (\sum_p m_p)\, \mathrm{softmax}_N(\lambda s)`.
-        """
-        logits, slope, _ = self._logits(pairs)
-        return slope * pairs.residual(logits)
+        return super().__call__(pairs) + torch.where(self._active(pairs), drawn, 0)
 
     def radial(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ length of the query, (Q,); 0 where the length is held at l_a or u_a.
+        r"""Closed form of ∂ Σ loss / ∂ length of the query, (Q,); 0 where the length is clamped to l_a or u_a.
 
         :math:`\lambda m'(a) \sum_p m_p \sin(\theta_p + m(a)) + \lambda_g (1 / u_a^2 - 1 / a^2)`, its first sum over the
         positives with a cosine above 0.
         """
-        logits, _, turn = self._logits(pairs)
+        logits, _, turn = self._turned(pairs)
         length = pairs.norms()[0][:, 0]
         growth = (self.u_m - self.l_m) / (self.u_a - self.l_a)
         free = (length >= self.l_a) & (length <= self.u_a)
@@ -136,10 +115,6 @@ class MagFace:
         drawn = self.lambda_g * (1 / self.u_a**2 - 1 / held.square())
         turned = growth * (turn * pairs.residual(logits)).sum(dim=1)
         return torch.where(free & self._active(pairs), turned + drawn, 0)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,19 +1,19 @@
 """Multi-similarity: two soft thresholds, one for the positives and one for the negatives."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Finite, NonNegative, Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["MultiSimilarity"]
 
 
 @dataclass(frozen=True)
-class MultiSimilarity:
+class MultiSimilarity(ShelfLoss):
     r"""Soft hinges of the positives below a base score and of the negatives above it.
 
     .. math::
@@ -30,11 +30,7 @@ class MultiSimilarity:
         base: λ, in units of score; 0.5 as in the published code.
         mining: ε, in units of score (0.1 in the paper); None: all pairs take part.
 
-    Raises:
-        ValueError: if alpha or beta is not finite and above 0, base is not finite, or mining is not None or finite and
-            at least 0.
-
-    Counts: negatives that hold more than eps of the soft threshold; unit 1. Mined-out pairs have weight 0.
+    Counts: negatives whose part of the soft threshold exceeds eps; unit 1. Mined-out pairs have weight 0.
     Net: pull and push each lie between 0 and 1; nothing ties one to the other.
     Source: Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting, arXiv:1904.06627; λ from its published
         code.
@@ -50,24 +46,11 @@ class MultiSimilarity:
         tensor([[-0.5000,  0.5000]])
     """
 
-    alpha: float = 2.0
-    beta: float = 50.0
-    base: float = 0.5
-    mining: float | None = None
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
+    alpha: Positive = 2.0
+    beta: Positive = 50.0
+    base: Finite = 0.5
+    mining: NonNegative | None = None
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
-        if not math.isfinite(self.base):
-            raise ValueError(f"base must be finite, got {self.base}")
-        if self.mining is not None and not 0 <= self.mining < math.inf:
-            raise ValueError(f"mining must be None, or finite and at least 0, got {self.mining}")
 
     def _kept(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Positives and negatives that take part, (Q, C) bool each."""
@@ -101,10 +84,6 @@ class MultiSimilarity:
         """
         pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept, _ in self._sides(pairs))
         return push - pull
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of a threshold, (): 1."""
-        return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

@@ -1,18 +1,18 @@
 """Normalized softmax: cosines of queries and class proxies, divided by a temperature."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["NormalizedSoftmax"]
 
 
 @dataclass(frozen=True)
-class NormalizedSoftmax:
+class NormalizedSoftmax(SoftmaxLoss):
     r"""Cross-entropy of each positive of a query against all of its negatives, on cosines, summed over the positives.
 
     .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{s_p / \tau}}{e^{s_p / \tau} + \sum_{n \in N} e^{s_n / \tau}}
@@ -23,10 +23,7 @@ class NormalizedSoftmax:
     Args:
         temperature: τ, in units of score; 0.05 as in the paper.
 
-    Raises:
-        ValueError: if the temperature is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax; unit |P|/τ.
+    Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
     Also called: N-Softmax, Softmax (cos), NormFace.
@@ -42,27 +39,17 @@ class NormalizedSoftmax:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    temperature: float = 0.05
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    temperature: Positive = 0.05
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
     @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
+    def scale(self) -> float:
+        """λ = 1/τ."""
         return 1 / self.temperature
 
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(pairs.scores / self.temperature)
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits s/τ, (Q, C), and their slope 1/τ."""
+        return pairs.scores / self.temperature, self.scale
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
@@ -71,10 +58,6 @@ class NormalizedSoftmax:
         negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|/τ."""
-        return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,18 +1,18 @@
 """NT-Xent: each positive against the negatives."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["NTXent"]
 
 
 @dataclass(frozen=True)
-class NTXent:
+class NTXent(SoftmaxLoss):
     r"""Cross-entropy of each positive of a query against all of its negatives, summed over the positives.
 
     .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{s_p / \tau}}{e^{s_p / \tau} + \sum_{n \in N} e^{s_n / \tau}}
@@ -23,10 +23,7 @@ class NTXent:
     Args:
         temperature: τ, in units of score. A small τ puts the weight on the hardest negatives.
 
-    Raises:
-        ValueError: if the temperature is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax; unit |P|/τ.
+    Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: InfoNCE (van den Oord et al. 2018), SimCLR, in-batch softmax, CLIP loss (temperature=0.07),
@@ -43,39 +40,25 @@ class NTXent:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    temperature: float = 0.1
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    temperature: Positive = 0.1
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
     @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
+    def scale(self) -> float:
+        """λ = 1/τ."""
         return 1 / self.temperature
 
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(pairs.scores / self.temperature)
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits s/τ, (Q, C), and their slope 1/τ."""
+        return pairs.scores / self.temperature, self.scale
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
 
-        With :math:`m_p = 1 - \pi_p` the probability that positive p leaves to the negatives: positives
-        :math:`-m_p / \tau`, negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
+        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p / \tau`,
+        negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): |P|/τ."""
-        return 1 / self.temperature * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,19 +1,19 @@
 """Proxy-Anchor: every proxy draws the queries of its class and drives the others away."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Finite, Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["ProxyAnchor"]
 
 
 @dataclass(frozen=True)
-class ProxyAnchor:
+class ProxyAnchor(ShelfLoss):
     r"""Soft hinges of the queries of each candidate's class and of all others, with the candidates as anchors.
 
     .. math::
@@ -30,10 +30,7 @@ class ProxyAnchor:
         alpha: α, in 1/score; 32 as in the paper.
         margin: δ, in units of score; 0.1 as in the paper.
 
-    Raises:
-        ValueError: if alpha is not finite and above 0, or the margin is not finite.
-
-    Counts: candidates of which a query holds more than eps; unit α/|C+| for positives, α/|C| for the others.
+    Counts: candidates of which a query has a share above eps; unit α/|C+| for positives, α/|C| for the others.
     Net: a candidate pulls at most α/|C+| and pushes at most α/|C|, shared by its queries; nothing balances a query.
     Source: Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning, arXiv:2003.13911, eq. 4.
     Family: proxy.
@@ -49,19 +46,9 @@ class ProxyAnchor:
         tensor([[-0.5000,  0.5000]])
     """
 
-    alpha: float = 32.0
-    margin: float = 0.1
-    metric: ClassVar[str] = "cosine"
+    alpha: Positive = 32.0
+    margin: Finite = 0.1
     couples: ClassVar[str] = "candidate"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha must be finite and above 0, got {self.alpha}")
-        if not math.isfinite(self.margin):
-            raise ValueError(f"margin must be finite, got {self.margin}")
 
     def _numbers(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Number of candidates with a positive query, and of those that take part; at least 1."""

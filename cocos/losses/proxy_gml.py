@@ -6,13 +6,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Fraction, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["ProxyGML"]
 
 
 @dataclass(frozen=True)
-class ProxyGML:
+class ProxyGML(ShelfLoss):
     r"""Cross-entropy of classes, whose logit is the sum of the similarities of those of their proxies that are kept.
 
     .. math::
@@ -29,10 +30,7 @@ class ProxyGML:
         ratio: r, the part of a query's candidates that is kept, above 0 and at most 1. The published code takes 0.05 of
             some 1200 proxies; the default of 0.3 is for smaller sets.
 
-    Raises:
-        ValueError: if the ratio is not above 0 and at most 1.
-
-    Counts: kept negatives whose class holds more than eps of the softmax; unit 1.
+    Counts: kept negatives whose class has a softmax probability above eps; unit 1.
     Net: a class weighs what the softmax leaves to it on each kept proxy, so that push and pull differ by the numbers of
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
@@ -50,17 +48,8 @@ class ProxyGML:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    ratio: float = 0.3
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = False
-    sample: ClassVar[str] = "pairs"
+    ratio: Fraction = 0.3
     share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"ratio must be above 0 and at most 1, got {self.ratio}")
 
     def _kept(self, pairs: Pairs) -> Tensor:
         """The positives and the nearest negatives of each query, (Q, C) bool."""
@@ -94,7 +83,3 @@ class ProxyGML:
         missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
         error = torch.cat([missing * softmax(others, there[:, :-1]), -missing], dim=1)
         return torch.where(kept, error.gather(1, place), 0)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a proxy whose class holds all of the probability, (): 1."""
-        return pairs.scores.new_ones(())

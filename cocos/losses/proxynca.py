@@ -1,19 +1,19 @@
 """ProxyNCA: draw to the own proxy, and away from a softmax of the others."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["ProxyNCA"]
 
 
 @dataclass(frozen=True)
-class ProxyNCA:
+class ProxyNCA(ShelfLoss):
     r"""Squared distance to each positive against the log-sum over the negatives, summed over the positives.
 
     .. math::
@@ -27,10 +27,7 @@ class ProxyNCA:
         scale: λ, in units of 1/score. The paper has none; 9 (both sides times 3) is from the published code of
             ProxyNCA++.
 
-    Raises:
-        ValueError: if the scale is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax over the negatives; unit λ|P|.
+    Counts: negatives whose softmax probability among the negatives exceeds eps; unit λ|P|.
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
     Family: proxy.
@@ -44,18 +41,11 @@ class ProxyNCA:
         tensor([[-1.0000,  0.5000,  0.5000]])
     """
 
-    scale: float = 9.0
+    scale: Positive = 9.0
     metric: ClassVar[str] = "squared_euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
 
     @property
     def softmax_scale(self) -> float:

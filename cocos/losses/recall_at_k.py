@@ -1,19 +1,19 @@
 """RS@k: recall at k with sigmoids for ranks and for the cut at k."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["RecallAtK"]
 
 
 @dataclass(frozen=True)
-class RecallAtK:
+class RecallAtK(ShelfLoss):
     r"""One minus a smooth recall at k, averaged over several k.
 
     .. math::
@@ -30,9 +30,6 @@ class RecallAtK:
         temperature_k: τ_k of the cut, in ranks; 1 as in the paper (secondary source). The published code has k itself.
         ks: the k of K, whole numbers. Default of the published code.
 
-    Raises:
-        ValueError: if a temperature is not finite and above 0, or a k is not a whole number of at least 1.
-
     Counts: negatives with a slope towards some positive; unit 1/τ.
     Net: push equals pull for every query.
     Source: Patel et al. 2022, Recall@k Surrogate Loss, arXiv:2108.11179; formula from its published code.
@@ -48,19 +45,14 @@ class RecallAtK:
         tensor([0.5000])
     """
 
-    temperature: float = 0.01
-    temperature_k: float = 1.0
+    temperature: Positive = 0.01
+    temperature_k: Positive = 1.0
     ks: tuple[int, ...] = (1, 2, 4, 8, 16)
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "temperature_k"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
+        super().__post_init__()
         if not (self.ks and all(isinstance(k, int) and k >= 1 for k in self.ks)):
             raise ValueError(f"ks must be whole numbers of at least 1, got {self.ks}")
 

@@ -1,19 +1,19 @@
 """SGSL: the positive against a soft maximum of the negatives, with candidates that stand still."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["SGSL"]
 
 
 @dataclass(frozen=True)
-class SGSL:
+class SGSL(ShelfLoss):
     r"""Soft hinge of each positive against the soft maximum of the negatives, summed over the positives of a query.
 
     .. math:: \ell(s) = \sum_{p \in P} \log \bigl(1 + e^{M - s_p}\bigr), \quad
@@ -26,10 +26,7 @@ class SGSL:
     Args:
         gamma: γ, in 1/score: how sharply the soft maximum picks the hardest negative; 30 as in the published code.
 
-    Raises:
-        ValueError: if gamma is not finite and above 0.
-
-    Counts: negatives that hold more than eps; unit |P|.
+    Counts: negatives whose share exceeds eps; unit |P|.
     Net: push equals pull for every query, at most 1 a positive.
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.
@@ -46,17 +43,10 @@ class SGSL:
         tensor([[-0.5000,  0.5000]])
     """
 
-    gamma: float = 30.0
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
+    gamma: Positive = 30.0
     gradient: ClassVar[str] = "stop_gradient"
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
     per_positive: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.gamma < math.inf:
-            raise ValueError(f"gamma must be finite and above 0, got {self.gamma}")
 
     def _lead(self, pairs: Pairs) -> Tensor:
         """Soft maximum minus each score, (Q, C); -inf for a query without a negative."""

@@ -1,19 +1,19 @@
 """SmoothAP: average precision with sigmoids for ranks."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["SmoothAP"]
 
 
 @dataclass(frozen=True)
-class SmoothAP:
+class SmoothAP(ShelfLoss):
     r"""One minus a smooth average precision.
 
     .. math::
@@ -26,9 +26,6 @@ class SmoothAP:
 
     Args:
         temperature: τ of the sigmoid, in units of score.
-
-    Raises:
-        ValueError: if the temperature is not finite and above 0.
 
     Counts: negatives with a slope towards some positive; unit 1/(τ|P|). The published Eq. 7 counts terms instead.
     Net: push equals pull for every query; a positive may be pushed below a worse-ranked one.
@@ -44,16 +41,9 @@ class SmoothAP:
         tensor([0.3333])
     """
 
-    temperature: float = 0.01
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    temperature: Positive = 0.01
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
@@ -73,7 +63,7 @@ class SmoothAP:
         :math:`w_n = \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and
         :math:`w_k = -\frac{1}{|P|} \left[\frac{A_k}{B_k^2} \nu_k + \sum_{i \ne k} g_{ik}
         \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. The sums run over the positives one
-        by one, so that no (positive, positive) or (positive, negative) pair is ever held.
+        by one, so that no (positive, positive) or (positive, negative) pair is ever stored.
         """
         scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
         weight, drawn, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)

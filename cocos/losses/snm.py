@@ -1,19 +1,19 @@
 """Stochastic negative mining: a softmax over the hardest of a query's negatives."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Fraction, Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["StochasticNegativeMining"]
 
 
 @dataclass(frozen=True)
-class StochasticNegativeMining:
+class StochasticNegativeMining(SoftmaxLoss):
     r"""Cross-entropy of each positive of a query against its hardest negatives, summed over the positives.
 
     .. math::
@@ -29,10 +29,7 @@ class StochasticNegativeMining:
             its section 4.1, read literally, scales both embeddings and makes it 400.
         fraction: φ, the part of a query's negatives that is kept, above 0 and at most 1; half as in the paper.
 
-    Raises:
-        ValueError: if the scale is not finite and above 0, or the fraction not above 0 and at most 1.
-
-    Counts: kept negatives that hold more than eps of the softmax; unit λ|P|.
+    Counts: kept negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
     Family: softmax.
@@ -48,45 +45,18 @@ class StochasticNegativeMining:
         tensor([[-0.5000,  0.5000,  0.0000]])
     """
 
-    scale: float = 20.0
-    fraction: float = 0.5
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    scale: Positive = 20.0
+    fraction: Fraction = 0.5
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
+    softmax_scale: ClassVar[float | None] = None  # of some negatives only
 
-    def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale must be finite and above 0, got {self.scale}")
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction must be above 0 and at most 1, got {self.fraction}")
-
-    def _kept(self, pairs: Pairs) -> Tensor:
+    def negatives(self, pairs: Pairs) -> Tensor:
         """The hardest negatives of each query, (Q, C) bool."""
         scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf)
         rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         number = pairs.negative.sum(dim=1, keepdim=True).double()
         kept = (self.fraction * number + 1e-9).floor().clamp(min=1)  # 0.29 of 100 is 29, not 28
         return pairs.negative & (rank < kept)
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(self.scale * pairs.scores, negative=self._kept(pairs))
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
-
-        With :math:`m_p` the probability that positive p leaves to the kept negatives: positives :math:`-\lambda m_p`,
-        kept negatives :math:`\lambda (\sum_p m_p)\, \mathrm{softmax}_T(\lambda s)`, all else 0.
-        """
-        return self.scale * pairs.residual(self.scale * pairs.scores, negative=self._kept(pairs))
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -1,19 +1,19 @@
 """SoftTriple: several proxies a class, of which the near ones speak for it."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["SoftTriple"]
 
 
 @dataclass(frozen=True)
-class SoftTriple:
+class SoftTriple(ShelfLoss):
     r"""Cross-entropy of classes, whose similarity is the softly largest one of their proxies.
 
     .. math::
@@ -30,9 +30,6 @@ class SoftTriple:
         la: λ, in units of 1/score; 20 as in the paper.
         gamma: γ, temperature of the softmax in a class, in units of score; 0.1 as in the paper.
         margin: δ, in units of score; 0.01 as in the paper.
-
-    Raises:
-        ValueError: if la or gamma is not finite and above 0, or the margin not finite and at least 0.
 
     Counts: negatives whose weight is above eps in size, whatever its sign; unit λ.
     Net: push equals pull for every query; the weights of a class sum to λ times what the softmax leaves to it.
@@ -51,21 +48,10 @@ class SoftTriple:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    la: float = 20.0
-    gamma: float = 0.1
-    margin: float = 0.01
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    la: Positive = 20.0
+    gamma: Positive = 0.1
+    margin: NonNegative = 0.01
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        for name in ("la", "gamma"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
     def _classes(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Class of each pair, (Q, C), the query's own one last, and which classes each query has, (Q, G + 1)."""

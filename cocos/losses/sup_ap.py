@@ -1,19 +1,19 @@
 """SupAP: average precision with an upper bound of the rank."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["SupAP"]
 
 
 @dataclass(frozen=True)
-class SupAP:
+class SupAP(ShelfLoss):
     r"""One minus an average precision whose negatives are counted by a surrogate that does not saturate.
 
     .. math::
@@ -32,9 +32,6 @@ class SupAP:
         delta: δ, in units of score.
         offset: o, value of H just beyond δ; None: ½ + σ(δ/τ), without the jump at δ.
 
-    Raises:
-        ValueError: if temperature or rho is not finite and above 0, or delta or offset not finite and at least 0.
-
     Counts: negatives with a slope towards some positive; unit ρ/|P|.
     Net: push equals pull for every query.
     Source: Ramzi et al. 2021, ROADMAP, arXiv:2110.01445; formula and default values from its published code.
@@ -49,24 +46,12 @@ class SupAP:
         tensor([0.3333])
     """
 
-    temperature: float = 0.01
-    rho: float = 100.0
-    delta: float = 0.05
-    offset: float | None = 1.44
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    temperature: Positive = 0.01
+    rho: Positive = 100.0
+    delta: NonNegative = 0.05
+    offset: NonNegative | None = 1.44
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
-
-    def __post_init__(self) -> None:
-        for name in ("temperature", "rho"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
-        if not 0 <= self.delta < math.inf:
-            raise ValueError(f"delta must be finite and at least 0, got {self.delta}")
-        if self.offset is not None and not 0 <= self.offset < math.inf:
-            raise ValueError(f"offset must be finite and at least 0, or None, got {self.offset}")
 
     def _surrogate(self, gap: Tensor) -> Tensor:
         """H of how far a negative stands above a positive."""

@@ -1,34 +1,31 @@
 """SupCon: the positives of a query share its softmax."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import Positive, ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["SupCon"]
 
 
 @dataclass(frozen=True)
-class SupCon:
+class SupCon(ShelfLoss):
     r"""Cross-entropy of a softmax over all candidates, with the mean over the positives outside of the logarithm.
 
     .. math::
         \ell(s) = -\frac{1}{|P|} \sum_{p \in P} \log \frac{e^{s_p / \tau}}{\sum_{j \in P \cup N} e^{s_j / \tau}}
 
     P are the positives of the query, N its negatives and s their scores. Every positive stands in the denominator, so
-    the best are held back: a positive with more than 1/|P| of the softmax is pushed away.
+    the best are restrained: a positive with more than 1/|P| of the softmax is pushed away.
 
     Args:
         temperature: τ, in units of score; 0.1 as in the paper. A small τ puts the weight on the hardest negatives.
 
-    Raises:
-        ValueError: if the temperature is not finite and above 0.
-
-    Counts: negatives that hold more than eps of the softmax; unit 1/τ.
+    Counts: negatives whose softmax probability exceeds eps; unit 1/τ.
     Net: push equals pull for every query.
     Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
     Also called: L_out, supervised contrastive. With one positive it is NT-Xent.
@@ -44,17 +41,10 @@ class SupCon:
         tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
-    temperature: float = 0.1
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
+    temperature: Positive = 0.1
     balanced: ClassVar[bool] = True
     sample: ClassVar[str] = "groups"
     share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature must be finite and above 0, got {self.temperature}")
 
     @property
     def softmax_scale(self) -> float:

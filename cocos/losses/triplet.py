@@ -1,18 +1,15 @@
 """Triplet: every negative that comes within the margin of a positive."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from torch import Tensor
-
-from cocos.scores import Pairs
+from cocos.losses._shelf import NonNegative
+from cocos.losses._triplets import AllTriplets
 
 __all__ = ["Triplet"]
 
 
 @dataclass(frozen=True)
-class Triplet:
+class Triplet(AllTriplets):
     r"""Hinge over all triplets of a query, summed over its positives and negatives.
 
     .. math:: \ell(s) = \sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+
@@ -22,9 +19,6 @@ class Triplet:
 
     Args:
         margin: α, in units of score: how much a positive must win by.
-
-    Raises:
-        ValueError: if the margin is not finite and at least 0.
 
     Counts: violating negatives, whole numbers; unit 1, one violated triplet.
     Net: push equals pull for every query.
@@ -43,33 +37,4 @@ class Triplet:
         tensor([[-1.,  1.,  0.]])
     """
 
-    margin: float = 0.2
-    hinge: ClassVar[str] = "all"  # of margin - positive + negative
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
-        return pairs.hinge(self.margin)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
-
-        :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`.
-        """
-        return pairs.violations(self.margin)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """One violated triplet, (): 1."""
-        return pairs.scores.new_ones(())
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "TripletMarginLoss", {"margin": self.margin}, "labelled"
+    margin: NonNegative = 0.2

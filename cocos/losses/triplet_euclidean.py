@@ -1,18 +1,16 @@
 """Triplet on Euclidean distances."""
 
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor
-
-from cocos.scores import Pairs
+from cocos.losses._shelf import NonNegative
+from cocos.losses._triplets import AllTriplets
 
 __all__ = ["TripletEuclidean"]
 
 
 @dataclass(frozen=True)
-class TripletEuclidean:
+class TripletEuclidean(AllTriplets):
     r"""Hinge over all triplets of a query on Euclidean distances, summed over its positives and negatives.
 
     .. math:: \ell(d) = \sum_{p \in P} \sum_{n \in N} [\alpha + d_p - d_n]_+
@@ -24,9 +22,6 @@ class TripletEuclidean:
     Args:
         margin: α, in units of distance: how much closer a positive must be; 0.05 is the default of PyTorch Metric
             Learning, arXiv:2008.09164.
-
-    Raises:
-        ValueError: if the margin is not finite and at least 0.
 
     Counts: violating negatives, whole numbers; unit 1, one violated triplet.
     Net: push equals pull for every query.
@@ -45,33 +40,5 @@ class TripletEuclidean:
         tensor([[-1.,  1.,  0.]])
     """
 
-    margin: float = 0.05
-    hinge: ClassVar[str] = "all"  # of margin - positive + negative
+    margin: NonNegative = 0.05
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
-    balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
-        return pairs.hinge(self.margin)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
-
-        :math:`w_n = \#\{p : d_n - d_p < \alpha\}`, :math:`w_p = -\#\{n : d_n - d_p < \alpha\}`.
-        """
-        return pairs.violations(self.margin)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """One violated triplet, (): 1."""
-        return pairs.scores.new_ones(())
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "TripletMarginLoss", {"margin": self.margin}, "labelled"

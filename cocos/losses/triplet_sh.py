@@ -1,19 +1,19 @@
 """Triplet-SH: only the hardest negative of a query."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, ShelfLoss
 from cocos.scores import Pairs
 
 __all__ = ["TripletSH"]
 
 
 @dataclass(frozen=True)
-class TripletSH:
+class TripletSH(ShelfLoss):
     r"""Hinge with the hardest negative of the batch, summed over the positives of a query.
 
     .. math:: \ell(s) = \sum_{p \in P} [\alpha - s_p + \max_{n \in N} s_n]_+
@@ -23,9 +23,6 @@ class TripletSH:
 
     Args:
         margin: α, in units of score: how much a positive must win by.
-
-    Raises:
-        ValueError: if the margin is not finite and at least 0.
 
     Counts: the hardest negative where it violates; unit 1, one violated triplet.
     Net: push equals pull for every query.
@@ -45,17 +42,9 @@ class TripletSH:
         tensor([[-1.,  1.,  0.]])
     """
 
-    margin: float = 0.2
+    margin: NonNegative = 0.2
     hinge: ClassVar[str] = "hardest"  # of margin - positive + negative
-    metric: ClassVar[str] = "cosine"
-    couples: ClassVar[str] = "query"
-    gradient: ClassVar[str] = "exact"
     balanced: ClassVar[bool] = True
-    sample: ClassVar[str] = "pairs"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be finite and at least 0, got {self.margin}")
 
     def _hardest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Score and place of the hardest negative, (Q, 1) each; -inf for a query without a negative."""
@@ -76,10 +65,6 @@ class TripletSH:
         active = pairs.positive & (self.margin - pairs.scores + hardest > 0)
         pull = active.to(pairs.scores.dtype)
         return (-pull).scatter_add(1, place, pull.sum(dim=1, keepdim=True))
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """One violated triplet, (): 1."""
-        return pairs.scores.new_ones(())
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

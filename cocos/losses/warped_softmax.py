@@ -1,19 +1,19 @@
 """Warped softmax: a Euclidean softmax that pulls less inside a radius, and more outside of it."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from cocos.losses._shelf import NonNegative, Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["WarpedSoftmax"]
 
 
 @dataclass(frozen=True)
-class WarpedSoftmax:
+class WarpedSoftmax(SoftmaxLoss):
     r"""Cross-entropy on distances, with a warp of the distance to the positive that changes its pull, not its value.
 
     .. math::
@@ -22,7 +22,7 @@ class WarpedSoftmax:
 
     P are the positives of the query (the proxy of its class), N its negatives (the other proxies), d the Euclidean
     distances, minus the score, between embeddings that nobody normalises, and T the scale.
-    :math:`\Delta = \delta (t - k_1 t)` is held constant: with δ = 1 the value inside α is t, and its slope is
+    :math:`\Delta = \delta (t - k_1 t)` is a constant in training: with δ = 1 the value inside α is t, and its slope is
     :math:`k_1`. So the gradient is not the derivative of the value, by design, and finite differences disagree. With δ
     above 1 the loss jumps at α, by up to :math:`T (\delta - 1)(1 - k_1) \alpha`.
 
@@ -34,10 +34,7 @@ class WarpedSoftmax:
         delta: δ, the multiplier of Δ, finite and at least 0; 1 is eq. 7, and the paper's Fig. 8 varies it.
         scale: T, in units of 1/distance, which its published code calls temperature; 1 is eq. 8 as printed.
 
-    Raises:
-        ValueError: if a parameter is out of range.
-
-    Counts: negatives that hold more than eps of the softmax; unit T|P| for them, times the slope for positives.
+    Counts: negatives whose softmax probability exceeds eps; unit T|P| for them, times the slope for positives.
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
     Family: proxy.
@@ -54,42 +51,18 @@ class WarpedSoftmax:
         tensor([[0.6500, 1.0000, 1.0000]])
     """
 
-    alpha: float = 3.0
-    k1: float = 0.65
-    k2: float = 1.5
-    delta: float = 1.0
-    scale: float = 1.0
+    alpha: NonNegative = 3.0
+    k1: Positive = 0.65
+    k2: Positive = 1.5
+    delta: NonNegative = 1.0
+    scale: Positive = 1.0
     metric: ClassVar[str] = "euclidean"
-    couples: ClassVar[str] = "query"
     gradient: ClassVar[str] = "stop_gradient"
-    sample: ClassVar[str] = "pairs"
-    per_positive: ClassVar[bool] = True
-    share: ClassVar[str] = "probability"
-
-    def __post_init__(self) -> None:
-        for name in ("k1", "k2", "scale"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and above 0, got {getattr(self, name)}")
-        for name in ("alpha", "delta"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and at least 0, got {getattr(self, name)}")
-
-    @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
-        return self.scale
 
     @property
     def balanced(self) -> bool:
         """There is no warp: no slope differs from that of the negatives."""
         return self.k2 == 1 and (self.k1 == 1 or self.alpha == 0)
-
-    def _logits(self, pairs: Pairs) -> Tensor:
-        distance = -pairs.scores
-        inside = self.k1 * distance + self.delta * (distance - self.k1 * distance).detach()
-        outside = self.k2 * distance + (1 - self.k2) * self.alpha
-        own = torch.where(distance < self.alpha, inside, outside)
-        return -self.scale * torch.where(pairs.positive, own, distance)
 
     def _slope(self, pairs: Pairs) -> Tensor:
         """Slope of the function that a distance goes through, (Q, C): k1 or k2 at the positives, 1 elsewhere."""
@@ -97,17 +70,13 @@ class WarpedSoftmax:
         own = torch.where(-pairs.scores < self.alpha, self.k1 * ones, self.k2)
         return torch.where(pairs.positive, own, 1)
 
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        return pairs.cross_entropy(self._logits(pairs))
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score with Δ held, (Q, C). Row sum of one positive: :math:`T m (1 - k)`.
-
-        With :math:`m_p` the probability that positive p leaves to the negatives and k its slope: positives
-        :math:`-T k m_p`, negatives :math:`T (\sum_p m_p)\, \mathrm{softmax}_N(-T d)`.
-        """
-        return self.scale * self._slope(pairs) * pairs.residual(self._logits(pairs))
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
+        """Logits -T f1(d) of positives and -T d of others, and their slopes with Δ fixed, (Q, C) each."""
+        distance = -pairs.scores
+        inside = self.k1 * distance + self.delta * (distance - self.k1 * distance).detach()
+        outside = self.k2 * distance + (1 - self.k2) * self.alpha
+        own = torch.where(distance < self.alpha, inside, outside)
+        return -self.scale * torch.where(pairs.positive, own, distance), self.scale * self._slope(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""

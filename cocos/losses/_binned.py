@@ -1,0 +1,77 @@
+"""Average precision over a soft histogram: formula and closed form of the losses that sort scores into bins."""
+
+import torch
+from torch import Tensor
+
+from cocos.losses._shelf import ShelfLoss
+from cocos.scores import Pairs
+
+__all__ = ["BinnedAP"]
+
+
+class BinnedAP(ShelfLoss):
+    r"""One minus the average precision of candidates shared out between the two nearest bin centres, best bin first.
+
+    .. math::
+        \ell = 1 - \frac{1}{|P|} \sum_m \frac{h^+_m H^+_m}{H_m}, \quad
+        h_m = \sum_j [1 - |x_j - m|]_+, \quad H_m = \sum_{l \le m} h_l, \quad
+        \frac{\partial \ell}{\partial x_j} = \frac{D_m - D_{m+1}}{|P|} \text{ for } m < x_j < m + 1
+
+    :math:`h^+, H^+` count positives only, h and H positives and negatives, and x is the place of a candidate on the
+    axis of the bin centres 0, 1, ... (0 is best). A candidate in bin m adds
+    :math:`D_m = H^+_m / H_m + \sum_{l \ge m} h^+_l (1 - H^+_l / H_l) / H_l` as a positive and
+    :math:`D_m = -\sum_{l \ge m} h^+_l H^+_l / H_l^2` as a negative. A place on a bin centre, and one beyond the first
+    or the last, has weight 0.
+    """
+
+    def places(self, pairs: Pairs) -> Tensor:
+        """Places of the candidates on the axis of the bin centres, (Q, C), those beyond it on its ends."""
+        raise NotImplementedError
+
+    def beyond(self, pairs: Pairs) -> Tensor:
+        """Whether a candidate lies beyond the first or the last bin centre, (Q, C) bool."""
+        raise NotImplementedError
+
+    @property
+    def centres(self) -> int:
+        """Number of bin centres."""
+        raise NotImplementedError
+
+    @property
+    def density(self) -> float:
+        """Bins per unit of score."""
+        raise NotImplementedError
+
+    def _histograms(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Positives in each bin, their share of all up to it, and the precision up to it, (Q, centres) each."""
+        places, positives, negatives = self.places(pairs), [], []
+        for centre in range(self.centres):
+            pulse = (1 - (places - centre).abs()).relu()
+            positives.append(torch.where(pairs.positive, pulse, 0).sum(dim=1))
+            negatives.append(torch.where(pairs.negative, pulse, 0).sum(dim=1))
+        own, other = torch.stack(positives, dim=1), torch.stack(negatives, dim=1)
+        total = (own + other).cumsum(dim=1)
+        total = torch.where(total > 0, total, 1)
+        return own, own / total, own.cumsum(dim=1) / total
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        own, _, precision = self._histograms(pairs)
+        number = pairs.positive.sum(dim=1)
+        return torch.where(number > 0, 1 - (own * precision).sum(dim=1) / number.clamp(min=1), 0)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Closed form of ∂ Σ loss / ∂ score, (Q, C), see the class."""
+        _, share, precision = self._histograms(pairs)
+        gains = precision + (share * (1 - precision)).flip(1).cumsum(dim=1).flip(1)
+        costs = -(share * precision).flip(1).cumsum(dim=1).flip(1)
+        places, weight = self.places(pairs), torch.zeros_like(pairs.scores)
+        for centre in range(self.centres):
+            offset, bin_ = places - centre, slice(centre, centre + 1)
+            added = torch.where(pairs.positive, gains[:, bin_], torch.where(pairs.negative, costs[:, bin_], 0))
+            weight = weight - torch.where(offset.abs() < 1, added * offset.sign(), 0)
+        return torch.where(self.beyond(pairs), 0, weight * self.unit(pairs))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): density / |P|."""
+        return self.density / pairs.positives()

@@ -1,0 +1,34 @@
+"""Hinge over all triplets of a query, which losses read on different scores."""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from cocos.losses._shelf import ShelfLoss
+from cocos.scores import Pairs
+
+__all__ = ["AllTriplets"]
+
+
+class AllTriplets(ShelfLoss):
+    r"""Hinge over all triplets of a query, summed over its positives and negatives.
+
+    .. math:: \ell(s) = \sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+, \quad
+        w_n = \#\{p : s_p - s_n < \alpha\}, \quad w_p = -\#\{n : s_p - s_n < \alpha\}
+    """
+
+    hinge: ClassVar[str] = "all"  # of margin - positive + negative
+    balanced: ClassVar[bool] = True
+    margin: float
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        return pairs.hinge(self.margin)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers, see the class."""
+        return pairs.violations(self.margin)
+
+    def peer(self) -> tuple[str, dict[str, Any], str]:
+        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
+        return "TripletMarginLoss", {"margin": self.margin}, "labelled"
