@@ -85,7 +85,7 @@ def inspect(path, data=None) -> dict:
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
         if format is not None:
-            about = _of_format(_read(file, format, data))
+            about = _of_format(_read(file, format, data)) | {"hyper_parameters": _inventory.hyperparameters(file)}
         else:
             advice = describe(file)
             if file.kind not in TENSOR_KINDS:
@@ -114,7 +114,6 @@ def _of_format(found: Checkpoint) -> dict:
         "contents": found.contents,
         "notes": list(found.notes),
         "advice": None,
-        "hyper_parameters": {},
     }
 
 

@@ -16,7 +16,7 @@ from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
-__all__ = ["class_weights", "hyperparameters", "recorded", "tensors", "values"]
+__all__ = ["FIRST_LOSSES", "class_weights", "hyperparameters", "recorded", "role", "tensors", "values"]
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_CONTAINERS = 8  # containers that a tensor may be in
@@ -28,10 +28,19 @@ LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
 MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
 MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
-PROXY_NAMES = re.compile(r"prox(y|ies)|centers?\b|centroids?|prototypes?", re.IGNORECASE)
+PROXY_NAMES = re.compile(
+    r"(^|[._])(\w*prox(y|ies)|(class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?)(\.weight)?$", re.IGNORECASE
+)
 CLASS_WEIGHT_NAMES = re.compile(
     r"(^|[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc)\w*\b.*weight$", re.IGNORECASE
 )
+# Parameters of losses of pytorch-metric-learning, in which a class is a column: `large_margin_softmax_loss.py`,
+# `normalized_softmax_loss.py` (W) and `soft_triple_loss.py` (fc), version 2.9.
+COLUMN_NAMES = re.compile(r"(^|(^|\.)(\w*loss\w*|criterion\w*|metric\w*)\.(losses\.\w+\.)?|^losses\.\w+\.)(W|fc)$")
+# Fewest classes of class weights: with two, a query has one negative, and every softmax is the same.
+MIN_CLASSES = 3
+# Loss to begin with, by the class vectors that a file has.
+FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "centers": "softtriple"}
 
 
 @dataclass(frozen=True)
@@ -89,19 +98,32 @@ def tensors(file: File) -> list[Found]:
     return [Found(name, tuple(each.shape), str(each.dtype).removeprefix("torch.")) for name, each in every]
 
 
+def role(name: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool] | None:
+    """Tell what a tensor is by its name and shape, and whether a class is a column of it; None of other tensors.
+
+    Args:
+        name: of the tensor.
+        shape: of the tensor.
+        dtype: without `torch.`.
+    """
+    if len(shape) != 2 or not dtype.startswith(("float", "bfloat")) or min(shape) < 2:
+        return None
+    if COLUMN_NAMES.search(name):
+        return "centers" if name.endswith("fc") else "class weights", True
+    if PROXY_NAMES.search(name):
+        return "proxies", False
+    return ("class weights", False) if shape[0] >= MIN_CLASSES and CLASS_WEIGHT_NAMES.search(name) else None
+
+
 def class_weights(found: list[Found]) -> list[dict]:
     """Find matrices whose names are those of proxies or class weights, and say how to count each."""
     shown = []
     for each in found:
-        if len(each.shape) != 2 or not each.dtype.startswith(("float", "bfloat")) or min(each.shape) < 2:
-            continue
-        classes = "class weights" if CLASS_WEIGHT_NAMES.search(each.name) else None
-        what = "proxies" if PROXY_NAMES.search(each.name) else classes
-        if what:
-            loss = "proxynca" if what == "proxies" else "normalized_softmax"
+        if about := role(each.name, each.shape, each.dtype):
+            what = about[0]
             advice = (
                 f"{each.name} looks like {what} {each.shape}: count them with numpy.savez(FILE, embeddings=..., "
-                f"labels=..., proxies=...), a row a class, and cocos count FILE --loss {loss}"
+                f"labels=..., proxies=...), a row a class, and cocos count FILE --loss {FIRST_LOSSES[what]}"
             )
             shown.append({"name": each.name, "shape": list(each.shape), "what": what, "advice": advice})
     return shown

@@ -21,7 +21,11 @@ __all__ = ["Format", "format_of", "names"]
 
 
 class Format(Protocol):
-    """A file of this shelf. No two formats may recognise the same file: the first one, by name, would read it."""
+    """A file of this shelf. No two formats may recognise the same file: the first one, by name, would read it.
+
+    A format with `LAST = True` reads a part of what a file of another format may hold: it is asked about files that no
+    other format recognises, not even one of another distribution.
+    """
 
     def recognises(self, file: File) -> bool:
         """Whether the file has this format, by its content."""
@@ -81,9 +85,11 @@ class _Provided:
 
 
 def _every() -> Iterator[Format]:
-    """Formats of the shelf, then those of other distributions."""
-    yield from (importlib.import_module(f"{__name__}.{name}") for name in names())
+    """Formats of the shelf, those of other distributions, and those of the shelf that are asked last."""
+    shelf = [importlib.import_module(f"{__name__}.{name}") for name in names()]
+    yield from (each for each in shelf if not getattr(each, "LAST", False))
     yield from map(_Provided, plugins.installed(plugins.CHECKPOINTS, needs=("recognises", "read")))
+    yield from (each for each in shelf if getattr(each, "LAST", False))
 
 
 def format_of(file: File) -> Format | None:

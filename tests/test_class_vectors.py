@@ -1,0 +1,193 @@
+"""Class weights and proxies are counted with no backbone: files of losses, shards of a softmax, other state dicts."""
+
+import json
+import os
+import pickle
+import zipfile
+
+import pytest
+import safetensors.torch
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import InputError, UnsafeFile
+from cocos.checkpoints import formats
+from cocos.checkpoints.files import File
+from cocos.checkpoints.formats import partial_fc
+from cocos.commands import app
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+ROWS, COLUMNS = drawn(30, 8), drawn(8, 30)
+UNIT = COLUMNS / COLUMNS.norm(dim=0)
+# name: content, format, vectors as rows, loss of the training; parameters of pytorch-metric-learning 2.9
+FILES = {
+    "ArcFaceLoss": ({"W": COLUMNS}, "pml_losses", COLUMNS.T, None),
+    "ProxyAnchorLoss": ({"proxies": ROWS}, "pml_losses", ROWS, None),
+    "SoftTripleLoss": ({"fc": COLUMNS}, "pml_losses", COLUMNS.T, "softtriple"),
+    "P2SGradLoss": ({"weight": UNIT}, "pml_losses", UNIT.T, None),
+    "wrapped": ({"module.loss.W": COLUMNS}, "pml_losses", COLUMNS.T, None),
+    "MultipleLosses": ({"losses.0.beta": drawn(3), "losses.1.W": COLUMNS}, "pml_losses", COLUMNS.T, None),
+    "partial FC": ({"weight": ROWS}, "partial_fc", ROWS, None),
+    "partial FC in training": (
+        {"epoch": 2, "state_dict_backbone": {"conv1.weight": COLUMNS}, "state_dict_softmax_fc": {"weight": ROWS}},
+        "partial_fc",
+        ROWS,
+        None,
+    ),
+    "WarpNet": ({"Proxies": ROWS}, "warp_proxies", ROWS, "warped_softmax"),
+    "metric_loss_fn": (
+        {"a.weight": drawn(4, 4), "classifier.weight": drawn(30, 8, seed=1), "metric_loss_fn.proxies": ROWS},
+        "class_weights",
+        ROWS,
+        None,
+    ),
+    "Lightning": ({"state_dict": {"net.0.weight": ROWS, "loss_fn.W": COLUMNS}}, "class_weights", COLUMNS.T, None),
+    "classifier": ({"model": {"module.head.fc.weight": ROWS, "module.fc.bias": ROWS[0]}}, "class_weights", ROWS, None),
+    "center loss": ({"centers": ROWS}, "class_weights", ROWS, None),
+}  # fmt: skip
+
+
+def saved(path, content):
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_class_vectors_are_found_and_count(tmp_path, name):
+    content, format, rows, trained_with = FILES[name]
+    found = cocos.open(saved(tmp_path / "loss.pth", content))
+    assert (found.format, found.trained_with) == (format, trained_with)
+    embeddings = found.embed(device="cpu")
+    assert embeddings.directions == ("s2p",) and torch.equal(embeddings.query, rows)
+    assert torch.equal(embeddings.candidate, rows) and torch.equal(embeddings.query_group, embeddings.candidate_group)
+    classes = 3 if name == "SoftTripleLoss" else 30
+    assert len(embeddings.query_group.unique()) == classes
+    assert any("no samples" in note for note in found.notes)
+    cocos.measures.count(found, cocos.losses.load(trained_with or "normalized_softmax"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_format_recognises_a_file(tmp_path, name):
+    file = File(saved(tmp_path / "loss.pth", FILES[name][0]))
+    every = [(each, getattr(each, "LAST", False)) for each in formats._every() if each.recognises(file)]
+    assert [last for _, last in every] in ([False], [True], [False, True])
+
+
+def test_a_count_says_that_there_are_no_samples(tmp_path):
+    path = saved(tmp_path / "metric_loss_best3.pth", {"W": COLUMNS})
+    done = CliRunner().invoke(app, ["count", str(path), "--loss", "cosface", "--json"])
+    assert json.loads(done.stdout)["checkpoint"]["format"] == "pml_losses" and "no samples" in done.stderr
+    safetensors.torch.save_file({"W": COLUMNS.clone()}, tmp_path / "a.safetensors")
+    assert torch.equal(cocos.open(tmp_path / "a.safetensors").embed(device="cpu").query, COLUMNS.T)
+
+
+def test_what_could_be_meant_too_is_named(tmp_path):
+    found = cocos.open(saved(tmp_path / "a.ckpt", FILES["metric_loss_fn"][0]))
+    assert found.contents["not used"] == "classifier.weight"
+    assert found.contents["losses to begin with"] == "proxynca"
+
+
+def test_a_recorded_margin_and_scale_are_the_defaults(tmp_path):
+    content = {"state_dict": {"head.weight": ROWS}, "hyper_parameters": {"loss": "arcface", "margin": 0.4, "scale": 30}}
+    found = cocos.open(saved(tmp_path / "a.ckpt", content))
+    assert (found.trained_with, found.recorded) == ("arcface", {"arcface": {"margin": 0.4, "scale": 30.0}})
+
+
+@pytest.mark.parametrize("form", ["softmax_fc_gpu_{}.pt", "checkpoint_gpu_{}.pt", "rank_{}_softmax_weight.pt"])
+def test_shards_are_joined_in_the_order_of_their_ranks(tmp_path, form):
+    parts = [torch.full((3 - (rank > 1), 4), float(rank)) for rank in range(11)]
+    for rank, part in enumerate(parts):
+        content = {"state_dict_softmax_fc": {"weight": part}} if "checkpoint" in form else {"weight": part}
+        saved(tmp_path / form.format(rank), part if "rank" in form else content)
+    saved(tmp_path / f"Follow-{form.format(3)}", {"weight": drawn(7, 4)})
+    found = cocos.open(tmp_path / form.format(7))
+    beside = partial_fc.shards(tmp_path / "model.pt")
+    assert beside is None if "checkpoint" in form else torch.equal(beside, torch.cat(parts))
+    assert torch.equal(found.embed(device="cpu").query, torch.cat(parts))
+    assert any("11 ranks" in note for note in found.notes)
+
+
+def test_a_rank_that_is_missing_or_does_not_fit_is_named(tmp_path):
+    first = saved(tmp_path / "softmax_fc_gpu_0.pt", {"weight": drawn(3, 4)})
+    other = saved(tmp_path / "softmax_fc_gpu_2.pt", {"weight": drawn(3, 4)})
+    with pytest.raises(InputError, match="the class weights of rank 1 are missing beside those of 0, 2"):
+        cocos.open(first)
+    other.rename(tmp_path / "softmax_fc_gpu_1.pt")
+    assert len(cocos.open(first).embed(device="cpu").query) == 6
+    for wrong, said in (({"weight": drawn(3, 5)}, r"\(3, 5\)"), ({"bias": drawn(3)}, "no class weights")):
+        with pytest.raises(InputError, match=said):
+            cocos.open(saved(tmp_path / "softmax_fc_gpu_1.pt", wrong) and first)
+    with pytest.raises(UnsafeFile, match=r"softmax_fc_gpu_1\.pt is refused as unsafe: it would run \w+\.system"):
+        cocos.open(planted(tmp_path / "softmax_fc_gpu_1.pt", {"weight": drawn(3, 4)}) and first)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"fc": drawn(8, 25)}, "25 centers, no multiple of 10"),
+        ({"W": torch.full((8, 30), float("nan"))}, "NaN"),
+    ],
+)
+def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
+    with pytest.raises(InputError, match=said):
+        cocos.open(saved(tmp_path / "loss.pth", content)).embed()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"beta": torch.tensor(1.2)},  # MarginLoss
+        {"weight": drawn(30, 8), "bias": drawn(30)},
+        {"weight": drawn(4, 3, 3, 3)},
+        {"weight": torch.arange(12).reshape(3, 4)},
+        {"W": drawn(1, 30)},
+        {"head.weight": drawn(2, 30)},
+        {"linear.weight": drawn(8, 8)},
+        {"Proxies": [1, 2]},
+        {"optimizer": {"proxies": ROWS}},
+        {"query": ROWS, "W": COLUMNS},
+    ],
+    ids=lambda content: next(iter(content)),
+)
+def test_other_files_are_not_taken_for_class_vectors(tmp_path, content):
+    file = File(saved(tmp_path / "loss.pth", content))
+    found = formats.format_of(file)
+    assert found is None or found.__name__.endswith(".embeddings")
+
+
+def test_data_and_splits_are_refused(tmp_path):
+    path = saved(tmp_path / "loss.pth", {"proxies": ROWS})
+    with pytest.raises(InputError, match="no encoder"):
+        cocos.open(path, data=tmp_path)
+    with pytest.raises(InputError, match="split 'test'"):
+        cocos.open(path).embed("test")
+
+
+class Planted:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+def planted(path, content):
+    """The file with an object that runs a command when it is loaded the unsafe way."""
+    torch.save(content, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, raw in members.items():
+            both = raw[:2] + b"(" + pickle.dumps(Planted(), 2)[2:-1] + raw[2:-1] + b"t."
+            archive.writestr(name, both if name.endswith("data.pkl") else raw)
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_planted_command_is_refused_by_name(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnsafeFile, match=r"it would run \w+\.system"):
+        cocos.open(planted(tmp_path / "loss.pth", FILES[name][0]))
+    assert not (tmp_path / "ran").exists()
