@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,6 +126,12 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
     return said, (number, width), begin
 
 
+def _bytes(rows: Tensor) -> memoryview:
+    """The memory of rows."""
+    values: Any = rows.numpy()
+    return memoryview(values.reshape(-1)).cast("B")
+
+
 def _read(path: Path, about: Mapping[str, str]) -> Tensor:
     """Read the rows of a file, (rows, width), in float32.
 
@@ -136,7 +143,7 @@ def _read(path: Path, about: Mapping[str, str]) -> Tensor:
     if json.loads(said.get("about", "null")) != about:
         raise ValueError("rows of something else")
     rows = torch.empty(shape)
-    into = memoryview(rows.numpy().reshape(-1)).cast("B")
+    into = _bytes(rows)
     with open(path, "rb", buffering=0) as stream:
         stream.seek(begin)
         at = 0
@@ -153,7 +160,7 @@ def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> No
     Raises:
         OSError: it cannot be written.
     """
-    content = memoryview(rows.numpy().reshape(-1)).cast("B")
+    content = _bytes(rows)
     said = {"label": label, "about": json.dumps(about), "sha256": hashlib.sha256(content).hexdigest()}
     about_rows = {"dtype": "F32", "shape": list(rows.shape), "data_offsets": [0, len(content)]}
     header = json.dumps({"__metadata__": said, "rows": about_rows}).encode()
@@ -195,10 +202,12 @@ class _Kept:
         return found
 
     def _parts(self) -> list[tuple[int, int, Path]]:
+        if (where := self.where) is None:
+            return []
         with suppress(OSError):
-            names = [FILE_NAME.fullmatch(each.name) for each in self.where.iterdir()] if self.where else []
+            names = [FILE_NAME.fullmatch(each.name) for each in where.iterdir()]
             mine = [each for each in names if each and each["key"] == self.key and each["start"]]
-            return sorted((int(each["start"]), int(each["stop"]), self.where / each[0]) for each in mine)
+            return sorted((int(each["start"]), int(each["stop"]), where / each[0]) for each in mine)
         return []
 
     def _rows(self, path: Path) -> Tensor | None:
@@ -271,7 +280,7 @@ def embeddings(
     work, run = begin(), _Run(kept, total)
     try:
         for chunk, size in enumerate(work.sizes):
-            run.take(size, lambda chunk=chunk: work.encode(chunk))
+            run.take(size, chunk, work.encode)
             if progress:
                 progress(run.done, total)
     except BaseException:
@@ -296,8 +305,8 @@ class _Run:
         self.rows = torch.cat(parts) if parts else torch.empty(0, 0)
         self.ready, self.done, self.saved, self.since = len(self.rows), 0, 0, time.monotonic()
 
-    def take(self, size: int, encode: Callable[[], Tensor]) -> None:
-        """Encode the next rows, unless they are ready, and write a part if the last one was long ago.
+    def take(self, size: int, chunk: int, encode: Callable[[int], Tensor]) -> None:
+        """Encode the next chunk, unless its rows are ready, and write a part if the last one was long ago.
 
         Raises:
             InputError: their width is not that of the rows before.
@@ -305,7 +314,7 @@ class _Run:
         if self.done + size <= self.ready:
             self.done = self.saved = self.done + size
             return
-        found = encode().detach().to("cpu", torch.float32)
+        found = encode(chunk).detach().to("cpu", torch.float32)
         if self.rows.numel() and found.shape[1] != self.rows.shape[1]:
             widths = f"{self.rows.shape[1]} and {found.shape[1]}"
             raise InputError(f"the encoder returned vectors of {widths} numbers, expected one width")

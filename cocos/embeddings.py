@@ -244,6 +244,7 @@ class Embeddings:
         *,
         names: Any = None,
         pictures: Any = None,
+        notes: tuple[str, ...] = (),
     ) -> "Embeddings":
         """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
 
@@ -255,6 +256,7 @@ class Embeddings:
             proxy_variance: (P, D), where each proxy is the mean of a normal distribution (HIST).
             names: of the samples, one text each; with proxies (of the samples, of the proxies).
             pictures: likewise, as in the class.
+            notes: as in the class.
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -266,7 +268,7 @@ class Embeddings:
         embeddings = matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        beside = {"names": names, "pictures": pictures, "mapped": mapped}
+        beside = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes}
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")

@@ -125,6 +125,7 @@ class TrainingSet:
         split: of the data.
         directions: names of the directions; `s2s` for a labelled set.
         negatives: (Q, K) rows of the candidates that are a query's own hard negatives, -1 for none.
+        notes: sentences that belong beside every result of these data.
 
     Examples:
         >>> from cocos.data import Side, TrainingSet
@@ -141,6 +142,7 @@ class TrainingSet:
     split: str
     directions: tuple[str, ...] = ("q2c", "c2q")
     negatives: Tensor | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.candidate is None:

@@ -201,12 +201,19 @@ def embed(
         progress=progress,
     )
     found = rows.to(place).split([len(side) for side in sides])
-    names, (query, candidate) = training.names(), training.sides
+    return _assembled(found, training, proxies, proxy_labels)
+
+
+def _assembled(
+    found: Sequence[Tensor], training: TrainingSet, proxies: Tensor | None, proxy_labels: Tensor | None
+) -> Embeddings:
+    """Put the rows of the sides together with their annotations."""
+    names, notes, (query, candidate) = training.names(), training.notes, training.sides
     if training.candidate is None:
         if proxies is None:
-            return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown)
+            return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
         proxies = proxies.to(found[0])
-        given = {"names": (names[0], None), "pictures": (query.shown, None)}
+        given = {"names": (names[0], None), "pictures": (query.shown, None), "notes": notes}
         return Embeddings.labelled(found[0], query.group, proxies, proxy_labels, **given)
     return Embeddings(
         found[0],
@@ -217,6 +224,7 @@ def embed(
         names=names,
         pictures=(query.shown, candidate.shown),
         negatives=training.negatives,
+        notes=notes,
     )
 
 

@@ -1,0 +1,284 @@
+"""Tables in files: JSON lines, delimited text and parquet, each row known by its line. Nothing in them is executed."""
+
+import csv
+import gzip
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cocos.errors import InputError, unreachable
+
+__all__ = ["Table", "looks_like_one", "missing", "pyarrow", "read"]
+
+# Bytes of a line, and of the head by which a file is recognised.
+MAX_LINE, HEAD = 2**24, 2**16
+# Bytes that a compressed file may unpack to: at least, and for each of its own bytes. Text shrinks to a tenth or less.
+MAX_UNPACKED = 2**26, 100
+# Number of columns of a file.
+MAX_COLUMNS = 2000
+DELIMITERS = ("\t", ",", ";")
+# Names of the places of a row that is a list: an anchor, its positive, and its hard negatives.
+PLACES = ("anchor", "positive")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of one file.
+
+    Args:
+        path: of the file.
+        names: of the columns.
+        rows: number of rows.
+        column: name -> its values, one a row.
+        line: row -> where it stands in the file, such as `line 3`.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    rows: int
+    column: Callable[[str], list[Any]]
+    line: Callable[[int], str]
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell has no value: null, NaN, or empty text."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+@contextmanager
+def _readable(path: Path) -> Generator[None]:
+    """Turn the errors of a damaged file into one sentence.
+
+    Raises:
+        InputError: naming the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({unreachable(error) if error.strerror else error})") from None
+    except (EOFError, zlib.error) as error:
+        raise InputError(f"{path} is damaged ({error}); write or copy it again") from None
+
+
+def _head(path: Path) -> bytes:
+    """Read the first bytes of a file, unpacked."""
+    with open(path, "rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else open(path, "rb") as stream:
+        return stream.read(HEAD)
+
+
+def _form(head: bytes) -> str | None:
+    """Tell the form of a table by the head of its file; None for anything else."""
+    begin = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if begin[:1] == b"{" or (begin[:1] == b"[" and begin[1:].lstrip()[:1] != b"{"):
+        return "lines"
+    if begin[:1] == b"[":
+        return "list"
+    first = begin.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    if first.isprintable() or first.replace("\t", " ").isprintable():
+        return next((delimiter for delimiter in DELIMITERS if delimiter in first), None)
+    return None
+
+
+def looks_like_one(path: Path) -> bool:
+    """Whether a file looks like a table: parquet, JSON lines, or text with a delimiter in its first line."""
+    try:
+        head = _head(path)
+        form = _form(head)
+        if form == "lines" and len(head) < HEAD:  # the whole file is here
+            json.loads(head.lstrip().partition(b"\n")[0])
+        return form is not None
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        return False
+
+
+def read(path: Path) -> Table:
+    """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be compressed (.gz).
+
+    Raises:
+        InputError: it is empty, damaged, none of them, or a row is wrong (its line is named).
+    """
+    with _readable(path):
+        head = _head(path)
+        form = _form(head)
+        if not head.strip():
+            raise InputError(f"{path} is empty; expected a table with a row for each pair or text")
+        if form is None:
+            raise InputError(f"{path} is no table: expected JSON lines, text with a header (CSV, TSV) or parquet")
+        if form == "parquet":
+            return _parquet(path)
+        if form in DELIMITERS:
+            return _delimited(path, form)
+        return _objects(path, _parsed(path) if form == "lines" else _listed(path))
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, unpacked.
+
+    Raises:
+        InputError: a line, or the unpacked file, is too large.
+    """
+    size, read = os.path.getsize(path), 0
+    with open(path, "rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    most = max(MAX_UNPACKED[0], MAX_UNPACKED[1] * size) if packed else size
+    with gzip.open(path) if packed else open(path, "rb") as stream:
+        number = 0
+        while line := stream.readline(MAX_LINE + 1):
+            number, read = number + 1, read + len(line)
+            if len(line) > MAX_LINE:
+                raise InputError(f"{path}, line {number}: more than {MAX_LINE} bytes in one line")
+            if read > most:
+                raise InputError(f"{path}: {size} bytes that unpack to more than {most}; cocos does not unpack it")
+            yield line
+
+
+def _text(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
+    """Decode lines.
+
+    Raises:
+        InputError: a line is not UTF-8, or has a zero character.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+        if "\0" in text:
+            raise InputError(f"{path}, line {number}: a zero character")
+        yield text
+
+
+def _json(path: Path, where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}, {where}: no JSON ({error}): {text.strip()[:60]!r}") from None
+
+
+def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the row of each line, with the name of the line."""
+    for number, text in enumerate(_text(path, _lines(path)), 1):
+        if text.strip():
+            yield f"line {number}", _json(path, f"line {number}", text)
+
+
+def _listed(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of one JSON list, each with its number.
+
+    Raises:
+        InputError: it is no JSON.
+    """
+    rows = _json(path, "the list in it", "".join(_text(path, _lines(path))))
+    return ((f"row {place}", row) for place, row in enumerate(rows))
+
+
+def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Table:
+    """Make a table of JSON objects, or of lists of an anchor, its positive and its negatives.
+
+    Raises:
+        InputError: a row is neither, or there are too many columns.
+    """
+    names: dict[str, None] = {}
+    rows, places = [], []
+    for place, each in found:
+        row = each
+        if isinstance(each, list):
+            row = {PLACES[k] if k < len(PLACES) else f"negative_{k - 1}": text for k, text in enumerate(each)}
+        if not isinstance(row, dict):
+            raise InputError(f"{path}, {place}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
+        names |= dict.fromkeys(row)
+        if len(names) > MAX_COLUMNS:
+            raise InputError(f"{path}, {place}: more than {MAX_COLUMNS} names of columns")
+        rows.append(row)
+        places.append(place)
+    return Table(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
+
+
+def _delimited(path: Path, delimiter: str) -> Table:
+    """Read text with a header.
+
+    Raises:
+        InputError: a name of a column twice, or a row with another number of fields.
+    """
+    found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter))
+    header, rows, places = [name.strip() for name in next(found)[1]], [], []
+    for number, row in found:
+        rows.append(row)
+        places.append(number)
+        if len(row) != len(header):
+            held = f"{len(row)} fields, expected {len(header)} ({', '.join(header[:8])})"
+            raise InputError(f"{path}, line {number}: {held}; quote a field that holds {delimiter!r}")
+    if twice := [name for name in header if header.count(name) > 1][:1]:
+        raise InputError(f"{path}: column {twice[0]!r} stands twice in the first line, which names the columns")
+    place = {name: k for k, name in enumerate(header)}
+    return Table(
+        path,
+        tuple(header),
+        len(rows),
+        lambda name: [row[place[name]] for row in rows],
+        lambda row: f"line {places[row]}",
+    )
+
+
+def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of delimited text with the numbers of their last lines; empty lines are left out.
+
+    Raises:
+        InputError: a field has no end.
+    """
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
+
+
+def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
+    """Import pyarrow, or a module of it, which reads columns.
+
+    Args:
+        what: is to be read, for the message.
+        module: the one that is needed.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{what}: reading it takes pyarrow: pip install 'cocos-metric[data]'") from None
+
+
+def _parquet(path: Path) -> Table:
+    """Open a parquet file; a column is read when it is asked for.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
+    try:
+        file = parquet.ParquetFile(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{path} is a damaged parquet file ({str(error)[:120]}); write it again") from None
+
+    def column(name: str) -> list[Any]:
+        try:
+            return file.read([name]).column(0).to_pylist()
+        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); write it again") from None
+
+    return Table(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, lambda row: f"row {row}")

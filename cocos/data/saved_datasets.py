@@ -1,0 +1,149 @@
+"""Hugging Face datasets that were saved to disk (`save_to_disk`): texts in Arrow files, with their splits."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cocos.data import TrainingSet
+from cocos.data._tables import Table, pyarrow
+from cocos.data.pairs import columns_of, roles, training_set
+from cocos.errors import InputError, nearest
+
+__all__ = ["load", "recognises", "splits"]
+
+MAX_JSON = 2**24  # bytes of a file that describes a dataset
+MAX_SPLITS = 1000
+SUFFIX = ".arrow"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Read a file that describes a dataset, as data.
+
+    Raises:
+        InputError: it is too large, or no JSON object.
+    """
+    try:
+        with open(path, "rb") as stream:
+            found = json.loads(stream.read(MAX_JSON + 1).decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); save the dataset again") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: {type(found).__name__}, expected an object; save the dataset again")
+    return found
+
+
+def recognises(path: Path) -> bool:
+    """A folder with `dataset_dict.json`, or with `state.json` or `dataset_info.json` and Arrow files."""
+    if (path / "dataset_dict.json").is_file():
+        return True
+    described = (path / "state.json").is_file() or (path / "dataset_info.json").is_file()
+    return described and any(path.glob(f"*{SUFFIX}"))
+
+
+def _folders(path: Path) -> dict[str, Path]:
+    """Find the folder of each split.
+
+    Raises:
+        InputError: the names of the splits are none.
+    """
+    if (path / "dataset_dict.json").is_file():
+        names = _json(path / "dataset_dict.json").get("splits")
+        if not isinstance(names, list) or len(names) > MAX_SPLITS or not all(map(_plain, names)):
+            raise InputError(f"{path / 'dataset_dict.json'}: splits {str(names)[:80]}, expected a list of names")
+        return {name: path / name for name in names}
+    about = _json(path / "state.json") if (path / "state.json").is_file() else {}
+    split = about.get("_split")
+    return {split if isinstance(split, str) and _plain(split) else "train": path}
+
+
+def _plain(name: Any) -> bool:
+    """Whether a name is that of a file or folder in the same folder."""
+    return isinstance(name, str) and name == Path(name).name and name not in {"", ".", ".."} and name.isprintable()
+
+
+def splits(path: Path) -> tuple[str, ...]:
+    """List the splits.
+
+    Raises:
+        InputError: the dataset is damaged.
+    """
+    return tuple(_folders(path))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Find the Arrow files of a split, in their order.
+
+    Raises:
+        InputError: one that is named is not there, or none is.
+    """
+    if not (folder / "state.json").is_file():
+        found = sorted(folder.glob(f"*{SUFFIX}"))
+    else:
+        about = _json(folder / "state.json")
+        if about.get("_indices_data_files"):
+            raise InputError(f"{folder}: a selection of rows (indices); save it with dataset.flatten_indices()")
+        listed = about.get("_data_files")
+        names = [each.get("filename") if isinstance(each, dict) else None for each in listed or []]
+        if not all(map(_plain, names)):
+            raise InputError(f"{folder / 'state.json'}: data files {str(listed)[:80]}, expected names of files")
+        found = [folder / name for name in names]
+    if missing := [each.name for each in found if not each.is_file()]:
+        raise InputError(f"{folder} has no {missing[0]}, which its state.json names; copy the whole folder")
+    if not found:
+        raise InputError(f"{folder} has no {SUFFIX} file; copy the whole folder")
+    return found
+
+
+def _table(path: Path) -> Table:
+    """Map an Arrow file; a column is read when it is asked for.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    arrow = pyarrow(str(path))
+    damaged = (arrow.ArrowException, OSError, ValueError)
+    try:
+        found = _mapped(path)
+    except damaged as error:
+        raise InputError(f"{path} is a damaged Arrow file ({str(error)[:120]}); save the dataset again") from None
+
+    def column(name: str) -> list[Any]:
+        try:
+            values = found.column(name)
+            values.validate(full=True)
+            return values.to_pylist()
+        except damaged as error:
+            raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); save the dataset again") from None
+
+    return Table(path, tuple(found.column_names), found.num_rows, column, lambda row: f"row {row}")
+
+
+def _mapped(path: Path) -> Any:
+    """Map an Arrow file, a stream or one with random access, as a table of pyarrow."""
+    arrow, ipc = pyarrow(str(path)), pyarrow(str(path), "pyarrow.ipc")
+    source = arrow.memory_map(str(path))
+    try:
+        found = ipc.open_stream(source).read_all()
+    except arrow.ArrowInvalid:
+        found = ipc.open_file(source).read_all()
+    found.validate()
+    return found
+
+
+def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None) -> TrainingSet:
+    """Load the texts of one split, as `cocos.data.pairs` does. Nothing that the files name is imported.
+
+    Args:
+        split: one of `splits`.
+        path: of the folder.
+        columns: role -> name of a column, as in `cocos.data.pairs.load`.
+
+    Raises:
+        InputError: files that are missing or damaged, columns that are not there, or a row that cannot be used.
+    """
+    folders = _folders(Path(path))
+    if split not in folders:
+        raise InputError(nearest(f"split of {path}", split, folders))
+    tables = [_table(each) for each in _files(folders[split])]
+    return training_set(tables, roles(tables[0].names, columns_of(columns), path), name=Path(path).name, split=split)
