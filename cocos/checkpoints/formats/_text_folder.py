@@ -1,0 +1,153 @@
+"""Parts of a folder of Hugging Face that text encoders share: configuration, tokenizer, and what its training was."""
+
+import re
+from typing import Any
+
+from cocos.checkpoints.files import Folder
+from cocos.encoders._tokenizer import FILES
+from cocos.encoders._transformers import REFUSED, TEXT_MODELS
+from cocos.errors import InputError
+
+__all__ = ["configuration", "longest_text", "padding", "tokenizer_files", "trained", "width"]
+
+MAX_TOKENIZER = 2**26  # bytes of a tokenizer; those of the largest vocabularies have 35 million
+NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
+OFFSET_MODELS = frozenset({"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"})  # skip positions to padding
+# Losses of sentence-transformers that are NT-Xent at a scale, with the scale they have unless told otherwise.
+RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
+RANKING_SCALE = 20.0
+NAMED_LOSS = re.compile(r"(?:<code>|losses\.(?:\w+\.)?|^\s*-\s*loss:|\"loss\":\s*\")(\w+Loss)\b", re.MULTILINE)
+RECORDED_SCALE = re.compile(r"[\"']scale[\"']\s*:\s*([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)")
+
+
+def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the configuration of a model.
+
+    Args:
+        folder: with a `config.json`.
+        within: folder inside of it.
+
+    Raises:
+        InputError: it is missing, names code of its own, or is of a type that is not built.
+    """
+    if f"{within}config.json" not in folder:
+        raise InputError(f"{folder.path / within} has no config.json; copy all files of the model")
+    found = folder.json(f"{within}config.json")
+    if not isinstance(found, dict):
+        raise InputError(f"{folder.path / within}config.json is no dictionary")
+    for key, reason in REFUSED.items():
+        if found.get(key):
+            raise InputError(f"{folder.path / within / 'config.json'} has {key} {str(found[key])[:80]}: {reason}")
+    return found
+
+
+def text_model(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the configuration of a text encoder.
+
+    Args:
+        folder: with a `config.json`.
+        within: folder inside of it.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    found = configuration(folder, within)
+    if (name := found.get("model_type")) not in TEXT_MODELS:
+        raise InputError(
+            f"{folder.path / within / 'config.json'} has model_type {name!r}, expected one of "
+            f"{', '.join(sorted(TEXT_MODELS))}; encode it with a function of your own (--model file.py:function)"
+        )
+    return found
+
+
+def tokenizer_files(folder: Folder, within: str = "") -> dict[str, Any]:
+    """Read the files of a tokenizer.
+
+    Args:
+        folder: of the model.
+        within: folder inside of it.
+
+    Raises:
+        InputError: there are none, or they are too large.
+    """
+    for first, others in FILES.items():
+        if f"{within}{first}" in folder and (first != "vocab.json" or f"{within}merges.txt" in folder):
+            found: dict[str, Any] = {first: folder.text(f"{within}{first}", MAX_TOKENIZER)}
+            for name in others:
+                if f"{within}{name}" in folder:
+                    read = folder.json if name.endswith(".json") else folder.text
+                    found[name] = read(f"{within}{name}", MAX_TOKENIZER)
+            return found
+    raise InputError(
+        f"{folder.path / within} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt; write one: "
+        "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+    )
+
+
+def longest_text(config: dict, files: dict, told: Any = None) -> int | None:
+    """Tokens that a text is cut to: what the folder says, within the positions of the model; None for no limit.
+
+    Args:
+        config: of the model.
+        files: of its tokenizer.
+        told: by the folder itself.
+
+    Raises:
+        InputError: it says no whole number above 0.
+    """
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    positions = positions if isinstance(positions, int) and positions > 0 else None
+    if positions is not None and config.get("model_type") in OFFSET_MODELS:
+        positions -= config.get("pad_token_id", 1) + 1
+    if told is None:
+        told = (files.get("tokenizer_config.json") or {}).get("model_max_length")
+    if told is not None and (not isinstance(told, int | float) or told < 1):
+        raise InputError(f"longest text: {str(told)[:40]} tokens, expected a whole number above 0")
+    limits = [int(each) for each in (told, positions) if each is not None and each < NO_LIMIT]
+    return min(limits, default=None)
+
+
+def padding(config: dict) -> int:
+    """Id of the token that short texts are filled up with; no vector depends on it."""
+    found = config.get("pad_token_id")
+    return found if isinstance(found, int) and 0 <= found else 0
+
+
+def width(config: dict) -> int | None:
+    """Numbers in the vector of a token; None where the configuration does not say."""
+    return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
+
+
+def trained(folder: Folder) -> tuple[dict[str, dict], str | None, dict[str, Any], tuple[str, ...]]:
+    """Find out from texts of a folder which loss trained it.
+
+    Args:
+        folder: whose model card (`README.md`), `data_config.json` and `trainer_state.json` are read.
+
+    Returns:
+        Recorded parameters by the name of their loss, the name of the loss or None, what else is recorded, and notes.
+    """
+    more: dict[str, Any] = {}
+    if "trainer_state.json" in folder:
+        state = folder.json("trainer_state.json", MAX_TOKENIZER)
+        keys = ("epoch", "global_step", "best_metric") if isinstance(state, dict) else ()
+        more |= {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
+    card = folder.text("README.md") if "README.md" in folder else ""
+    named = list(dict.fromkeys(NAMED_LOSS.findall(card)))
+    if named:
+        more["training loss"] = ", ".join(named)
+    for name in named:
+        if RANKING.fullmatch(name):
+            found = RECORDED_SCALE.search(card)
+            scale = float(found[1]) if found else RANKING_SCALE
+            origin = "as its model card says" if found else "the default, which its model card does not change"
+            if not 0 < scale < float("inf"):
+                break
+            return {"ntxent": {"temperature": 1 / scale}}, "ntxent", more, (f"{name}, scale {scale:g}, {origin}",)
+    if "data_config.json" in folder and not named:
+        note = (
+            f"data_config.json lists training pairs as the script for a billion pairs of sentence-transformers does: "
+            f"multiple negatives ranking, scale {RANKING_SCALE:g}, the default of that script"
+        )
+        return {"ntxent": {"temperature": 1 / RANKING_SCALE}}, "ntxent", more, (note,)
+    return {}, None, more, ()

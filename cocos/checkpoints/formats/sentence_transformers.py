@@ -1,0 +1,228 @@
+"""Folders of sentence-transformers: `modules.json` and a folder for each module, also zipped."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos import encoders
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.files import File, Folder, weights
+from cocos.checkpoints.formats import _table, _text_folder
+from cocos.encoders._transformers import check_sizes, filled
+from cocos.encoders.sentence import ACTIVATIONS, POOLING
+from cocos.errors import InputError
+
+__all__ = ["read", "recognises"]
+
+# Modules by the last part of their type; nothing is imported by that name. The first ones had one for each model.
+TRANSFORMERS = frozenset("Transformer BERT RoBERTa DistilBERT ALBERT CamemBERT XLMRoBERTa T5".split())
+FIRST = TRANSFORMERS | {"StaticEmbedding"}
+SETTINGS = tuple(f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta".split())
+# Keys of the first pooling modules, in the order in which their vectors stand side by side.
+POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+CANDIDATE_PROMPTS = ("document", "passage", "corpus")  # names of the prompt of candidates, the first that is there
+MAX_MODULES = 16
+
+
+def recognises(file: File | Folder) -> bool:
+    """A folder with a `modules.json`."""
+    return file.kind == "folder" and "modules.json" in file
+
+
+def read(file: Folder, data=None) -> Checkpoint:
+    """Read a folder of sentence-transformers; the model is built when it encodes.
+
+    Args:
+        file: the folder.
+        data: training data, found by the caller.
+
+    Raises:
+        InputError: modules that are unknown, in another order, or without their files.
+    """
+    modules, about = _modules(file), _dictionary(file, "config_sentence_transformers.json")
+    prompts = _prompts(file, about)
+    first, within = modules[0]
+    static = first == "StaticEmbedding"
+    encoder, contents = (_static if static else _stack)(file, within, modules[1:], prompts)
+    recorded, loss, more, notes = _text_folder.trained(file)
+    contents |= {
+        "modules": ", ".join(name for name, _ in modules),
+        "prompts": {side: prompt for side, prompt in prompts.items() if prompt} or "none",
+        "scores": about.get("similarity_fn_name") or "cosine, by default",
+        **more,
+    }
+    if not loss:
+        notes += ("the folder records no loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05",)
+    return Checkpoint(
+        path=file.path,
+        sha256=file.sha256,
+        format="sentence_transformers",
+        contents=contents,
+        encoder=encoder,
+        settings="",
+        recorded=recorded,
+        trained_with=loss,
+        notes=tuple(f"{file.path}: {note}" for note in notes),
+    )
+
+
+def _dictionary(file: Folder, name: str) -> dict[str, Any]:
+    """Read a dictionary; empty where there is no such file.
+
+    Raises:
+        InputError: it is none.
+    """
+    found = file.json(name) if name in file else {}
+    if not isinstance(found, dict):
+        raise InputError(f"{file.path / name} is no dictionary")
+    return found
+
+
+def _modules(file: Folder) -> list[tuple[str, str]]:
+    """Names of the modules, and the folder of each with its slash.
+
+    Raises:
+        InputError: a module that is not known, or none.
+    """
+    found = file.json("modules.json")
+    listed = isinstance(found, list) and all(isinstance(each, dict) for each in found)
+    if not listed or not 0 < len(found) <= MAX_MODULES:
+        raise InputError(f"{file.path / 'modules.json'} is no list of 1 to {MAX_MODULES} modules")
+    modules = []
+    for row, module in enumerate(found):
+        kind, path = str(module.get("type")), str(module.get("path") or "").strip("/")
+        name, known = kind.rpartition(".")[2], FIRST if row == 0 else {"Pooling", "Dense", "Normalize"}
+        if not kind.startswith("sentence_transformers.") or name not in known:
+            hint = "; name that folder itself" if name == "CLIPModel" else ""
+            raise InputError(
+                f"{file.path / 'modules.json'}: module {row} is {kind[:100]}, which is not built; known here are "
+                f"{', '.join(sorted(known))}{hint}"
+            )
+        modules.append((name, f"{path}/" if path else ""))
+    return modules
+
+
+def _prompts(file: Folder, about: dict) -> dict[str, str]:
+    """Text in front of every query and every candidate.
+
+    Raises:
+        InputError: prompts that are no texts.
+    """
+    prompts = about.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(each, str | None) for each in prompts.values()):
+        raise InputError(f"{file.path / 'config_sentence_transformers.json'}: prompts are no texts by name")
+    otherwise = prompts.get(str(about.get("default_prompt_name"))) or ""
+    candidate = next((name for name in CANDIDATE_PROMPTS if name in prompts), None)
+    return {
+        "query": (prompts["query"] or "") if "query" in prompts else otherwise,
+        "candidate": (prompts[candidate] or "") if candidate else otherwise,
+    }
+
+
+def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
+    """A transformer and the layers after it: what builds it, and what it is.
+
+    Raises:
+        InputError: files that are missing or of another kind.
+    """
+    config, files = _text_folder.text_model(file, within), _text_folder.tokenizer_files(file, within)
+    settings = next((_dictionary(file, f"{within}{name}") for name in SETTINGS if f"{within}{name}" in file), {})
+    _plain_task(file, settings)
+    layers, more = [], {}
+    for row, (name, inner) in enumerate(rest):
+        layer, state = _layer(file, name, inner)
+        layers.append(layer)
+        more |= {f"layers.{row}.{key}": value for key, value in state.items()}
+    state = weights(file, within)
+    if state is None:
+        raise InputError(f"{file.path / within} has no model.safetensors or pytorch_model.bin; copy the weights too")
+    longest = _text_folder.longest_text(config, files, settings.get("max_seq_length"))
+    arguments = {
+        "transformer": config,
+        "layers": layers,
+        "files": files,
+        "longest": longest,
+        "lower": bool(settings.get("do_lower_case")),
+        "prompts": prompts,
+        "padding": _text_folder.padding(config),
+    }
+    pooling = next((layer["modes"] for layer in layers if layer["type"] == "Pooling"), [])
+    numbers = sum(map(torch.numel, state.values()))
+    contents = {
+        "text tower": f"{config['model_type']}, tokens of {_text_folder.width(config)} numbers, {numbers} numbers",
+        "pooling": ", ".join(pooling) or "none",
+        "longest text": f"{longest} tokens" if longest else "no limit",
+    }
+
+    def encoder():
+        check_sizes(config, len(state), numbers)
+        return filled(lambda: encoders.build("sentence", arguments), "transformer", state, more)
+
+    return encoder, contents
+
+
+def _plain_task(file: Folder, settings: dict) -> None:
+    """Refuse a transformer whose output is no vector for each token.
+
+    Raises:
+        InputError: naming what it is asked for.
+    """
+    task = settings.get("transformer_task", "feature-extraction")
+    text = (settings.get("modality_config") or {}).get("text", {})
+    output = text.get("method_output_name", "last_hidden_state") if isinstance(text, dict) else text
+    if task != "feature-extraction" or output not in ("last_hidden_state", ["last_hidden_state"]):
+        raise InputError(f"{file.path}: transformer for {task} with output {output}, expected feature-extraction")
+
+
+def _layer(file: Folder, name: str, within: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of a layer after the transformer, and its weights.
+
+    Raises:
+        InputError: settings that are not known, or weights that are missing.
+    """
+    about = _dictionary(file, f"{within}config.json")
+    if name == "Pooling":
+        return {"type": name, "modes": _modes(about), "include_prompt": bool(about.get("include_prompt", True))}, {}
+    if (reads := about.get("module_input_name") or "sentence_embedding") != "sentence_embedding":
+        raise InputError(f"{file.path / within}: {name} reads {reads}, expected sentence_embedding")
+    if name == "Normalize":
+        return {"type": name}, {}
+    activation = str(about.get("activation_function", "Tanh")).rpartition(".")[2]
+    if activation not in ACTIVATIONS:
+        raise InputError(
+            f"{file.path / within}: activation {about['activation_function']!r}, expected one of {', '.join(ACTIVATIONS)}"
+        )
+    state = weights(file, within)
+    if state is None or "linear.weight" not in state or state["linear.weight"].ndim != 2:
+        raise InputError(f"{file.path / within} has no weights of a dense layer, linear.weight; copy them too")
+    width, before = state["linear.weight"].shape
+    layer = {"type": name, "in_features": before, "out_features": width, "bias": bool(about.get("bias", True))}
+    layer |= {"activation": activation, "residual": bool(about.get("use_residual"))}
+    return layer, {key: value.float() for key, value in state.items()}
+
+
+def _modes(about: dict) -> list[str]:
+    """Modes of a pooling module, as old and as new files write them."""
+    if "pooling_mode" in about:
+        found = about["pooling_mode"]
+        return [str(mode) for mode in found] if isinstance(found, list) else [str(found)]
+    return [mode for key, mode in POOLING_KEYS.items() if about.get(key)] or ["mean"]
+
+
+def _static(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict[str, str]):
+    """A static table: what builds it, and what it is.
+
+    Raises:
+        InputError: files that are missing, or modules after it other than Normalize.
+    """
+    if names := [name for name, _ in rest if name != "Normalize"]:
+        raise InputError(f"{file.path}: {names[0]} after StaticEmbedding, expected Normalize")
+    return _table.table(file, within, unit=bool(rest), prompts=prompts)
