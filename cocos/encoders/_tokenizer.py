@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from cocos.encoders._transformers import installed
 from cocos.errors import InputError
@@ -48,10 +48,8 @@ class Tokenizer:
             self.backend = tokenizers.Tokenizer.from_str(json.dumps(definition))
             if longest is not None:
                 self.backend.enable_truncation(longest)
-        except InputError:
-            raise
-        except BaseException as error:  # the library's own panics are no Exception
-            raise _refused(error) from None
+        except BaseException as error:
+            _refuse(error)
 
     @cached_property
     def size(self) -> int:
@@ -78,14 +76,18 @@ class Tokenizer:
         try:
             return [found.ids for found in self.backend.encode_batch(list(texts), add_special_tokens=self.special)]
         except BaseException as error:
-            raise _refused(error) from None
+            _refuse(error)
 
 
-def _refused(error: BaseException) -> BaseException:
-    """The sentence for what the library of tokenizers raised; what was meant for the process stays as it is."""
-    if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-        return error
-    return InputError(f"tokenizer: {type(error).__name__}: {' '.join(str(error).split())[:120]}")
+def _refuse(error: BaseException) -> NoReturn:
+    """Turn what the library of tokenizers raised into a sentence; its own panics are no Exception.
+
+    Raises:
+        InputError: from anything that was not meant for the process.
+    """
+    if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | InputError):
+        raise error
+    raise InputError(f"tokenizer: {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
 
 
 def _definition(files: Mapping[str, Any], lower: bool) -> dict:
@@ -146,9 +148,7 @@ def _around(start: str, end: str, vocabulary: Mapping[str, int]) -> dict:
 def _word_pieces(lines: Sequence[str], about: Mapping[str, Any]) -> dict:
     """The tokenizer of BERT from its vocabulary, one token a line."""
     vocabulary = {token: row for row, token in enumerate(lines)}
-    unknown, start, end = (
-        _token(about, f"{name}_token", f"[{name.upper()}]") for name in ("unk", "cls", "sep")
-    )
+    unknown, start, end = (_token(about, f"{name}_token", f"[{name.upper()}]") for name in ("unk", "cls", "sep"))
     return {
         "added_tokens": _special((unknown, start, end), vocabulary),
         "normalizer": {
@@ -171,7 +171,7 @@ def _word_pieces(lines: Sequence[str], about: Mapping[str, Any]) -> dict:
 
 
 def _byte_pairs(vocabulary: Mapping[str, int], merges: Sequence[str], about: Mapping[str, Any]) -> dict:
-    """The tokenizer of CLIP, where pieces that end a word are marked, or that of RoBERTa, from vocabulary and merges."""
+    """The tokenizer of CLIP, which marks pieces that end a word, or that of RoBERTa, from vocabulary and merges."""
     clip = "<|startoftext|>" in vocabulary
     start = _token(about, "bos_token", "<|startoftext|>" if clip else "<s>")
     end = _token(about, "eos_token", "<|endoftext|>" if clip else "</s>")

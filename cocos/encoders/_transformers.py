@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from cocos.encoders import freeze
 from cocos.errors import InputError
 
-__all__ = ["PAIRED_MODELS", "TEXT_MODELS", "build_model", "check_sizes", "filled", "installed"]
+__all__ = ["PAIRED_MODELS", "REFUSED", "TEXT_MODELS", "build_model", "filled", "installed"]
 
 # Types of models that encode texts, as `model_type` names them. No other is built: some of the library's own load
 # further models over the network, or hand over to other libraries.
@@ -94,9 +94,7 @@ def build_model(config: Mapping[str, Any], types: frozenset[str] = TEXT_MODELS) 
         kind = library.AutoModelForTextEncoding if name in ENCODER_OF_TWO else library.AutoModel
         with _Unfilled():
             model = kind.from_config(settings, trust_remote_code=False)
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:  # the library's own checks of a configuration raise errors of many kinds
+    except Exception as error:  # the library checks configurations with errors of its own
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise InputError(f"transformers {library.__version__} builds no {name} from config.json ({reason})") from None
     if getattr(model, "pooler", None) is not None:
@@ -111,7 +109,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {key: _settings(value) for key, value in towers.items() if isinstance(value, dict)}
 
 
-def check_sizes(config: Mapping[str, Any], tensors: int, numbers: int) -> None:
+def _check_sizes(config: Mapping[str, Any], tensors: int, numbers: int) -> None:
     """Refuse sizes that the weights of a file do not explain, before a model is built from them.
 
     Args:
@@ -124,7 +122,7 @@ def check_sizes(config: Mapping[str, Any], tensors: int, numbers: int) -> None:
     """
     for key, value in config.items():
         if isinstance(value, dict):
-            check_sizes(value, tensors, numbers)
+            _check_sizes(value, tensors, numbers)
         few = bool(LOOPS.search(key)) and "window" not in key
         most = max(tensors, ALWAYS_FEW) if few else max(numbers, ALWAYS_SMALL)
         if isinstance(value, list) and len(value) > max(tensors, ALWAYS_FEW):
@@ -167,7 +165,11 @@ def _renamed(match: re.Match) -> str:
 
 
 def filled(
-    build: Callable[[], nn.Module], inner: str, weights: Mapping[str, Tensor], more: Mapping[str, Tensor] | None = None
+    build: Callable[[], nn.Module],
+    inner: str,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    more: Mapping[str, Tensor] | None = None,
 ) -> nn.Module:
     """Build an encoder around a model of transformers, with the weights of a file, and freeze it.
 
@@ -176,12 +178,14 @@ def filled(
     Args:
         build: builds the encoder without weights.
         inner: attribute of the encoder that is the model.
+        config: of the model.
         weights: of the model, as its file names them.
         more: of the rest of the encoder, by their names in it.
 
     Raises:
         InputError: weights that do not fit.
     """
+    _check_sizes(config, len(weights), sum(map(torch.numel, weights.values())))
     with torch.device("meta"):
         encoder = build()
     if (numbers := sum(map(torch.numel, encoder.buffers()))) > MAX_BUFFERS:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import normalize
 
 from cocos.encoders._tokenizer import Tokenizer
 from cocos.encoders._transformers import build_model
@@ -15,7 +15,9 @@ from cocos.errors import InputError
 __all__ = ["ACTIVATIONS", "POOLING", "SentenceEncoder", "build"]
 
 # Activations of a dense layer, by the last part of the name that a file has for them.
-ACTIVATIONS = {each.__name__: each for each in (nn.GELU, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.Sigmoid, nn.SiLU, nn.Tanh)}
+ACTIVATIONS = {
+    each.__name__: each for each in (nn.GELU, nn.Identity, nn.LeakyReLU, nn.ReLU, nn.Sigmoid, nn.SiLU, nn.Tanh)
+}
 POOLING = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 TEXTS_AT_ONCE = 64  # texts that go through a transformer at once: of 512 tokens, about 1 GB in a base model
 
@@ -155,7 +157,10 @@ class SentenceEncoder(nn.Module):
         Raises:
             InputError: its files define none, or it knows more tokens than the model.
         """
-        found, rows = Tokenizer(self.files, self.longest, self.lower), len(self.transformer.get_input_embeddings().weight)
+        found, rows = (
+            Tokenizer(self.files, self.longest, self.lower),
+            len(self.transformer.get_input_embeddings().weight),
+        )
         if found.size > rows:
             raise InputError(f"the tokenizer has ids up to {found.size - 1}, and the model has {rows} tokens")
         return found

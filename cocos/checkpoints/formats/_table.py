@@ -61,8 +61,11 @@ def _check(where, vectors: Tensor, mapping: Tensor | None, each: Tensor | None, 
     Raises:
         InputError: naming the first.
     """
-    if mapping is not None and (
-        mapping.ndim != 1 or mapping.is_floating_point() or not tokens or not 0 <= mapping.min() <= mapping.max() < len(vectors)
+    rows = torch.empty(0) if mapping is None else mapping
+    if (
+        rows.ndim != 1
+        or (mapping is not None and rows.is_floating_point())
+        or ((rows < 0) | (rows >= len(vectors))).any()
     ):
         raise InputError(f"{where}: mapping points to rows outside of the table of {len(vectors)} vectors")
     if each is not None and each.shape != (tokens,):

@@ -12,7 +12,13 @@ __all__ = ["configuration", "longest_text", "padding", "tokenizer_files", "train
 
 MAX_TOKENIZER = 2**26  # bytes of a tokenizer; those of the largest vocabularies have 35 million
 NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
-OFFSET_MODELS = frozenset({"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"})  # skip positions to padding
+OFFSET_MODELS = frozenset({
+    "camembert",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+})  # skip positions to padding
 # Losses of sentence-transformers that are NT-Xent at a scale, with the scale they have unless told otherwise.
 RANKING = re.compile(r"(Cached)?MultipleNegatives(Symmetric)?RankingLoss")
 RANKING_SCALE = 20.0

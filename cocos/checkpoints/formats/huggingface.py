@@ -10,7 +10,7 @@ from cocos import encoders
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import _text_folder
-from cocos.encoders._transformers import PAIRED_MODELS, TEXT_MODELS, check_sizes, filled
+from cocos.encoders._transformers import PAIRED_MODELS, TEXT_MODELS, filled
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
@@ -69,8 +69,7 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     }
 
     def encoder() -> nn.Module:
-        check_sizes(config, len(state), numbers)
-        return filled(lambda: encoders.build("sentence", arguments), "transformer", state)
+        return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state)
 
     recorded, loss, more, notes = _text_folder.trained(file)
     notes += ("its folder does not say how tokens are pooled: their mean is taken, and not normalised",)
@@ -117,7 +116,11 @@ def scale_and_bias(state: dict[str, Tensor], where: Any) -> tuple[float | None, 
 
 
 def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
-    """Read CLIP or SigLIP."""
+    """Read CLIP or SigLIP.
+
+    Raises:
+        InputError: a configuration that is none.
+    """
     siglip, notes = config["model_type"] == "siglip", []
     text, vision = ({} if config.get(key) is None else config[key] for key in ("text_config", "vision_config"))
     if not isinstance(text, dict) or not isinstance(vision, dict):
@@ -138,8 +141,7 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     }
 
     def encoder() -> nn.Module:
-        check_sizes(config, len(state), _numbers(state))
-        return filled(lambda: encoders.build("paired", arguments), "model", state)
+        return filled(lambda: encoders.build("paired", arguments), "model", config, state)
 
     scale, bias = scale_and_bias(state, file.path)
     if siglip:

@@ -9,8 +9,8 @@ from cocos import encoders
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, Folder, weights
 from cocos.checkpoints.formats import _table, _text_folder
-from cocos.encoders._transformers import check_sizes, filled
-from cocos.encoders.sentence import ACTIVATIONS, POOLING
+from cocos.encoders._transformers import filled
+from cocos.encoders.sentence import ACTIVATIONS
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
@@ -18,7 +18,9 @@ __all__ = ["read", "recognises"]
 # Modules by the last part of their type; nothing is imported by that name. The first ones had one for each model.
 TRANSFORMERS = frozenset("Transformer BERT RoBERTa DistilBERT ALBERT CamemBERT XLMRoBERTa T5".split())
 FIRST = TRANSFORMERS | {"StaticEmbedding"}
-SETTINGS = tuple(f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta".split())
+SETTINGS = tuple(
+    f"sentence_{name}_config.json" for name in "bert roberta distilbert camembert albert xlm-roberta".split()
+)
 # Keys of the first pooling modules, in the order in which their vectors stand side by side.
 POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -163,8 +165,7 @@ def _stack(file: Folder, within: str, rest: list[tuple[str, str]], prompts: dict
     }
 
     def encoder():
-        check_sizes(config, len(state), numbers)
-        return filled(lambda: encoders.build("sentence", arguments), "transformer", state, more)
+        return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state, more)
 
     return encoder, contents
 
@@ -198,7 +199,8 @@ def _layer(file: Folder, name: str, within: str) -> tuple[dict[str, Any], dict[s
     activation = str(about.get("activation_function", "Tanh")).rpartition(".")[2]
     if activation not in ACTIVATIONS:
         raise InputError(
-            f"{file.path / within}: activation {about['activation_function']!r}, expected one of {', '.join(ACTIVATIONS)}"
+            f"{file.path / within}: activation {about['activation_function']!r}, expected one of "
+            f"{', '.join(ACTIVATIONS)}"
         )
     state = weights(file, within)
     if state is None or "linear.weight" not in state or state["linear.weight"].ndim != 2:
