@@ -14,8 +14,6 @@ from cocos.losses.smoothap import SmoothAP
 from cocos.losses.triplet import Triplet
 from cocos.scores import Pairs
 
-__all__ = ["CONVENTIONS", "as_published", "check", "check_sample", "eq7", "footnotes", "same_group", "unit"]
-
 CONVENTIONS = ("standard", "ecir2022")
 # Losses whose published counter differs from the standard one.
 PUBLISHED = (Triplet, NTXent, SmoothAP)
@@ -52,13 +50,7 @@ def same_group(convention: str) -> str:
 
 
 def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:
-    """Unit of a weight in the published way: that of one positive, however many a query has (docs/eps.md).
-
-    Args:
-        loss: the loss that is counted.
-        pairs: the masks.
-        standard: unit of the standard convention, broadcastable to (Q, C).
-    """
+    """Unit of a weight in the published way: that of one positive, however many a query has (docs/eps.md)."""
     traits = losses.traits(loss)
     if traits.terms and traits.unit_from != "push":
         return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in traits.terms)
@@ -81,19 +73,10 @@ def eq7(pairs: Pairs, temperature: float, eps: float, *, second: bool, ranked: b
 def as_published(
     loss, pairs: Pairs, shares: Tensor, standard: dict[str, Tensor], *, second: bool, eps: float
 ) -> dict[str, Tensor]:
-    """Replace the statistics that the published counters return otherwise.
+    """Replace the statistics that the published counters return otherwise, for all pairs of one direction of a batch.
 
-    Args:
-        loss: the loss that was counted.
-        pairs: all pairs of one direction of one batch.
-        shares: (Q, C) shares of the weights.
-        standard: statistics per query, by name.
-        second: this is the candidate -> query direction (whose queries are captions where it was published).
-        eps: smallest share that contributes.
-
-    Returns:
-        The statistics with the published faults: Triplet, second direction: `contributing` summed along the wrong axis;
-        NT-Xent: a share of exactly eps is in neither sum; SmoothAP: `eq7` over the wrong rows.
+    In the second direction (whose queries are captions where it was published) Triplet's `contributing` is summed along
+    the wrong axis. NT-Xent: a share of exactly eps is in neither sum. SmoothAP: `eq7` over the wrong rows.
     """
     result = dict(standard)
     if isinstance(loss, Triplet) and second:

@@ -36,7 +36,8 @@ def nearest(kind: str, name: str, known: Iterable[str]) -> str:
     """Make the sentence for an unknown name: it suggests the nearest known name, or lists all."""
     known = sorted(known)
     close = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known) or 'none'}"
+    there = f"there {'are' if len(known) > 1 else 'is'} {', '.join(known) or 'none'}"
+    hint = f"did you mean {close[0]!r}?" if close else there
     return f"unknown {kind} {name!r}: {hint}"
 
 
@@ -48,6 +49,8 @@ def rows(indices: Iterable[int], limit: int = 5) -> str:
     return f"row{'s' if len(indices) > 1 else ''} {shown}{more}"
 
 
-def unreachable(error: OSError) -> str:
-    """Make the end of a sentence that says why a path cannot be used."""
+def unreachable(error: OSError, *, made: bool = False) -> str:
+    """Make the end of a sentence that says why a path cannot be used, or no file be `made` in a folder."""
+    if made and error.errno == errno.ENOENT:
+        return "no file can be made in it"
     return "the name is too long for a file" if error.errno == errno.ENAMETOOLONG else f"{error.strerror}"

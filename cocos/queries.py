@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -11,12 +12,10 @@ from cocos import batches, engine, health, losses, results, retrieval, scores
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
 from cocos.engine import readers
-from cocos.errors import InputError, nearest, rows
-from cocos.sampling import Progress
-
-__all__ = ["QUERY_PERCENTILES", "Asked", "asked", "steps"]
+from cocos.errors import InputError, rows
+from cocos.run import embedded
+from cocos.sampling import Queries
 
 # Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
 QUERY_PERCENTILES = (5, 50, 95)
@@ -24,14 +23,7 @@ QUERY_PERCENTILES = (5, 50, 95)
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Some queries of every direction, against all candidates.
-
-    Args:
-        sides: direction -> the embeddings, seen from its queries.
-        index: direction -> rows of the queries that are looked at.
-        metric: of the scores.
-        attrs: provenance.
-    """
+    """Some queries, rows of `index`, of every direction in `sides`, against all candidates."""
 
     sides: dict[str, Embeddings]
     index: dict[str, Tensor]
@@ -54,33 +46,23 @@ def asked(
     embeddings: Embeddings | Checkpoint,
     loss,
     *,
-    queries: int | Sequence[int] | None,
-    seed: int,
-    split: str,
-    device: str | None,
-    progress: Progress | None,
     one: bool = False,
     direction: str | None = None,
+    **asking: Unpack[Queries],
 ) -> Asked:
     """Check everything, encode, and draw the queries of every direction.
 
     Args:
         embeddings: embeddings, or a checkpoint.
         loss: a loss, or its name: its metric is taken; None: cosines.
-        queries: how many are drawn of each direction (all if there are fewer, or for None), or their rows.
-        seed: of the draw.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with `encoding`.
         one: only one direction is asked for.
         direction: which; None: the first one.
+        **asking: see `cocos.sampling.Queries`; `queries` may be their rows.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
     """
-    if not isinstance(embeddings, Embeddings | Checkpoint):
-        what = type(embeddings).__name__
-        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    queries, seed, split = asking["queries"], asking["seed"], asking["split"]
     count = isinstance(queries, Integral)
     if isinstance(queries, bool) or (count and queries < 1):
         other = "the rows of the queries" if one else "all (None in Python)"
@@ -92,10 +74,9 @@ def asked(
     metric = "cosine" if loss is None else losses.of(loss).metric
     attrs = results.versions() | {"metric": metric, "seed": seed}
     if checkpoint:
-        embeddings = checkpoint.embed(split, device or "auto", progress and progress("encoding"))
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
+    embeddings = embedded(embeddings, split, asking["device"], asking["progress"])
     notes = embeddings.notes
-    embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     if loud := health.sentence(health.of(embeddings, metric), health.called(embeddings)):
         notes = (loud, *notes)
@@ -105,9 +86,7 @@ def asked(
     for k, name in enumerate(embeddings.directions):
         sides[name] = (embeddings.flip() if k else embeddings).single(name)
     if one:
-        direction = next(iter(sides)) if direction is None else direction
-        if direction not in sides:
-            raise InputError(nearest("direction", direction, sides))
+        direction = results.direction(direction, embeddings.directions)
         sides = {direction: sides[direction]}
     if count or queries is None:
         index = {name: _drawn(len(side.query), queries, seed) for name, side in sides.items()}

@@ -14,26 +14,10 @@ import xarray as xr
 
 import cocos
 from cocos import health, losses, writing
-from cocos.errors import InputError, unreachable
+from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
 
-__all__ = [
-    "WEIGHTS",
-    "about",
-    "about_loss",
-    "about_unit",
-    "about_weights",
-    "above",
-    "by_direction",
-    "heading",
-    "labelled",
-    "mean_std",
-    "open",
-    "provenance",
-    "save",
-    "versions",
-    "writable",
-]
+__all__ = ["open", "save"]
 
 WEIGHTS = {
     "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
@@ -57,6 +41,17 @@ def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
         array = values.cpu().numpy() if isinstance(values, torch.Tensor) else values
         made[name] = xr.Variable(dims, array, dict(zip(("long_name", "units"), about, strict=False)))
     return xr.Dataset(made, attrs=attrs)
+
+
+def direction(name: str | None, known: Sequence[str]) -> str:
+    """A direction by its name; None: the first.
+
+    Raises:
+        InputError: it is not among those known.
+    """
+    if name is not None and name not in known:
+        raise InputError(nearest("direction", name, known))
+    return known[0] if name is None else name
 
 
 def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
@@ -105,12 +100,7 @@ def about_weights(attrs: dict) -> str:
 
 
 def above(attrs: dict, eps: float | None = None) -> str:
-    """Say in words when a negative contributes: `probability above 1 %`. It depends on the kind of share (docs/eps.md).
-
-    Args:
-        attrs: of a Dataset.
-        eps: smallest share that contributes; None: that of the attributes.
-    """
+    """Say in words when a negative contributes, like `probability above 1 %`, by the kind of share (docs/eps.md)."""
     eps = float(attrs["eps"] if eps is None else eps)
     percent = f"{100 * eps:.6g} %"
     return {
@@ -140,6 +130,7 @@ def provenance(loss, **more) -> dict:
 
     There is no date among them: the same run writes the same bytes.
     """
+    source = losses.traits(loss).unit_from
     attrs = {
         **versions(),
         "loss": losses.name_of(loss),
@@ -148,20 +139,14 @@ def provenance(loss, **more) -> dict:
         "gradient": loss.gradient,
         "weights": losses.traits(loss).weights,
         "metric": loss.metric,
-        "unit": _unit(loss),
-        "share": _share(loss),
+        "unit": f"given: {loss.unit_:g}" if source == "given" else source,
+        "share": share(loss),
         "loss_distribution": losses.distribution_of(loss),
     }
     return {key: value for key, value in (attrs | more).items() if value is not None}
 
 
-def _unit(loss) -> str:
-    """Where the unit of a weight comes from: `natural`, `own`, `sum`, `push`, `given: 3`, or the loss that it is."""
-    source = losses.traits(loss).unit_from
-    return f"given: {loss.unit_:g}" if source == "given" else source
-
-
-def _share(loss) -> str:
+def share(loss) -> str:
     """Kind of a share: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
     traits = losses.traits(loss)
     if traits.unit_from == "push":

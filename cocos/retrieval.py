@@ -7,26 +7,13 @@ of negatives at or above it. Queries without any positive take no part.
 
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.engine.readers.ranks import PositiveRanks
 from cocos.errors import InputError
-
-__all__ = [
-    "TIES",
-    "average_precision",
-    "check",
-    "clustered",
-    "kmeans",
-    "kmeans_plus_plus",
-    "label",
-    "metrics",
-    "nmi",
-    "rsum",
-]
 
 TIES = "a negative that ties with a positive stands above it"
 # Cut-offs of the average recall and of rsum.
@@ -44,7 +31,7 @@ ITERATIONS = 100
 # Iterations of k-means that must fit the budget; otherwise classes are drawn.
 FEWEST_ITERATIONS = 5
 # Multiplications that k-means may take: 40 seconds of one core, with SciPy's search for the nearest centre.
-BUDGET = 2**40  # multiplications of k-means: 40 seconds of one core, with SciPy's search for the nearest
+BUDGET = 2**40
 
 # Long name and units of the metrics and of the sizes beside them.
 METRIC_LABELS = {
@@ -66,14 +53,6 @@ METRIC_LABELS = {
     "PR-AUC": ("average precision over all pairs of the first direction, one threshold for all", "%"),
     "NMI": ("normalised mutual information of classes and k-means clusters", "%"),
 }
-
-
-class Ranked(Protocol):
-    """Ranks of the positives of every query, one entry per positive pair, as the pass over the scores finds them."""
-
-    query: Tensor  # (P,) row of the query
-    above: Tensor  # (P,) negatives with a higher score
-    ties: Tensor  # (P,) negatives with an equal score
 
 
 def check(ks: Iterable[int]) -> tuple[int, ...]:
@@ -104,8 +83,8 @@ def label(name: str) -> tuple[str, str]:
     return long_name.format(k=k), units
 
 
-def metrics(ranked: Ranked, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
-    r"""Metrics of one direction, over the queries that have a positive.
+def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
+    r"""Metrics of one direction, in percent save the two ranks, over the queries that have a positive.
 
     With :math:`r_m` the rank of the m-th best of the R positives of a query:
 
@@ -119,13 +98,6 @@ def metrics(ranked: Ranked, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
     - `mAP@R`: mean of :math:`\frac1R \sum_{r_m \le R} m / r_m`.
     - `R-precision`: mean part of the first R that are positive.
     - `tied`: part of the queries whose best positive ties with a negative.
-
-    Args:
-        ranked: the positive pairs of the direction, in any order.
-        ks: cut-offs.
-
-    Returns:
-        Name -> value: in percent, the two ranks aside.
 
     Raises:
         InputError: no query has a positive, or a cut-off is not a whole number of at least 1.
@@ -214,16 +186,11 @@ def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
 
 
 def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tuple[Tensor, int]:
-    """Cluster of each row, (N,), by Lloyd's iterations, and how many rows changed theirs in the last one.
+    """Cluster of each row, (N,), by Lloyd's iterations from (K, D) centres; and how many rows changed theirs at last.
 
     They end when less than one row in a thousand changes. An empty cluster stays where it is. The nearest centre is
     found by SciPy's vector quantisation, a part of the rows at a time: the same clusters as `scipy.cluster.vq.kmeans2`
     finds from this start, without its matrix of all distances.
-
-    Args:
-        vectors: (N, D).
-        centres: (K, D) to start from.
-        iterations: at most.
     """
     from scipy.cluster.vq import vq  # half a second, which only labelled sets need
 
@@ -244,15 +211,10 @@ def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tu
 
 
 def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
-    """NMI of classes and of equally many k-means clusters, in percent; and a note if its cost was bounded.
+    """NMI of classes, (N,), and equally many k-means clusters, in percent; and a note if its cost was bounded.
 
     All iterations and the start together cost at most `BUDGET`. If fewer than `FEWEST_ITERATIONS` fit, classes are
     drawn by the seed, with all of their rows, until they do.
-
-    Args:
-        vectors: (N, D).
-        labels: (N,) classes, whole numbers.
-        seed: of the start, and of the draw of classes.
     """
     known, own, number = labels.unique(return_inverse=True, return_counts=True)
     classes, samples, width, note = len(known), len(labels), vectors.shape[1], ""
@@ -274,13 +236,9 @@ def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, st
 
 
 def nmi(labels: Tensor, clusters: Tensor) -> float:
-    r"""Normalised mutual information of two partitions of the same rows, in percent: :math:`2 I / (H_1 + H_2)`.
+    r"""Normalised mutual information of two partitions, (N,) each, in percent: :math:`2 I / (H_1 + H_2)`.
 
     The arithmetic mean normalises, as in scikit-learn; the geometric mean of other code is at least as large.
-
-    Args:
-        labels: (N,) whole numbers.
-        clusters: (N,) whole numbers.
     """
     _, left, first = labels.unique(return_inverse=True, return_counts=True)
     _, right, second = clusters.unique(return_inverse=True, return_counts=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Unpack
 
 import numpy as np
@@ -20,10 +20,8 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
 from cocos.errors import InputError
-from cocos.sampling import DEFAULTS, Sampling
+from cocos.sampling import DEFAULTS, Progress, Sampling
 from cocos.scores import Pairs
-
-__all__ = ["SCORE_DTYPES", "Run", "prepare", "threads", "within"]
 
 SCORE_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Metrics that read the lengths of the embeddings, and the variances where there are any.
@@ -43,6 +41,8 @@ STACK_ROWS = 2**17
 # Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
 SHARED_SCORES = 2**22
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
+# Kinds of share that cannot exceed 1.
+BOUNDED_SHARES = {"probability": "a probability", "push": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
 SINGLE_NORM = 1e15
 # Float64 arrays of the size of the scores that weighing a whole batch takes.
@@ -62,18 +62,14 @@ class Run:
     visited: bool = False  # scores are visited tile by tile; the matrix is never stored
     seed: int = 0  # seed for drawing the batches
     split: str = "train"  # split of the checkpoint's data
+    eps: float | None = None  # smallest share that contributes, where the measure has one
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the user on the embeddings, the batches and the loss."""
         loud = health.sentence(self.spread, health.called(self.embeddings))
-        return (
-            *filter(None, [loud]),
-            *self.embeddings.notes,
-            *self.plan.notes,
-            *self._distances(),
-            *losses.traits(self.loss).notes,
-        )
+        given = (*self.embeddings.notes, *self.plan.notes, *self._distances(), *losses.traits(self.loss).notes)
+        return (*filter(None, [loud]), *given, *self._unreachable())
 
     @cached_property
     def spread(self) -> dict[str, dict]:
@@ -81,12 +77,7 @@ class Run:
         return health.of(self.embeddings, self.loss.metric)
 
     def provenance(self, *, title: str, **more) -> dict:
-        """Attributes of a Dataset of this run: the loss, the batches, the versions, the file.
-
-        Args:
-            title: title of the Dataset.
-            more: further attributes, or others in the place of these.
-        """
+        """Attributes of a Dataset of this run: the loss, the batches, the versions, the file, and more."""
         attrs = {
             "title": title,
             "batch_size": self.plan.batch_size,
@@ -96,6 +87,7 @@ class Run:
             "dtype": self.dtype,
             "device": self.embeddings.query.device.type,
             "notes": "\n".join(self.notes),
+            "eps": self.eps,
         }
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
         return results.provenance(self.loss, **attrs | more)
@@ -109,14 +101,11 @@ class Run:
                 batch = self.plan.batches[0]
                 some = self._some(side, batch.flip() if second else batch)
                 with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                    pairs = self._first(*_alone(side, some))
+                    alone, own = _alone(side, some)
+                    rows = slice(health.FELT_QUERIES if self.loss.couples == "query" else None)
+                    pairs = self._scored(alone, self._seen(own), rows)
                     directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
         return health.report(self.spread, directions)
-
-    def _first(self, embeddings: Embeddings, batch: Batch) -> Pairs:
-        """The pairs of the first queries of a batch; of all where the loss couples them."""
-        rows = slice(health.FELT_QUERIES) if self.loss.couples == "query" else slice(None)
-        return self._scored(embeddings, self._seen(batch), rows)
 
     def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
         """Select few rows of a batch, with the positives of its first queries, so that weighing them costs little."""
@@ -141,6 +130,22 @@ class Run:
             )
         if self.loss.metric == "mahalanobis" and self.embeddings.candidate_variance is None:
             yield "no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)"
+
+    def _unreachable(self) -> Iterator[str]:
+        """Yield a note on an eps that no share can exceed: it may have been meant in percent."""
+        eps, kind = self.eps, results.share(self.loss)
+        if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
+            share = BOUNDED_SHARES[kind]
+            yield f"eps {eps:g}: no negative contributes, since a share is {share}; {eps:g} % is eps {eps / 100:g}"
+
+    def side(self, direction: str | None) -> tuple[str, Embeddings, bool]:
+        """The entry of `sides` for a direction; None: the first.
+
+        Raises:
+            InputError: the embeddings do not have it.
+        """
+        known = self.embeddings.directions
+        return self.sides[known.index(results.direction(direction, known))]
 
     @cached_property
     def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
@@ -174,23 +179,16 @@ class Run:
         stack, rows = [], 0
         for batch in self.plan.batches:
             size = max(batch.sizes)
-            if stack and (
-                rows + size > STACK_ROWS or (batch.paired, batch.square) != (stack[0].paired, stack[0].square)
-            ):
+            alike = not stack or (batch.paired, batch.square) == (stack[0].paired, stack[0].square)
+            if stack and (rows + size > STACK_ROWS or not alike):
                 yield stack
                 stack, rows = [], 0
             stack.append(self._seen(batch))
             rows += size
         yield stack
 
-    def views(
-        self, stack: list[Batch], *, apart: bool = False
-    ) -> Iterator[tuple[Callable, list[str], list[list[Tensor]]]]:
-        """Views of the scores of some batches: one for both directions, unless each has its own hard negatives.
-
-        Args:
-            stack: the batches.
-            apart: each direction has its own.
+    def views(self, stack: list[Batch], *, apart: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
+        """Views of the scores of some batches: one for both directions, unless `apart` or with own hard negatives.
 
         Yields:
             A function that makes the view; its directions, and the rows that ask in each of the batches.
@@ -205,7 +203,7 @@ class Run:
             yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
 
     def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
-        number = sum(math.prod(batch.sizes) for batch in stack)
+        large = sum(math.prod(batch.sizes) for batch in stack) > SHARED_SCORES
         return functools.partial(
             engine.view,
             embeddings,
@@ -213,8 +211,7 @@ class Run:
             metric=self.loss.metric,
             same_group="negative" if self.same_group == "negative" else "ignore",
             product=self.dtype,
-            # Each process counts a small stack for itself: that takes less time than to share it.
-            together=number > SHARED_SCORES and processes.world().size > 1,
+            together=large and processes.world().size > 1,
         )
 
     def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
@@ -283,9 +280,8 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
     """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
     if report is None or number == 1:
         return report
-    return lambda now, every: report(
-        PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), PROGRESS_STEPS * number
-    )
+    parts = PROGRESS_STEPS * number
+    return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
 
 
 def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
@@ -300,10 +296,26 @@ def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
     return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate)
 
 
+def embedded(embeddings, split: str, device: str | None, progress: Progress | None) -> Embeddings:
+    """Embeddings on a device: as they are given, or a checkpoint's.
+
+    Raises:
+        InputError: anything else, or a device that is not there.
+    """
+    if isinstance(embeddings, Checkpoint):
+        with devices.threads():
+            embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
+    if not isinstance(embeddings, Embeddings):
+        what = type(embeddings).__name__
+        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    return embeddings.to(device=None if device is None else device_of(device))
+
+
 def prepare(
     embeddings: Embeddings | Checkpoint,
     loss,
     *,
+    eps: float | None = None,
     visits: bool | Callable = False,
     whole: bool = False,
     **sampling: Unpack[Sampling],
@@ -313,21 +325,21 @@ def prepare(
     Args:
         embeddings: embeddings, or a checkpoint.
         loss: a loss, or its name.
-        visits: the measure can do without weights: scores of losses with a reader (or of losses for which this
-            function is true) are visited tile by tile, and the matrix is never stored.
+        eps: smallest share that contributes; None: the measure has none.
+        visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
+            are visited tile by tile, and the matrix is never stored.
         whole: keep the scores of a whole batch in memory.
-        **sampling: see `cocos.sampling.Sampling`; the defaults are `DEFAULTS`. A dtype of None is float32 for scores
-            that are visited, whose counts float64 decides, and float64 elsewhere.
+        **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
+            float64 decides, and float64 elsewhere.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
     """
     options = DEFAULTS | sampling
     count, sample, dtype, same_group = (options[name] for name in ("batches", "sample", "dtype", "same_group"))
-    progress, device = options["progress"], options["device"]
-    if not isinstance(embeddings, Embeddings | Checkpoint):
-        what = type(embeddings).__name__
-        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+    device = options["device"]
+    if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
+        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     drawn = count is None or isinstance(count, Integral)
     if not drawn and not (count := tuple(count)):
         raise InputError("batches: none were given")
@@ -339,26 +351,15 @@ def prepare(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
-    if checkpoint:
-        with devices.threads():
-            embeddings = checkpoint.embed(options["split"], device or "auto", progress and progress("encoding"))
-    loss = losses.of(loss)
+    embeddings, loss = embedded(embeddings, options["split"], device, options["progress"]), losses.of(loss)
     matching = losses.traits(loss).matching
     matched = whole or matching == "rows"
     same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
-    embeddings = embeddings.to(device=None if device is None else device_of(device))
     scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
     if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
-        plan = batches.plan(
-            embeddings,
-            sample=sample,
-            batch_size=options["batch_size"],
-            batches=count,
-            per_group=options["per_group"],
-            seed=options["seed"],
-            matched=matched,
-        )
+        sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
+        plan = batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
     else:
         given = tuple(batch.to(embeddings.query.device) for batch in count)
         for batch in given:
@@ -372,7 +373,7 @@ def prepare(
         embeddings = embeddings.to(dtype=SCORE_DTYPES[dtype or "float64"])
     single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in embeddings.norms))
     dtype = dtype or ("float32" if single else "float64")
-    made = Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"])
+    made = Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
     return made.bound()
 
 

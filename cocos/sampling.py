@@ -1,16 +1,14 @@
-"""The options that the measures of training batches share: their names, types, defaults and meanings, stated once."""
+"""The options that measures share: their names, types, defaults and meanings, stated once."""
 
 import functools
 import inspect
 from collections.abc import Callable, Sequence
 from inspect import Parameter
-from typing import ParamSpec, TypedDict, TypeVar, Unpack
+from typing import ParamSpec, TypedDict, TypeVar
 
 from cocos import docstrings
 from cocos.batches import Batch
 from cocos.errors import InputError, nearest
-
-__all__ = ["DEFAULTS", "Progress", "Sampling", "meanings", "sampled"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +46,24 @@ class Sampling(TypedDict, total=False):
     progress: Progress | None
 
 
+class Queries(TypedDict, total=False):
+    """Which queries of which embeddings are looked at, against all candidates.
+
+    Args:
+        queries: how many are drawn of each direction; all if there are fewer, or for None.
+        seed: seed for drawing queries.
+        split: split of the checkpoint's data to encode.
+        device: `auto`, `cpu` or `cuda`; None: where the embeddings are.
+        progress: called with the name of each part of the work; gives a function of (done, in all).
+    """
+
+    queries: int | None
+    seed: int
+    split: str
+    device: str | None
+    progress: Progress | None
+
+
 DEFAULTS: Sampling = {
     "batches": None,
     "batch_size": 128,
@@ -62,23 +78,25 @@ DEFAULTS: Sampling = {
 }
 
 
-def sampled(*, without: Sequence[str] = (), **defaults: Unpack[Sampling]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a measure of `**sampling`: check the names, fill in the defaults, show both in its signature.
+def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults) -> Callable:
+    """Decorate a measure that takes a bundle of options: check their names, fill in the defaults, show both.
 
     Args:
+        bundle: `Sampling` or `Queries`.
         without: options that the measure does not take.
         defaults: defaults of this measure where they differ from `DEFAULTS`.
     """
-    options = {name: value for name, value in (DEFAULTS | defaults).items() if name not in without}
-    bundle = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=Sampling.__annotations__[name])
+    every = DEFAULTS | defaults
+    options = {name: every[name] for name in bundle.__annotations__ if name not in without}
+    shown = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=bundle.__annotations__[name])
         for name, value in options.items()
     ]
 
     def decorate(measure: Callable[P, R]) -> Callable[P, R]:
         own = inspect.signature(measure)
         named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        whole = own.replace(parameters=[*named, *bundle])
+        whole = own.replace(parameters=[*named, *shown])
 
         @functools.wraps(measure)
         def filled(*args: P.args, **given: P.kwargs) -> R:
@@ -87,17 +105,13 @@ def sampled(*, without: Sequence[str] = (), **defaults: Unpack[Sampling]) -> Cal
                     raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
             return measure(*args, **options | given)
 
-        filled.__signature__ = whole  # type: ignore[attr-defined]
+        filled.__signature__, filled.bundle = whole, bundle  # type: ignore[attr-defined]
         return filled
 
     return decorate
 
 
 def meanings(measure: Callable) -> dict[str, str]:
-    """Collect what the docstrings of a measure and of `Sampling` say of each parameter.
-
-    Args:
-        measure: a measure; its options are those of its signature.
-    """
-    said = docstrings.parameters(Sampling) | docstrings.parameters(measure)
+    """Collect what the docstrings of a measure and of its bundle of options say of each parameter."""
+    said = docstrings.parameters(getattr(measure, "bundle", Sampling)) | docstrings.parameters(measure)
     return {name: said.get(name, "") for name in inspect.signature(measure).parameters}

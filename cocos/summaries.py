@@ -7,8 +7,6 @@ import xarray as xr
 
 from cocos import health
 
-__all__ = ["ATTRIBUTES", "about", "bins", "counted", "document", "numbers", "places", "plain"]
-
 # Axes that a figure has many values of: summarised by mean and percentiles.
 ITEMS = ("batch", "query")
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
@@ -16,8 +14,6 @@ QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 SHORT_AXIS = 12
 # Places that are listed of a longer axis, at least and at most.
 FEWEST_PLACES, MOST_PLACES = 5, 9
-# Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
-LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 ATTRIBUTES = {  # totals that stand in the attributes: what they are, and their unit
     "pr_auc": ("PR-AUC of one threshold for all pairs", "%"),
     "pairs": ("pairs of a query and a candidate", "pairs"),
@@ -73,17 +69,11 @@ def _told(values: xr.DataArray):
 
 
 def numbers(data: xr.Dataset) -> dict:
-    """Summarise a Dataset: direction -> variable -> value, and variables that belong to no direction.
+    """Summarise a Dataset: `directions`, name -> variable -> value, and `values` that belong to no direction.
 
     A variable over queries is given by its mean and its 5th, 50th and 95th percentile (over the queries that have a
     value), one along an axis by its values there, nested under their coordinates; of a long axis, a few points.
     Histograms, matrices and row numbers are left to the picture.
-
-    Args:
-        data: of a measure.
-
-    Returns:
-        `directions` and `values`.
     """
     names = [str(name) for name in data["direction"].values] if "direction" in data.dims else []
     single = data.attrs.get("direction")
@@ -101,38 +91,6 @@ def numbers(data: xr.Dataset) -> dict:
     return {"directions": found, "values": values}
 
 
-def bins(most: float) -> np.ndarray:
-    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond."""
-    ladder = np.array(next((each for each in LADDERS if each[-1] >= most), LADDERS[-1]))
-    return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
-
-
-def counted(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
-    """The counts of a run as they are drawn, each (direction,), over all queries of the run.
-
-    Args:
-        data: of `cocos.measures.count`.
-        upper: largest count of each bin, ascending from 0; None: those of `bins`.
-
-    Returns:
-        `mean`, the mean count; `idle_fraction`, the fraction of queries without any; `negatives` per query;
-        and `part`
-        (direction, bin), the part of the queries in each bin.
-    """
-    found = data["contributing"]
-    upper = bins(float(found.max())) if upper is None else upper
-    queries = found.notnull().sum(["batch", "query"])
-    edges = np.concatenate([[-0.5], upper + 0.5])
-    held = [np.histogram(each.values[np.isfinite(each.values)], edges)[0] for each in found.transpose("direction", ...)]
-    part = xr.DataArray(np.stack(held), dims=("direction", "bin"), coords={"bin": upper})
-    return xr.Dataset({
-        "mean": found.mean(["batch", "query"]),
-        "idle_fraction": (found == 0).sum(["batch", "query"]) / queries,
-        "negatives": data["negatives"].mean(["batch", "query"]),
-        "part": part / queries,
-    })
-
-
 def about(data: xr.Dataset) -> dict:
     """Version, file, loss and options."""
     attrs = data.attrs
@@ -143,11 +101,8 @@ def about(data: xr.Dataset) -> dict:
     if "loss" in attrs:
         about["loss"] = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
         about["gradient"] = attrs["gradient"]
-    return about | {key: _scalar(attrs[key]) for key in OPTIONS if key in attrs}
-
-
-def _scalar(value):
-    return value.item() if isinstance(value, np.generic) else value
+    given = {key: attrs[key] for key in OPTIONS if key in attrs}
+    return about | {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
 
 
 def document(data: xr.Dataset) -> dict:

@@ -90,7 +90,7 @@ def writable(folder: Path, what: str) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error)})") from None
+        raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -291,7 +291,7 @@ def test_a_set_without_negatives_is_refused():
         Embeddings.labelled(torch.rand(4, 2), one),
         Embeddings(torch.rand(4, 2), torch.rand(4, 2), one, one),
     ):
-        with pytest.raises(InputError, match="no query has any negative: all 4 candidates are of group 0"):
+        with pytest.raises(InputError, match="no query has any negative: all 4 candidates are of one group"):
             plan(embeddings, sample="groups")
     with pytest.raises(InputError, match="batch size: 7, expected at least 8: samples of two classes"):
         plan(labelled([9, 9]), sample="groups", batch_size=7, per_group=4)

@@ -17,8 +17,9 @@ import xarray as xr
 
 import cocos
 import oracles
-from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores, summaries
+from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores
 from cocos.batches import Batch, plan
+from cocos.measures import _per_query
 from cocos.plots import _labels
 from cocos.plots._wording import percent
 from cocos.plots.count import title as title_of_count
@@ -319,7 +320,7 @@ def test_plots_draw_the_dataset(embeddings):
     ax = plots.count([data, other], ax=axes[0])
     said = [text.get_text() for text in ax.texts]
     most = max(float(each["contributing"].max()) for each in (data, other))
-    upper = summaries.bins(most)
+    upper = _per_query.bins(most)
     high = {}
     for row, each in enumerate((data, other)):
         for direction, sign in (("q2c", 1), ("c2q", -1)):

@@ -194,10 +194,9 @@ def _require_both(embeddings: Embeddings) -> None:
             f"query without any positive: {rows(found)} (group {ids}) has {reason}; remove it or give it a positive"
         )
     if int((groups.candidates > 0).sum()) < 2:
-        raise InputError(
-            f"no query has any negative: all {len(embeddings.candidate)} candidates are of group "
-            f"{embeddings.candidate_group[0].item()}"
-        )
+        number = len(embeddings.candidate)
+        what = "there is one candidate" if number == 1 else f"all {number} candidates are of one group"
+        raise InputError(f"no query has any negative: {what}; rows of another group are its negatives")
 
 
 def _passes(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from cocos.reports.layout import Table
 
-__all__ = ["Answer", "answer", "checked", "finish", "lines", "notes_of", "opened", "progress", "quiet", "saved"]
-
 # Seconds of work before its progress is shown.
 SHOWN_AFTER_SECONDS = 2.0
 # Seconds between two lines of progress where stderr is not a terminal.
@@ -61,13 +59,7 @@ def lines(table: "Table | str") -> str:
 
 
 def finish(answer: Answer, *, as_json: bool, quiet: bool) -> None:
-    """Say what a command read and wrote on stderr, and print its result on stdout.
-
-    Args:
-        answer: of the command.
-        as_json: print the JSON document instead of the text.
-        quiet: say nothing on stderr.
-    """
+    """Say what a command read and wrote on stderr, unless quiet, and print its table or its JSON document on stdout."""
     for line in () if quiet else (*answer.about, *(f"note: {note}" for note in answer.notes)):
         terminal.say(line)
     terminal.put(json.dumps(answer.document(), allow_nan=False) if as_json else lines(answer.text()))
@@ -81,12 +73,7 @@ def notes_of(data: "xr.Dataset") -> list[str]:
 
 
 def checked(out: Path | None, *inputs: Path | str | None, figures: bool = False) -> bool:
-    """Refuse an output that cannot be written, before anything is computed; whether it is a figure.
-
-    Args:
-        out: the output; None: nothing is written.
-        inputs: files that are read; None is no input.
-        figures: whether the output may be a figure; otherwise it is a Dataset.
+    """Refuse an output that cannot be written, before anything is computed; tell whether it is a figure.
 
     Raises:
         InputError: it cannot be written, or it is one of the inputs.
@@ -131,16 +118,7 @@ def answer(
     about: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> Answer:
-    """The answer of a measure: write its Dataset or its figure; its table, its JSON document and its notes.
-
-    Args:
-        measure: its name.
-        data: its Dataset.
-        out: the file to write; None: none.
-        draw: draws the figure; None: the Dataset is saved.
-        about: as for `Answer`.
-        notes: on the input.
-    """
+    """The answer of a measure: its table, its document and its notes. `out` gets its Dataset, or what `draw` draws."""
     from cocos import measures, reports
 
     wrote = saved(data, out, draw)

@@ -17,8 +17,6 @@ from cocos import processes
 from cocos.errors import InputError, UnsafeFile, unreachable
 from cocos.reports import terminal
 
-__all__ = ["Signalled", "debug", "ended", "out_of_descriptors", "resend", "sentences", "starved", "unwind"]
-
 # Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right).
 UNUSABLE_INPUT, UNSAFE_FILE = 2, 3
 # Seconds that an interrupted run has to clean up before a timer ends it.
@@ -58,11 +56,8 @@ def out_of_descriptors() -> int:
 def sentences(*, shared: bool = False) -> Generator[None]:
     """Turn errors that the user can put right into one sentence on stderr and an exit code.
 
-    Args:
-        shared: whether the command can share its work with other processes.
-
     Raises:
-        InputError: torchrun started several processes, and the command cannot share its work.
+        InputError: torchrun started several processes, and the command is not `shared`.
         Exit: with the exit code.
     """
     try:

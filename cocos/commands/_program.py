@@ -6,6 +6,7 @@ import importlib
 import inspect
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -25,8 +26,6 @@ from cocos.commands._answer import Answer, finish, quiet
 from cocos.commands._options import AsJson, Quiet, Unused
 from cocos.reports import terminal
 
-__all__ = ["Command", "app", "command", "main"]
-
 COMMANDS_FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
 SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installation")
@@ -35,9 +34,11 @@ OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
     "File and model": ("data", "split", "model", "trust", "distractors", "device", "dtype"),
-    "Output": ("format", "as_json", "out", "width", "quiet", "metrics", "help"),
+    "Output": ("format", "as_json", "out", "width", "quiet", "metrics", "n90", "help"),
 }
 DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
+# Words of the help text for the types of options, where typer writes the names of Python.
+TYPE_WORDS = {"str": "TEXT", "float": "NUMBER", "int": "NUMBER", "path": "PATH"}
 UsageError = typer.BadParameter.__base__  # a class of click, wherever typer keeps it
 
 
@@ -88,16 +89,11 @@ def _options(function: Callable) -> tuple[dict[str, inspect.Parameter], dict[str
 
 
 def command(section: str, place: int, *, epilog: str | None = None, shared: bool = False) -> Callable[..., Command]:
-    """Make a command of a function that returns an `Answer`, or None where another process speaks.
+    """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
     The options are its parameters and the fields of its bundles; every command has `--seed`, `--json` and `--quiet`
-    too. Members of enumerations reach the function as their values.
-
-    Args:
-        section: title of its group in `cocos --help`.
-        place: its place in the group.
-        epilog: last line of its own help.
-        shared: whether it can share its work with other processes.
+    too. Members of enumerations reach the function as their values. A `shared` command can share its work with other
+    processes.
     """
 
     def made(function: Callable[..., Answer | None]) -> Command:
@@ -136,14 +132,7 @@ def _command(name: str) -> Command:
 def _write_sections(
     formatter, groups: Mapping[str, Sequence[str]], rows: dict[str, tuple[str, str]], rest: str
 ) -> None:
-    """Write the rows of a help text under the titles of their groups.
-
-    Args:
-        formatter: of click.
-        groups: names of the rows by the title of their group, in the order of the help text.
-        rows: (name as written, help) by name.
-        rest: title of the rows in no group, which come first.
-    """
+    """Write rows, (name as typed, help) by name, under the titles of their groups; those in no group come first."""
     grouped = {name for names in groups.values() for name in names}
     sections = {rest: [row for name, row in rows.items() if name not in grouped]}
     sections |= {title: [rows[name] for name in names if name in rows] for title, names in groups.items()}
@@ -161,7 +150,9 @@ class GroupedCommand(TyperCommand):
         rows = {kind: {} for kind in ("argument", "option")}
         for param in self.get_params(ctx):
             if (record := param.get_help_record(ctx)) is not None:
-                rows[param.param_type_name][param.name] = record
+                name, said = record
+                name = re.sub(r"<(?:list\[)?(\w+)\]?>", lambda kind: TYPE_WORDS.get(kind[1], kind[0]), name)
+                rows[param.param_type_name][param.name] = (name, said)
         options, groups = rows["option"], OPTION_GROUPS
         if {"loss", "model"} & options.keys():
             options, groups = options | {"debug": DEBUG_ROW}, groups | {"Output": (*groups["Output"], "debug")}
@@ -194,13 +185,7 @@ class Program(TyperGroup):
         _write_sections(formatter, groups, rows, "Others")
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
-        """Run a command.
-
-        Args:
-            args: of the command line.
-            prog_name: name of the program.
-            standalone_mode: end the process with the exit code, and report an error of usage here.
-            **extra: passed to typer.
+        """Run a command; in `standalone_mode`, report wrong usage and end the process with the exit code.
 
         Raises:
             UsageError: the command line is wrong, and `standalone_mode` is off.
@@ -241,6 +226,13 @@ def _misused(error) -> int:
         error.show()
         return error.exit_code
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    message = re.sub(r"\. Did you mean (.*)\?$", r": did you mean \1", message)
+    for found in getattr(error.__cause__, "errors", list)()[:1]:  # of the validator
+        right = re.sub(r"Input should be (.*?)(, .*)?$", r"\1", found["msg"]).replace("a valid", "a")
+        if right != found["msg"]:
+            message = (
+                f"{error.param.opts[0]} {found['input']!r}: expected {right.replace('a integer', 'a whole number')}"
+            )
     where = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
     terminal.say(f"cocos: {message[:1].lower()}{message[1:]}{where}")
     return error.exit_code

@@ -37,13 +37,7 @@ def _boundaries(given: list[str], names: list[str]) -> dict[str, float]:
 
 
 def _about_steps(at: list | None, given: bool, unnumbered: str) -> list[str]:
-    """A note on the origin of the steps, unless they were given.
-
-    Args:
-        at: the steps; None: the checkpoints are counted from 0.
-        given: they were given with `--steps`.
-        unnumbered: the note for names without numbers.
-    """
+    """A note on the steps: the numbers in the names of the files, or none where they were given."""
     if at is None:
         return [unnumbered]
     if given:

@@ -23,10 +23,6 @@ globals().update({name: getattr(importlib.import_module(f"{__name__}.{name}"), n
 def document(measure: str, data: xr.Dataset) -> dict:
     """The JSON document of a Dataset: the one that its measure makes in its file, or its numbers (`cocos.summaries`).
 
-    Args:
-        measure: name of the measure.
-        data: what it returned.
-
     Examples:
         >>> import cocos
         >>> data = cocos.measures.weight_curve("triplet", points=5)

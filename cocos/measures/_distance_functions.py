@@ -12,8 +12,6 @@ from torch import Tensor
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["Curve", "CurveSoftmax", "parse"]
-
 # Maximum number of characters of an expression.
 EXPRESSION_CHARACTERS = 200
 # Maximum depth of an expression.
@@ -32,7 +30,7 @@ TENSOR_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "max": torch.maximum,
 }
 BINARY_FUNCTIONS = {"min", "max"}
-OPERATORS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
+BINARY_OPERATIONS: dict[type, Callable[[Tensor, Tensor], Tensor]] = {
     ast.Add: torch.add,
     ast.Sub: torch.sub,
     ast.Mult: torch.mul,
@@ -165,8 +163,8 @@ def _evaluated(tree: ast.expr, text: str, name: str) -> Callable[[Tensor], Tenso
             case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
                 inner, factor = build(operand, depth + 1), -1.0 if isinstance(sign, ast.USub) else 1.0
                 return lambda t: factor * inner(t)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-                first, second, apply = build(left, depth + 1), build(right, depth + 1), OPERATORS[type(op)]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_OPERATIONS:
+                first, second, apply = build(left, depth + 1), build(right, depth + 1), BINARY_OPERATIONS[type(op)]
                 if isinstance(op, ast.Pow) and not _reads(right):
                     exponent = float(second(torch.zeros((), dtype=torch.float64)))
                     return lambda t: first(t) ** exponent

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from cocos.measures._distance_functions import CurveSoftmax
 
-__all__ = ["descended", "lemma", "predicted"]
-
 # Points of the line on which a change of sign is searched for.
 AXIS_POINTS = 200_001
 # Distance from the own proxy at which the search for a minimum ends, in distances between the proxies.

@@ -10,8 +10,6 @@ from cocos.engine import View
 from cocos.engine.readers.lines import LINES_TILE
 from cocos.run import Run, within
 
-__all__ = ["passes"]
-
 
 def passes(
     run: Run,
@@ -22,11 +20,8 @@ def passes(
 ) -> Iterator[tuple[list[str], list[list[Tensor]], list]]:
     """Run readers over the batches, stack by stack.
 
-    Args:
-        run: of a loss that they read.
-        readers: of a view, in groups; each group is one run of the engine.
-        report: the progress.
-        lines: the tiles of readers that need whole lines, of a view.
+    Readers are made for each view, in groups; a group is one run of the engine. Readers of whole lines need `lines`,
+    which gives the tiles of a view.
 
     Yields:
         The directions of a view; the query rows of each batch; and the result of each reader.

@@ -6,8 +6,6 @@ from cocos import losses, scores
 from cocos.measures import _regimes, _trials
 from cocos.scores import Pairs
 
-__all__ = ["parity"]
-
 PEER_LIBRARY = "pytorch_metric_learning"
 PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
 PEER_DISTANCES = {

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from cocos import results
 
-__all__ = ["arrays", "dataset", "deviation", "drawn", "full_batches", "mean"]
-
 SHARED_LABELS = {
     "negatives": ("negatives in the batch", "candidates"),
     "query_index": ("row of the query in the embeddings", "1"),
     "queries": ("queries in the batch", "queries"),
     "same_group_pairs": ("pairs of rows in the batch that are of one group", "pairs"),
 }
+
+# Largest count of each bin: 0 alone, then in even steps of the logarithm; the second where the first is too fine.
+LADDERS = ((0, 1, 2, 5, 10, 20, 50, 100, 200), (0, 1, *(f * 10**n for n in range(9) for f in (3, 10))))
 
 
 def arrays(
@@ -87,12 +88,7 @@ def mean(values: np.ndarray, where: np.ndarray, axis) -> np.ndarray:
 
 
 def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
-    """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn.
-
-    Args:
-        data: Dataset of a run.
-        full: (batch,) bool, as `full_batches` gives it.
-    """
+    """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn."""
     attrs = data.attrs
     return {
         "eps": float(attrs["eps"]),
@@ -103,3 +99,30 @@ def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
         "seed": int(attrs["seed"]),
         **{name: attrs[name] for name in ("device", "dtype", "sample", "same_group")},
     }
+
+
+def bins(most: float) -> np.ndarray:
+    """Largest count of each bin of a histogram, from 0, which is a bin of its own, up to `most` or beyond."""
+    ladder = np.array(next((each for each in LADDERS if each[-1] >= most), LADDERS[-1]))
+    return ladder[: max(4, int(np.searchsorted(ladder, most)) + 1)]
+
+
+def histogram(data: xr.Dataset, upper: np.ndarray | None = None) -> xr.Dataset:
+    """Counts of `cocos.measures.count` as they are drawn, each (direction,), over all queries of the run.
+
+    Returns:
+        `mean`, the mean count; `idle_fraction`, the fraction of queries without any; `negatives` per query; and `part`
+        (direction, bin), the part of the queries in each bin, whose largest counts ascend from 0 (None: `bins`).
+    """
+    found = data["contributing"]
+    upper = bins(float(found.max())) if upper is None else upper
+    queries = found.notnull().sum(["batch", "query"])
+    edges = np.concatenate([[-0.5], upper + 0.5])
+    held = [np.histogram(each.values[np.isfinite(each.values)], edges)[0] for each in found.transpose("direction", ...)]
+    part = xr.DataArray(np.stack(held), dims=("direction", "bin"), coords={"bin": upper})
+    return xr.Dataset({
+        "mean": found.mean(["batch", "query"]),
+        "idle_fraction": (found == 0).sum(["batch", "query"]) / queries,
+        "negatives": data["negatives"].mean(["batch", "query"]),
+        "part": part / queries,
+    })

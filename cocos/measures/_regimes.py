@@ -9,8 +9,6 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 from cocos.scores import Pairs, pairs
 
-__all__ = ["SYNTHETIC_REGIMES", "build", "embeddings", "labelled"]
-
 SYNTHETIC_REGIMES = (
     "random",
     "collapsed",
@@ -122,12 +120,7 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
 
 
 def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
-    """Pairs of a labelled set: eleven samples of four classes, one alone in its class, and none its own candidate.
-
-    Args:
-        metric: of `cocos.scores.METRICS`.
-        seed: of the numbers; odd ones give unit embeddings.
-    """
+    """Pairs of eleven samples of four classes, one alone in its class, none its own candidate; odd seeds: unit rows."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 3])
     centres = torch.randn(4, REGIME_WIDTH, generator=generator, dtype=torch.float64)

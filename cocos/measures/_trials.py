@@ -11,21 +11,6 @@ from cocos.embeddings import Embeddings
 from cocos.measures import _regimes
 from cocos.scores import Pairs
 
-__all__ = [
-    "TRIED_DTYPES",
-    "Trial",
-    "cast",
-    "directional",
-    "embedding_gradient",
-    "fits",
-    "hardest",
-    "permuted",
-    "reads_embeddings",
-    "slopes",
-    "square",
-    "synthetic",
-]
-
 TRIED_DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,

@@ -12,8 +12,6 @@ from cocos.errors import InputError
 from cocos.measures import _trials
 from cocos.measures._trials import TRIED_DTYPES, Trial
 
-__all__ = ["TrialResult", "as_intended", "faults_of", "notes_of", "saturation"]
-
 # Tolerance of the closed form against autograd in float64, relative to the largest weight.
 AUTOGRAD_TOLERANCE = 1e-9
 # Tolerance against finite differences, whose own error is about 1e-6.

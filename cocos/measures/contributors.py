@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Unpack
 
 import torch
@@ -13,11 +13,9 @@ from cocos import health, losses, results, statistics
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, nearest
+from cocos.errors import InputError
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
-
-__all__ = ["contributors"]
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -33,13 +31,12 @@ CONTRIBUTOR_LABELS = {
 }
 
 
-def _drawn(run: Run, row: int, direction: str) -> tuple[int, Batch]:
+def _drawn(run: Run, row: int, direction: str, second: bool) -> tuple[int, Batch]:
     """The first batch that has the query, seen from its side, and which one it is.
 
     Raises:
         InputError: no batch has it.
     """
-    second = direction != run.sides[0][0]
     for number, batch in enumerate(run.plan.batches):
         seen = batch.flip() if second else batch
         if bool((seen.query_index == row).any()):
@@ -50,12 +47,11 @@ def _drawn(run: Run, row: int, direction: str) -> tuple[int, Batch]:
     )
 
 
-def _middle(run: Run, side: Embeddings, direction: str, eps: float) -> int:
+def _middle(run: Run, side: Embeddings, second: bool) -> int:
     """The row with the median number of contributing negatives among the queries of the first batch."""
-    batch = run.plan.batches[0] if direction == run.sides[0][0] else run.plan.batches[0].flip()
-    counts = [
-        statistics.contributing(w.abs() / unit, pairs, eps) for pairs, w, unit in run.blocks(side, batch, whole=False)
-    ]
+    batch = run.plan.batches[0].flip() if second else run.plan.batches[0]
+    blocks = run.blocks(side, batch, whole=False)
+    counts = [statistics.contributing(weights.abs() / unit, pairs, run.eps) for pairs, weights, unit in blocks]
     order = torch.cat(counts).argsort(stable=True)
     return int(batch.query_index[order[(len(order) - 1) // 2]])
 
@@ -119,26 +115,16 @@ def contributors(
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
         [0.424, 0.212, 0.212]
     """
-    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     if top is not None and (not isinstance(top, Integral) or top < 1):
         raise InputError(f"top: {top!r}, expected a whole number of at least 1")
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
-    run = prepare(
-        embeddings,
-        loss,
-        **sampling,
-    )
-    sides = {name: side for name, side, _ in run.sides}
-    direction = run.sides[0][0] if direction is None else direction
-    if direction not in sides:
-        raise InputError(nearest("direction", direction, sides))
-    side = sides[direction]
-    row = _middle(run, side, direction, eps) if row is None else row
+    run = prepare(embeddings, loss, eps=eps, **sampling)
+    direction, side, second = run.side(direction)
+    row = _middle(run, side, second) if row is None else row
     if not 0 <= row < len(side.query):
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
-    number, batch = _drawn(run, row, direction)
+    number, batch = _drawn(run, row, direction, second)
     batch = _first(batch, row, both=batch.paired or side.shared)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
     share, spread, index = weights.abs() / unit, statistics.spread(weights, pairs), batch.candidate_index
@@ -165,7 +151,6 @@ def contributors(
         row=int(row),
         group=int(side.query_group[row]),
         direction=direction,
-        eps=eps,
         **{name: float(value) for name, value in sums.items()},
         positives=int(pairs.positive[0].sum()),
         negatives=int(pairs.negative[0].sum()),
@@ -185,13 +170,7 @@ def contributors(
 
 
 def document(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> dict:
-    """The candidates of one query as the JSON document of `cocos query --json`.
-
-    Args:
-        data: of `cocos.measures.contributors`.
-        labels: row of a candidate -> its text.
-        query: text of the query.
-    """
+    """The candidates of one query, with texts where they are known, as the JSON document of `cocos query --json`."""
     attrs, listed = data.attrs, []
     for place in range(data.sizes["candidate"]):
         entry = {name: data[name].values[place].item() for name in data.data_vars}

@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Unpack
 
 import numpy as np
@@ -23,8 +22,6 @@ from cocos.measures import _per_query
 from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, prepare, threads
 from cocos.sampling import Progress, Sampling, sampled
-
-__all__ = ["count"]
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
@@ -71,13 +68,7 @@ OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")
 
 @dataclass(frozen=True)
 class _Counted:
-    """Results of every query, in the order of the batches.
-
-    Args:
-        records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
-        sizes: direction -> queries of every batch.
-        others: results of further readers, where all scores were visited in one pass.
-    """
+    """Results of every query, in the order of the batches, as `dataset` takes them; and those of further readers."""
 
     records: dict[str, list[dict]]
     sizes: dict[str, list[int]]
@@ -225,16 +216,9 @@ def count(
         array([2., 2.])
     """
     conventions.check(convention)
-    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     sampling["same_group"] = sampling["same_group"] or conventions.same_group(convention)
-    run = prepare(
-        embeddings,
-        loss,
-        visits=convention == "standard" and not n90,
-        whole=convention != "standard",
-        **sampling,
-    )
+    standard = convention == "standard"
+    run = prepare(embeddings, loss, eps=eps, visits=standard and not n90, whole=not standard, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
     processes.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
@@ -247,7 +231,6 @@ def count(
     run.embeddings.unchanged()
     attrs = run.provenance(
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
-        eps=eps,
         convention=convention,
         notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run)]),
         undrawn="\n".join(run.plan.undrawn),
@@ -257,19 +240,12 @@ def count(
         ]),
         health=json.dumps(run.health()),
     )
-    same, as_published = run.same_group_pairs(), convention == "ecir2022"
-    data = dataset(counted.records, same, attrs, zero_when_idle=as_published, sizes=counted.sizes)
+    data = dataset(counted.records, run.same_group_pairs(), attrs, zero_when_idle=not standard, sizes=counted.sizes)
     return _with_metrics(data, run, counted.others, sampling["progress"]) if metrics else data
 
 
 def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
-    """The entries of `BATCH_LABELS` over the queries of each batch, or of all of them: a mean over no query is missing.
-
-    Args:
-        values: of the queries, by the names of `QUERY_LABELS`, NaN where there is no query.
-        axis: one or several, that the queries are along.
-        zero_when_idle: `eq7_mean` without any count is 0 instead of missing.
-    """
+    """The entries of `BATCH_LABELS` over some axes of queries; a mean over no query is missing, or 0 as published."""
     counted = values["contributing"]
     every = ~np.isnan(counted)
     result = {

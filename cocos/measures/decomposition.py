@@ -1,7 +1,6 @@
 """What pulls and pushes each query, how much of it cancels, and what does the normalisation remove?"""
 
 import json
-from numbers import Real
 from typing import Unpack
 
 import numpy as np
@@ -19,8 +18,6 @@ from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_ba
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 from cocos.scores import Pairs, length
-
-__all__ = ["decomposition"]
 
 STATISTICS = {
     "pull_norm": ("length of the pull of the positives, before the normalisation", "loss / length"),
@@ -121,13 +118,7 @@ def decomposition(
         >>> data["contributing"].values.ravel().tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    run = prepare(
-        embeddings,
-        loss,
-        **sampling,
-    )
+    run = prepare(embeddings, loss, eps=eps, **sampling)
     traits = losses.traits(run.loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
@@ -140,7 +131,6 @@ def decomposition(
             report(done + 1, len(run.plan.batches))
     attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
-        eps=eps,
         health=json.dumps(run.health()),
     )
     found = arrays(records)

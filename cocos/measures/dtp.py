@@ -12,8 +12,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 
-__all__ = ["dtp"]
-
 DTP_METRICS = ("euclidean", "squared_euclidean", "cosine")
 # Maximum number of classes that a note names.
 NAMED_CLASSES = 5
@@ -194,9 +192,6 @@ def _correlation(alpha: torch.Tensor, last: torch.Tensor) -> dict[str, float]:
 
 def same_classes(data: xr.Dataset) -> None:
     """Refuse averages over unlike classes: they are other numbers.
-
-    Args:
-        data: of `cocos.measures.dtp`.
 
     Raises:
         InputError: naming a step of a run, and a class that is missing there.

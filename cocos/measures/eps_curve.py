@@ -18,8 +18,6 @@ from cocos.measures._passes import passes
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
-__all__ = ["eps_curve"]
-
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
 
@@ -57,12 +55,7 @@ def eps_curve(
     grid = np.logspace(-6, 0, 61) if eps is None else np.asarray(eps, dtype=np.float64)
     if grid.ndim != 1 or not len(grid) or not np.all(np.diff(grid) > 0) or grid[0] < 0 or not np.isfinite(grid[-1]):
         raise InputError(f"eps: {grid.tolist()}, expected finite shares of at least 0 in ascending order")
-    run = prepare(
-        embeddings,
-        loss,
-        visits=Lines.reads,
-        **sampling,
-    )
+    run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
     directions, ladder = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
     above, some, queries = ({name: 0 for name in directions} for _ in range(3))

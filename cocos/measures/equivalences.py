@@ -12,8 +12,6 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures import _regimes
 
-__all__ = ["equivalences"]
-
 # Seeds of the random embeddings: odd ones give one positive a query.
 SEVERAL_SEEDS, ODD_SEEDS = (0, 1, 2, 3), (1, 3)
 

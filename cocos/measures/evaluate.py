@@ -13,35 +13,19 @@ from cocos import batches, engine, health, results, retrieval, scores
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.encoders import device_of
 from cocos.engine import readers
 from cocos.errors import InputError, nearest
+from cocos.run import embedded
 from cocos.sampling import Progress
-
-__all__ = ["evaluate"]
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
 
 
-def _split(checkpoint: Checkpoint, split: str | None) -> str:
-    """The split to evaluate: the one named, or what the field evaluates on where the checkpoint has it."""
-    return split or next((name for name in EVALUATED_SPLITS if name in checkpoint.splits), "train")
-
-
-def _opened(embeddings, split: str | None, device: str | None, progress: Progress | None) -> Embeddings:
-    """Return the embeddings as given, or encode a checkpoint's.
-
-    Raises:
-        InputError: anything else.
-    """
-    if isinstance(embeddings, Checkpoint):
-        report = progress and progress("encoding")
-        embeddings = embeddings.embed(_split(embeddings, split), device or "auto", report)
-    if not isinstance(embeddings, Embeddings):
-        what = type(embeddings).__name__
-        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
-    return embeddings.to(device=None if device is None else device_of(device))
+def _split(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
+    """The split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
+    known = getattr(embeddings, "splits", ())
+    return split or next((name for name in EVALUATED_SPLITS if name in known), "train")
 
 
 def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
@@ -256,13 +240,14 @@ def evaluate(
         raise InputError(nearest("metric", metric, scores.METRICS))
     batches.check(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    embeddings = _opened(embeddings, split, device, progress)
+    embeddings = embedded(embeddings, _split(embeddings, split), device, progress)
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
     spread, called = health.of(embeddings, metric), health.called(embeddings)
     opened = [embeddings]
     if distractors is not None:
-        opened.append(_opened(distractors, None, str(embeddings.query.device), progress))
+        where = str(embeddings.query.device)
+        opened.append(embedded(distractors, _split(distractors, None), where, progress))
         embeddings = _joined(*opened, metric)
     for each in opened:
         each.unchanged()
@@ -310,14 +295,7 @@ def _dataset(
     sizes: dict[str, list[int]],
     attrs: dict,
 ) -> xr.Dataset:
-    """Label the metrics: (distractors, direction, fold), (distractors, fold) and (direction,).
-
-    Args:
-        records: `without` and `with` distractors -> direction -> one entry a fold -> metric -> value.
-        singles: the same -> metric that belongs to no single direction -> one value per fold.
-        sizes: quantity counted over all folds -> one number per direction.
-        attrs: provenance.
-    """
+    """Label the metrics: (distractors, direction, fold), (distractors, fold) and (direction,)."""
     first = records["without"]
     found = {}
     for name in next(iter(first.values()))[0]:

@@ -12,8 +12,6 @@ from cocos.embeddings import Embeddings
 from cocos.run import prepare
 from cocos.sampling import Sampling, sampled
 
-__all__ = ["health"]
-
 SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),
     "sampled": ("rows that spread and rank are taken of", "rows"),
@@ -62,14 +60,8 @@ def health(
         >>> sorted(data.sizes)
         ['direction', 'side']
     """
-    run = prepare(
-        embeddings,
-        loss,
-        **sampling,
-    )
-    attrs = run.provenance(
-        title=f"Health of the embeddings, {losses.name_of(run.loss)}",
-    )
+    run = prepare(embeddings, loss, **sampling)
+    attrs = run.provenance(title=f"Health of the embeddings, {losses.name_of(run.loss)}")
     found = run.health()
     variables = {}
     for dim, entries, labels in (

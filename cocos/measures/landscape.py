@@ -17,8 +17,6 @@ from cocos.measures import _minima
 from cocos.measures._distance_functions import CurveSoftmax, parse
 from cocos.scores import Pairs
 
-__all__ = ["landscape"]
-
 # Margin of the picture around the proxies, in units of their largest distance.
 MARGIN = 0.75
 # Largest value that is drawn: its levels are differences and quantiles.
@@ -285,14 +283,7 @@ def _attributes(
 
 
 def document(data: xr.Dataset) -> dict:
-    """A landscape as the command line prints it: proxies, and the minimum as predicted and as found.
-
-    Args:
-        data: of `cocos.measures.landscape`.
-
-    Returns:
-        Plain data; a place is (x, y), None where there is none.
-    """
+    """The JSON document of a landscape: proxies, and the minimum as predicted and found, (x, y) or None."""
 
     def place(name: str) -> list[float] | None:
         values = data[name].values.tolist() if name in data else []

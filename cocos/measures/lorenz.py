@@ -20,8 +20,6 @@ from cocos.measures._passes import passes
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
-__all__ = ["lorenz"]
-
 # Quantiles over the queries, at each place of the curve.
 QUERY_BAND = (0.05, 0.95)
 # Maximum number of places of the curve.
@@ -116,12 +114,7 @@ def lorenz(
     """
     if not isinstance(points, int) or not 2 <= points <= CURVE_PLACES:
         raise InputError(f"points: {points}, expected a whole number from 2 to {CURVE_PLACES}")
-    run = prepare(
-        embeddings,
-        loss,
-        visits=Lines.reads,
-        **sampling,
-    )
+    run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("weighing")
     place = torch.linspace(0, 1, points, dtype=torch.float64, device=run.embeddings.query.device)
     found = {name: [] for name, _, _ in run.sides}

@@ -1,5 +1,7 @@
 """How precise is one threshold for all queries, and how far do single queries differ?"""
 
+from typing import Unpack
+
 import numpy as np
 import torch
 import xarray as xr
@@ -10,9 +12,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked, steps
-from cocos.sampling import Progress
-
-__all__ = ["precision_recall"]
+from cocos.sampling import Queries, sampled
 
 # Maximum number of points of the curve.
 CURVE_POINTS = 2000
@@ -28,15 +28,11 @@ PRECISION_RECALL_LABELS = {
 }
 
 
+@sampled(Queries, queries=1000)
 def precision_recall(
     embeddings: Embeddings | Checkpoint,
     loss=None,
-    *,
-    queries: int | None = 1000,
-    seed: int = 0,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **asking: Unpack[Queries],
 ) -> xr.Dataset:
     r"""Precision against recall over all pairs with one threshold, and of single queries with a threshold of their own.
 
@@ -49,11 +45,7 @@ def precision_recall(
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
         loss: a loss, or its name: its metric is taken; None: cosines.
-        queries: how many are drawn of each direction for the band; all if there are fewer, or for None.
-        seed: of the draw.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
+        **asking: the queries of the band, see `cocos.sampling.Queries`.
 
     Returns:
         `recall`, `precision` and `threshold` (point,), at most 2,000; `band` (direction, percentile, level), the 25th,
@@ -71,8 +63,8 @@ def precision_recall(
         >>> cocos.measures.precision_recall(embeddings).attrs["pr_auc"]
         100.0
     """
-    seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
-    whole, report = seen.whole(), progress and progress("scoring")
+    seen = asked(embeddings, loss, **asking)
+    whole, report = seen.whole(), asking["progress"] and asking["progress"]("scoring")
     (curve,) = engine.run(whole, [readers.PrecisionRecall()], progress=report)
     if not len(curve.score):
         raise InputError("no query has any positive: there is nothing to retrieve")

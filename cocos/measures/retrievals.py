@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from numbers import Integral
+from typing import Unpack
 
 import torch
 import xarray as xr
@@ -12,12 +13,11 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked
-from cocos.sampling import Progress
+from cocos.sampling import Queries, sampled
 from cocos.summaries import plain
 
-__all__ = ["retrievals"]
 
-
+@sampled(Queries, without=["queries"])
 def retrievals(
     embeddings: Embeddings | Checkpoint,
     loss=None,
@@ -25,10 +25,7 @@ def retrievals(
     queries: int | Sequence[int] = 6,
     k: int = 5,
     direction: str | None = None,
-    seed: int = 0,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **asking: Unpack[Queries],
 ) -> xr.Dataset:
     """The nearest candidates of some queries, which of them are positive, and where the best positive stands.
 
@@ -42,10 +39,7 @@ def retrievals(
             single row (`3,`) tells it from a number.
         k: candidates of each.
         direction: one of the embeddings' directions; None: the first.
-        seed: of the draw.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with `encoding`; gives a function of (done, in all).
+        **asking: options of the queries, see `cocos.sampling.Queries`.
 
     Returns:
         Of each query (query,): its row `query_index`, `best_rank` and `best_score` of its best positive (NaN without
@@ -66,17 +60,7 @@ def retrievals(
         raise InputError(f"k: {k!r}, expected a whole number from 1 to 1000")
     if queries is None:
         raise InputError("queries: None, expected a whole number, or rows of queries")
-    seen = asked(
-        embeddings,
-        loss,
-        queries=queries,
-        seed=seed,
-        split=split,
-        device=device,
-        progress=progress,
-        one=True,
-        direction=direction,
-    )
+    seen = asked(embeddings, loss, queries=queries, one=True, direction=direction, **asking)
     (direction,) = seen.sides
     view = seen.view(direction)
     found, ranks = engine.run(view, [readers.Neighbours(int(k)), readers.Ranks()])

@@ -1,6 +1,7 @@
 """How many candidates does a query have at a given similarity, and does one score mean the same for every query?"""
 
 from collections.abc import Iterable
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -13,9 +14,7 @@ from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import QUERY_PERCENTILES, asked
 from cocos.run import within
-from cocos.sampling import Progress
-
-__all__ = ["score_distribution"]
+from cocos.sampling import Queries, sampled
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {
@@ -30,17 +29,14 @@ SCORE_DISTRIBUTION_LABELS = {
 }
 
 
+@sampled(Queries, queries=1000)
 def score_distribution(
     embeddings: Embeddings | Checkpoint,
     loss=None,
     *,
-    queries: int | None = 1000,
     bins: int = 100,
     ks: Iterable[int] = (1, 10, 100),
-    seed: int = 0,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **asking: Unpack[Queries],
 ) -> xr.Dataset:
     r"""The negatives of each query by their score, the scores of the positives, and where each k-th neighbour stands.
 
@@ -56,13 +52,9 @@ def score_distribution(
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
         loss: a loss, or its name: its metric is taken; None: cosines.
-        queries: how many are drawn of each direction; all if there are fewer, or for None.
         bins: equal ones, from -1 to 1 for cosines, and from the smallest to the largest score for other metrics.
         ks: neighbours whose scores are found, exactly, in float64.
-        seed: of the draw.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
+        **asking: options of the queries, see `cocos.sampling.Queries`.
 
     Returns:
         `negatives` (direction, query, bin), how many of a query are in a bin; `band` (direction, percentile, bin), the
@@ -85,8 +77,8 @@ def score_distribution(
     ks = retrieval.check(ks)
     if not isinstance(bins, int) or isinstance(bins, bool) or not 2 <= bins <= 10_000:
         raise InputError(f"bins: {bins!r}, expected a whole number from 2 to 10000")
-    seen = asked(embeddings, loss, queries=queries, seed=seed, split=split, device=device, progress=progress)
-    report, found = progress and progress("scoring"), {}
+    seen = asked(embeddings, loss, **asking)
+    report, found = asking["progress"] and asking["progress"]("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}
     for number, (name, view) in enumerate(views.items()):
         (found[name],) = engine.run(

@@ -8,8 +8,6 @@ from cocos.errors import InputError
 from cocos.measures.weight_curve import SPANS
 from cocos.scores import Pairs
 
-__all__ = ["score_landscape"]
-
 
 def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> xr.Dataset:
     """The loss of a query and the weight of its negative, over all scores of its positive and of its negative.

@@ -18,8 +18,6 @@ from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, prepare
 from cocos.sampling import Sampling, sampled
 
-__all__ = ["temperature_curve"]
-
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
 TEMPERATURE_LABELS = {
@@ -105,19 +103,12 @@ def temperature_curve(
         >>> data["idle_fraction"].values.tolist()
         [[1.0, 0.0], [1.0, 0.0]]
     """
-    if not 0 <= eps < float("inf"):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     grid = None if values is None else np.asarray(values, dtype=np.float64)
     if grid is not None and not _usable(grid):
         raise InputError(f"values: {grid.tolist()}, expected finite numbers above 0 in ascending order")
     if not isinstance(loss, str):
         _parameter(losses.of(loss))
-    run = prepare(
-        embeddings,
-        loss,
-        visits=True,
-        **sampling,
-    )
+    run = prepare(embeddings, loss, eps=eps, visits=True, **sampling)
     parameter = _parameter(run.loss)
     own = float(getattr(run.loss, parameter))
     if grid is None:
@@ -142,7 +133,6 @@ def temperature_curve(
         title=f"Negatives against the {parameter}, {losses.name_of(run.loss)}",
         parameter=parameter,
         own=own,
-        eps=eps,
         batches=len(run.plan.batches),
         notes="\n".join([*run.notes, *([NEAR_EPS.format(int(uncertain.max()))] if uncertain.any() else [])]),
     )

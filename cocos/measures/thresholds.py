@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -14,9 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import QUERY_PERCENTILES, Asked, asked, steps
-from cocos.sampling import Progress
-
-__all__ = ["thresholds"]
+from cocos.sampling import Queries, sampled
 
 # Cut-offs of the curves.
 CUTOFF_LEVELS = 101
@@ -59,17 +58,14 @@ THRESHOLDS_LABELS = {
 }
 
 
+@sampled(Queries, queries=1000)
 def thresholds(
     embeddings: Embeddings | Checkpoint,
     *,
     recalls: Sequence[float] = (0.1, 0.25, 0.5, 0.75),
     precisions: Sequence[float] | None = None,
     cutoffs: Sequence[float] | None = None,
-    queries: int | None = 1000,
-    seed: int = 0,
-    split: str = "train",
-    device: str | None = None,
-    progress: Progress | None = None,
+    **asking: Unpack[Queries],
 ) -> xr.Dataset:
     r"""The candidates that each query gets when everything at or above one cosine is returned.
 
@@ -85,11 +81,7 @@ def thresholds(
             pairs. One that no cut-off reaches is left out and named in `not_reached`; of two with one cut-off the
             larger stays.
         cutoffs: cosines, in the place of both.
-        queries: how many are drawn of each direction; all if there are fewer, or for None.
-        seed: of the draw.
-        split: of the checkpoint's data.
-        device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
-        progress: called with what is done (`encoding`, `scoring`); gives a function of (done, in all).
+        **asking: options of the queries, see `cocos.sampling.Queries`.
 
     Returns:
         Of each cut-off (cutoff,): its `distance`, what it was `chosen` for, the precision that was its `target` (NaN
@@ -115,8 +107,8 @@ def thresholds(
     wanted = _numbers("precisions", precisions, 0.0, 1.0) if cutoffs is None and precisions is not None else None
     reached = _numbers("recalls", recalls, 0.0, 1.0)
     given = None if cutoffs is None else _numbers("cutoffs", cutoffs, -1.0, 1.0)
-    seen = asked(embeddings, None, queries=queries, seed=seed, split=split, device=device, progress=progress)
-    report = progress and progress("scoring")
+    seen = asked(embeddings, None, **asking)
+    report = asking["progress"] and asking["progress"]("scoring")
     if given is not None:
         cuts, ends = _counted(seen, given, report), (min(given), max(given))
     else:

@@ -21,8 +21,6 @@ from cocos.measures._verdict import TrialResult, as_intended, faults_of, notes_o
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
-__all__ = ["verify"]
-
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9
 WORDS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
@@ -147,11 +145,7 @@ def verify(
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
     if embeddings is not None:
-        run = prepare(
-            embeddings,
-            loss,
-            **sampling,
-        )
+        run = prepare(embeddings, loss, **sampling)
         loss, trials = run.loss, list(_real(run))
         loud = filter(None, [health.sentence(run.spread, health.called(run.embeddings))])
     else:

@@ -7,8 +7,6 @@ from cocos import losses, results, statistics, weights
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["weight_curve"]
-
 SPANS = {  # from the farthest to the closest score that is drawn
     "cosine": (-1.0, 1.0),
     "cosine_dot": (-1.0, 1.0),

@@ -1,6 +1,5 @@
 """Who weighs on whom in one batch?"""
 
-from numbers import Real
 from typing import Unpack
 
 import torch
@@ -12,8 +11,6 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 from cocos.run import prepare
 from cocos.sampling import Sampling, sampled
-
-__all__ = ["weight_map"]
 
 ORDERS = ("hardness", "batch", "group")
 # Maximum number of cells of a map.
@@ -69,21 +66,10 @@ def weight_map(
         >>> int(data["weighed"].sum())  # every negative has a weight
         6
     """
-    if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
     if order not in ORDERS:
         raise InputError(nearest("order", str(order), ORDERS))
-    run = prepare(
-        embeddings,
-        loss,
-        batches=1,
-        **sampling,
-    )
-    sides = {name: (side, second) for name, side, second in run.sides}
-    direction = run.sides[0][0] if direction is None else direction
-    if direction not in sides:
-        raise InputError(nearest("direction", direction, sides))
-    (side, second), (batch,) = sides[direction], run.plan.batches
+    run = prepare(embeddings, loss, eps=eps, batches=1, **sampling)
+    (direction, side, second), (batch,) = run.side(direction), run.plan.batches
     batch = batch.flip() if second else batch
     size = (len(batch.query_index), len(batch.candidate_index))
     if size[0] * size[1] > MAP_CELLS:
@@ -118,7 +104,6 @@ def weight_map(
         title=f"Weights of one batch, {losses.name_of(run.loss)}",
         direction=direction,
         order=order,
-        eps=eps,
     )
     variables = {name: (("query", "candidate"), values, *CELL_LABELS[name]) for name, values in cells.items()}
     variables |= {name: ("query", values, QUERY_COUNTS[name], "candidates") for name, values in totals.items()}

@@ -8,8 +8,6 @@ from matplotlib.axes import Axes
 
 from cocos.statistics import Difference
 
-__all__ = ["UNRESOLVED_GREY", "forest"]
-
 # Grey level of a difference that is not resolved.
 UNRESOLVED_GREY = "0.55"
 
@@ -25,19 +23,10 @@ def forest(
     offset: float = 0.3,
     ax: Axes,
 ) -> Axes:
-    """Draw differences as points with a bar for the interval, blue if resolved and grey if not.
+    """Draw differences of `cocos.statistics.paired` as points with a bar for the interval, blue if resolved, else grey.
 
-    Each pair is a small dot on one side of the bar, a published difference an open diamond on the other side.
-
-    Args:
-        differences: of `cocos.statistics.paired`.
-        points: for each, the differences of its pairs.
-        at: position of each on the axis of names.
-        published: published value of each, NaN where there is none.
-        resolved: whether to draw each as resolved; None: if its interval excludes 0.
-        upright: names on the x axis and differences on the y axis, instead of the other way round.
-        offset: distance of dots and diamonds from the bars, in units of `at`.
-        ax: where to draw.
+    Each pair of `points` is a small dot on one side of the bar, a published difference (NaN: none) an open diamond on
+    the other side. `upright` puts the names, which are `at` these places, on the x axis; `offset` is in the same units.
     """
     blue, orange = sns.color_palette("colorblind")[0], sns.color_palette("colorblind")[1]
 

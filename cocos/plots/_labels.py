@@ -16,21 +16,6 @@ from matplotlib.transforms import ScaledTranslation
 
 from cocos.plots._wording import middle, names_of
 
-__all__ = [
-    "BELOW",
-    "STYLES",
-    "below",
-    "beside",
-    "curves",
-    "dark",
-    "drawn",
-    "palette",
-    "plain",
-    "series",
-    "spread",
-    "whole",
-]
-
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
 BELOW = "legend below the axes"
@@ -43,12 +28,7 @@ LINE_SPACING = 1.25
 
 
 def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
-    """Name the Datasets that share a plot.
-
-    Args:
-        dataset: one or several.
-        names: their names; None: their losses.
-    """
+    """Datasets that share a plot by their names, by default those of their losses."""
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     names = names_of(several) if names is None else names
     return {plain(str(name), LABEL_LENGTH): each for name, each in zip(names, several, strict=True)}
@@ -57,11 +37,7 @@ def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | No
 def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:
     """Split a Dataset by direction, (name, part); directions that agree are one nameless part, their mean.
 
-    Directions agree where no value differs by more than 2 % of the largest one of its variable.
-
-    Args:
-        data: with an axis `direction`.
-        keys: variables that are drawn.
+    Directions agree where no value that is drawn differs by more than 2 % of the largest one of its variable.
     """
     names = [str(name) for name in data["direction"].values]
     drawn = data[list(keys)]
@@ -119,14 +95,7 @@ def dark(colour) -> tuple[float, float, float]:
 
 
 def below(ax: Axes, *, lines: int = 2, handles: Sequence[Artist] | None = None, ncols: int = 2) -> Legend:
-    """Put a legend below the axes; a figure may move it below all of its axes.
-
-    Args:
-        ax: the axes.
-        lines: lines of text between axes and legend: ticks and label.
-        handles: artists to name; None: all labelled artists of the axes.
-        ncols: number of columns.
-    """
+    """Put a legend below the axes and their lines of text; a figure may move it below all of its axes."""
     down = -(12 + 1.3 * lines * FontProperties(size="medium").get_size_in_points()) / 72
     under = ax.transAxes + ScaledTranslation(0, down, ax.figure.dpi_scale_trans)
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
@@ -148,13 +117,7 @@ def spread(places: Sequence[float], gap: float) -> np.ndarray:
 
 
 def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> None:
-    """Write the name of each line beside the axes, at its height; names that would overlap are moved apart.
-
-    Args:
-        ax: with its final limits and scales.
-        entries: height in data units, text and colour of each name.
-        left: write on the left and move the axis to the right.
-    """
+    """Write the name of each line, (height, text, colour), beside finished axes; overlapping names are moved apart."""
     if not entries:
         return
     heights = [ax.transLimits.transform(ax.transScale.transform((ax.get_xlim()[1], each[0])))[1] for each in entries]

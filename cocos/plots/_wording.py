@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import xarray as xr
 
-__all__ = ["between", "listed", "middle", "names_of", "number", "percent"]
-
 # Characters of a name in a sentence.
 NAME_LENGTH = 40
 

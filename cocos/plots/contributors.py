@@ -14,8 +14,6 @@ from cocos.measures.contributors import rest
 from cocos.plots._labels import below, palette, plain
 from cocos.plots._wording import percent
 
-__all__ = ["contributors", "size", "title"]
-
 # Largest number of bars that can be read.
 MOST_BARS = 40
 # Characters of the longest label.
@@ -107,14 +105,7 @@ def contributors(
 
 
 def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) -> None:
-    """Write the cumulative parts on the right of the bars, and the length of each pull that is cut.
-
-    Args:
-        one: the candidates that are drawn.
-        longest: longest push, in percent.
-        others: part of the other negatives; None: there are none.
-        ax: where to draw.
-    """
+    """Write the cumulative parts on the right of the bars, and the length of each pull that is cut."""
     right = {"transform": ax.get_yaxis_transform(), "fontsize": "x-small", "color": "0.25"}
     rows = zip(100 * one["part"].values, one["weight"].values, 100 * one["held"].values, strict=True)
     for at, (length, mass, held) in enumerate(rows):

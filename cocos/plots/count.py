@@ -8,11 +8,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from cocos import health, results, summaries
+from cocos import health, results
+from cocos.measures._per_query import bins, histogram
 from cocos.plots._labels import below, palette, plain, series
 from cocos.plots._wording import between, number, percent
-
-__all__ = ["count", "size", "title"]
 
 # Grey level of the bars of idle queries.
 IDLE_GREY = "0.62"
@@ -32,11 +31,6 @@ def count(
     The bins grow logarithmically; idle queries are the grey bar at 0, labelled with their part. The first direction is
     drawn upwards, the second downwards and hatched. A diamond marks the mean.
 
-    Args:
-        dataset: of `cocos.measures.count`, or several.
-        names: of several; None: their losses.
-        ax: where to draw; None is the current Axes.
-
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> data = cocos.measures.count(embeddings)
@@ -45,8 +39,8 @@ def count(
     """
     ax = ax or plt.gca()
     several = series(dataset, names)
-    upper = summaries.bins(max(float(each["contributing"].max()) for each in several.values()))
-    found = {name: summaries.counted(each, upper) for name, each in several.items()}
+    upper = bins(max(float(each["contributing"].max()) for each in several.values()))
+    found = {name: histogram(each, upper) for name, each in several.items()}
     highest = max(float(each["part"].max()) for each in found.values())
     directions = list(dict.fromkeys(str(d) for each in found.values() for d in each["direction"].values))
     colours = palette(len(directions))
@@ -55,15 +49,8 @@ def count(
         ax.axhline(base, color="0.3", linewidth=0.8)
         for d, name in enumerate(directions):
             if name in part["direction"].values:
-                _row(
-                    ax,
-                    part.sel(direction=name),
-                    upper,
-                    base,
-                    (-1) ** d * BAR_HEIGHT / highest,
-                    colours[d],
-                    HATCHES[d % 2],
-                )
+                height = (-1) ** d * BAR_HEIGHT / highest
+                _row(ax, part.sel(direction=name), upper, base, height, colours[d], HATCHES[d % 2])
     last, most = -ROW_HEIGHT * (len(found) - 1), max(float(each["negatives"].max()) for each in several.values())
     ticks = _ticks(upper, most)
     narrow = 45 * ax.figure.get_size_inches()[0] / len(upper) < 6 * max(map(len, ticks[1:]))  # points, roughly
@@ -100,7 +87,7 @@ def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
 
 def _finding(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
     """State the counts of one Dataset, or the losses that leave the most and the fewest queries idle."""
-    parts = [summaries.counted(data) for data in datasets]
+    parts = [histogram(data) for data in datasets]
     idle = [between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())

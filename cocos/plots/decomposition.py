@@ -6,8 +6,6 @@ import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
 
-__all__ = ["decomposition"]
-
 STAGES = {
     "pull_norm": "pull",
     "push_norm": "push",
@@ -23,10 +21,6 @@ def decomposition(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction.
     Queries without a gradient are left out, and a note gives their part.
-
-    Args:
-        dataset: of `cocos.measures.decomposition`.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

@@ -10,8 +10,6 @@ from matplotlib.patheffects import withStroke
 from cocos.plots._labels import STYLES
 from cocos.plots._wording import middle
 
-__all__ = ["dtp"]
-
 # Height of a line of text, in points.
 LINE_POINTS = 10.0
 # Characters of the longest name of a run.
@@ -75,16 +73,7 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
 
 
 def _name(ax: Axes, x: float, named: list[tuple], *, xytext: float, above: float = 0.0, **style) -> None:
-    """Write names at their heights at one x, moved apart as little as possible where they would overlap.
-
-    Args:
-        ax: with its final limits.
-        x: of all names.
-        named: (height, name, colour) of each, in ascending order.
-        xytext: shift to the right, in points.
-        above: shift upwards, in points.
-        style: of the annotations.
-    """
+    """Write names, ascending (height, name, colour), at one x, moved apart as little as possible where they overlap."""
     points = 72 / ax.figure.dpi
     height = np.array([ax.transData.transform((x, end))[1] * points for end, *_ in named])
     order = np.arange(len(named))

@@ -11,8 +11,6 @@ from cocos import results
 from cocos.plots._labels import STYLES, beside, curves, drawn, palette, series
 from cocos.plots._wording import between, number
 
-__all__ = ["eps_curve", "size", "title"]
-
 # Range of the thresholds in use, which is shaded.
 USUAL_EPS = (1e-3, 1e-1)
 # Thresholds whose counts the title compares.

@@ -13,8 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-__all__ = ["bar", "landscape"]
-
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
 # Approximate number of levels of a landscape that spans less than three decades.
@@ -78,14 +76,7 @@ def landscape(
 
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **style) -> None:
-    """Draw the colour bar that panels with `common` share.
-
-    Args:
-        figure: of the panels.
-        axes: the panels.
-        label: of the bar.
-        style: of `Figure.colorbar`.
-    """
+    """Draw the colour bar that panels with `common` share."""
     levels = np.array(COMMON_LEVELS)
     held = _colours(levels)
     mapped = ScalarMappable(held["norm"], held["cmap"])

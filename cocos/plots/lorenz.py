@@ -9,8 +9,6 @@ from matplotlib.axes import Axes
 from cocos.plots._labels import STYLES, curves, drawn, palette, series, whole
 from cocos.plots._wording import between, listed
 
-__all__ = ["lorenz", "size", "title"]
-
 # Identifier of the curves among the lines of the axes.
 CURVE = "push of the heaviest"
 

@@ -6,11 +6,9 @@ import matplotlib.pyplot as plt
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.errors import InputError, nearest
+from cocos import results
 from cocos.plots._labels import below, palette, series
 from cocos.plots._wording import listed, middle
-
-__all__ = ["precision_recall", "title"]
 
 # Smallest recall at which one threshold is drawn; below it, a few pairs decide the precision.
 FIRST_RECALL = 0.01
@@ -46,10 +44,7 @@ def precision_recall(
     ax = ax or plt.gca()
     several = series(dataset, names)
     for data in several.values():
-        known = [str(name) for name in data["direction"].values]
-        direction = known[0] if direction is None else direction
-        if direction not in known:
-            raise InputError(nearest("direction", direction, known))
+        direction = results.direction(direction, [str(name) for name in data["direction"].values])
     single = len(several) == 1
     for (name, data), colour in zip(several.items(), palette(len(several)), strict=True):
         one, level = data.sel(direction=direction), data["level"]

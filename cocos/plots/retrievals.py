@@ -12,8 +12,6 @@ from matplotlib.patches import Rectangle
 from cocos.errors import InputError
 from cocos.plots._labels import plain
 
-__all__ = ["retrievals", "size", "title"]
-
 # Colour and mark of positives; the green is dark enough for text.
 GREEN, TICK = "#00694f", "\u2713"
 # Distance between candidates, between a query and its candidates, and between rows, in units of the width of a cell.

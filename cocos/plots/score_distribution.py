@@ -11,11 +11,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
-from cocos.errors import InputError, nearest
+from cocos import results
 from cocos.plots._labels import below
 from cocos.plots._wording import middle
-
-__all__ = ["score_distribution", "title"]
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
@@ -50,10 +48,7 @@ def score_distribution(
         True
     """
     ax = ax or plt.gca()
-    names = [str(name) for name in dataset["direction"].values]
-    direction = names[0] if direction is None else direction
-    if direction not in names:
-        raise InputError(nearest("direction", direction, names))
+    direction = results.direction(direction, [str(name) for name in dataset["direction"].values])
     one, width = dataset.sel(direction=direction), dataset.attrs["bin_width"]
     score = one["bin"].values
     blue, orange, green = sns.color_palette("colorblind", 3)

@@ -15,8 +15,6 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos import results
 
-__all__ = ["bar", "score_landscape"]
-
 # Levels of the scale of shares that panels have in common.
 SHARE_LEVELS = tuple(k / 10 for k in range(11))
 # Smallest distance between labelled lines, as a fraction of an axis.
@@ -76,14 +74,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
 
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str, **style) -> None:
-    """Draw the colour bar that panels with `share` have in common.
-
-    Args:
-        figure: of the panels.
-        axes: the panels.
-        label: of the bar.
-        style: of `Figure.colorbar`.
-    """
+    """Draw the colour bar that panels with `share` have in common."""
     held = _colours(np.array(SHARE_LEVELS), True)
     mapped = ScalarMappable(held["norm"], held["cmap"])
     figure.colorbar(mapped, ax=axes, label=label, ticks=SHARE_LEVELS[::2], format="%g", extend="max", **style)

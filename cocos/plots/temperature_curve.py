@@ -11,8 +11,6 @@ from cocos.errors import InputError, nearest
 from cocos.plots._labels import below, curves, palette, series
 from cocos.plots._wording import listed, number, percent
 
-__all__ = ["temperature_curve", "title"]
-
 # Variables of each choice of `show`.
 SHOWN = {"negatives": ("effective", "contributing_all"), "idle": ("idle_fraction",)}
 # Width of the first line and of the others, in points.

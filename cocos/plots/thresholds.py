@@ -10,8 +10,6 @@ from matplotlib.patches import Patch
 from cocos.plots._labels import below, palette, plain
 from cocos.plots._wording import between
 
-__all__ = ["size", "thresholds", "title"]
-
 # Bottom and height of the three strips, as fractions of the axes.
 STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
 DIRECTION_STYLES = ("-", "--")
@@ -25,10 +23,6 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     At the top, the candidates per query: median, and a ribbon from the 5th to the 95th percentile. In the middle, the
     parts of the queries without any candidate, and without a positive. At the bottom, precision and recall over all
     pairs. Chosen cut-offs are vertical lines with their names.
-
-    Args:
-        dataset: of `cocos.measures.thresholds`.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

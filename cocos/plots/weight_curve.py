@@ -9,8 +9,6 @@ from matplotlib.axes import Axes
 from cocos import results
 from cocos.plots._labels import below, palette, series
 
-__all__ = ["weight_curve"]
-
 
 def weight_curve(
     dataset: xr.Dataset | Sequence[xr.Dataset], *, names: Sequence[str] | None = None, ax: Axes | None = None
@@ -18,11 +16,6 @@ def weight_curve(
     """Draw the weight of a negative and of the positive against their own scores, in units of the loss.
 
     Ticks at the bottom are the other negatives of the query, the dotted line is its positive.
-
-    Args:
-        dataset: of `cocos.measures.weight_curve`, or several.
-        names: of several; None: their losses.
-        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> data = cocos.measures.weight_curve("triplet", points=9)

@@ -15,8 +15,6 @@ from cocos import results
 from cocos.plots._labels import below
 from cocos.plots._wording import middle
 
-__all__ = ["size", "title", "together", "weight_map"]
-
 # Decades of share, below the largest, that have colours of their own, if eps is not above them.
 SHARE_DECADES = 4
 # Grey level of negatives that do not contribute, colour of pairs that take no part, grey level of the margins.

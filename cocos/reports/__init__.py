@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 
 def table(
     name: str,
@@ -26,11 +24,8 @@ def table(
 ) -> "Table":
     """Write a Dataset as a table: in the way of its measure where it has one, as a general summary otherwise.
 
-    Args:
-        name: of the measure; `cocos.reports.NAME` writes its table.
-        dataset: of the measure; `verify` takes several.
-        labels: row of a candidate -> its text, for a table that lists candidates.
-        query: text of the query, for a table of one query.
+    `verify` takes several Datasets. Tables of single rows take `labels`, row of a candidate -> its text, and the text
+    of the `query`.
     """
     own = f"{__name__}.{name}"
     module = importlib.import_module(own if importlib.util.find_spec(own) else f"{__name__}.summary")

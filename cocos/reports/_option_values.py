@@ -8,8 +8,6 @@ from typing import get_args, get_origin
 
 from cocos.errors import InputError
 
-__all__ = ["read", "written"]
-
 # Largest number of digits of an integer: with at most 15, float64 represents it exactly.
 DIGITS = 15
 NUMBERS = {int: "whole number", float: "number"}
@@ -26,11 +24,6 @@ def read(text: str, annotation, option: str):
     """Read a text as the annotated type of a parameter.
 
     Several values are separated by commas; a single one of them ends with a comma.
-
-    Args:
-        text: as typed.
-        annotation: of the parameter.
-        option: name of the option, for messages.
 
     Raises:
         InputError: the text is not of that type.

@@ -4,17 +4,9 @@ from collections.abc import Iterable
 
 import xarray as xr
 
-__all__ = ["averaging", "drawn", "has_images", "loss_call", "mean", "number", "queries_per_batch"]
-
 
 def number(value: dict, sign: str = "±", digits: int | None = None) -> str:
-    """Write a mean with its deviation, if it has one.
-
-    Args:
-        value: `mean` and `std`, each of which may be None.
-        sign: between both.
-        digits: decimals; None: 3 below one, 2 otherwise.
-    """
+    """Write a mean and its deviation, either of which may be None; 3 decimals below one and 2 above unless given."""
     if value["mean"] is None:
         return "none"
     digits = digits or (3 if abs(value["mean"]) < 1 and value["mean"] != int(value["mean"]) else 2)
@@ -34,12 +26,7 @@ def queries_per_batch(directions: dict) -> str:
 
 
 def averaging(found: dict, batch_columns: str = "") -> str:
-    """State what means and deviations are taken over.
-
-    Args:
-        found: `batches`, `full_batches`, and `convention` where there are several.
-        batch_columns: names of the columns whose means are over full batches.
-    """
+    """State what means and deviations are over; `batch_columns` names those that are over full batches."""
     if found.get("convention", "standard") != "standard":
         return "mean ± deviation over batches"
     full = found["full_batches"]

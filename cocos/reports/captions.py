@@ -14,8 +14,6 @@ import xarray as xr
 
 from cocos.errors import InputError
 
-__all__ = ["Caption", "holds", "typed_digits", "write"]
-
 CAPTION_FUNCTIONS = ("title", "alt", "agrees")
 # Names that contain a digit but are no result: sources, measures, functions, settings of the papers.
 NAMES_WITH_DIGITS = re.compile(
@@ -66,10 +64,6 @@ def holds(condition: bool, words: str) -> str:
 def write(module: ModuleType, parts: Mapping[str, xr.Dataset]) -> Caption:
     """Fill the caption of a script from its data.
 
-    Args:
-        module: the script.
-        parts: its data.
-
     Raises:
         InputError: the script lacks a function, or its words do not fit the data.
     """
@@ -92,9 +86,6 @@ def typed_digits(source: str) -> list[str]:
 
     Inspects DIFFERS, `title`, `alt`, `agrees`, `hero`, and the functions of the script that these call. Keys, keyword
     arguments, identifiers and format specifications do not count as text.
-
-    Args:
-        source: of the script.
     """
     tree = ast.parse(source)
     named = (*CAPTION_FUNCTIONS, "hero")

@@ -9,8 +9,6 @@ from cocos import docstrings, losses, results
 from cocos.reports import formulas
 from cocos.reports.layout import Table
 
-__all__ = ["card", "chart", "entry", "equal_to", "table"]
-
 # Columns and lines of the chart.
 CHART_WIDTH, CHART_HEIGHT = 61, 11
 # Characters before the text of an entry.
@@ -26,12 +24,7 @@ COUPLES = {
 
 
 def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
-    """List losses by family, with their parameters and defaults.
-
-    Args:
-        entries: of `entry`.
-        unspecified: name of a loss that is not implemented -> the reason.
-    """
+    """List losses, given by `entry`, by family with their parameters; below, why others are not implemented."""
     entries = sorted(entries, key=lambda e: (e["family"], e["name"]))
     rows = tuple(
         (e["name"], e["family"], ", ".join(f"{k}={v}" for k, v in e["parameters"].items()) or "none") for e in entries
@@ -106,14 +99,7 @@ def _entry(name: str, text: str, width: int) -> list[str]:
 
 
 def card(name: str, curve: xr.Dataset, equal: xr.Dataset, width: int = LINE_LENGTH) -> str:
-    """Write the card of a loss: the text of `cocos losses NAME`.
-
-    Args:
-        name: of a loss of the shelf.
-        curve: of `cocos.measures.weight_curve`.
-        equal: of `cocos.measures.equivalences`.
-        width: characters per line; the chart takes 73.
-    """
+    """Write the card of a loss, the text of `cocos losses NAME`; its chart needs a width of 73 characters."""
     width = min(width, LINE_LENGTH)
     about = entry(name)
     cls = type(losses.load(name))

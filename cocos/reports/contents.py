@@ -5,18 +5,12 @@ import shlex
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 # Largest number of lines for the settings, the tensors and the class weights of a file.
 SETTING_LINES, TENSOR_LINES, CLASS_WEIGHT_LINES = 40, 24, 6
 
 
 def table(about: dict) -> Table:
-    """Write what a checkpoint records about itself, and the command to type next.
-
-    Args:
-        about: the JSON document of `cocos inspect`.
-    """
+    """Write what a checkpoint records about itself (the JSON of `cocos inspect`), and the command to type next."""
     rows = [(key, str(about[key])) for key in ("path", "format", "sha256")]
     rows += [(key, _text(value)) for key, value in _flat(about["contents"])]
     if about["trained_with"]:

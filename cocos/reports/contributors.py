@@ -9,8 +9,6 @@ from cocos.reports import terminal
 from cocos.reports._phrases import has_images
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 # Characters of the text of a candidate, which leave room for the numbers beside it.
 CELL_LENGTH = 44
 # Characters of the text of the query, which has a line of its own.
@@ -18,13 +16,7 @@ QUERY_LENGTH = 80
 
 
 def table(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> Table:
-    """Write the candidates of one query: a row for each, the largest share first; totals are over all candidates.
-
-    Args:
-        data: of `cocos.measures.contributors`.
-        labels: row of a candidate -> its text.
-        query: text of the query.
-    """
+    """Write the candidates of one query: a row for each, the largest share first; totals are over all candidates."""
     attrs, rows = data.attrs, []
     for place in range(data.sizes["candidate"]):
         one = {name: data[name].values[place].item() for name in data.data_vars}

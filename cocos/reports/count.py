@@ -9,8 +9,6 @@ from cocos import health, measures, results
 from cocos.reports._phrases import averaging, drawn, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Table
 
-__all__ = ["overview", "table"]
-
 COUNT_ROWS = (
     ("contributing_mean", "contributing negatives, queries with any (C^A)"),
     ("contributing_all", "contributing negatives, all queries"),

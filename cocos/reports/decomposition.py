@@ -7,35 +7,6 @@ from cocos import health, measures, results
 from cocos.reports._phrases import averaging, drawn, loss_call
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
-GRADIENT_ROWS = (
-    ("pull_norm", "length of the pull"),
-    ("push_norm", "length of the push"),
-    ("net_norm", "length of pull and push together"),
-    ("tangential_norm", "  tangential part, left by the normalisation"),
-    ("gradient_norm", "  gradient of the raw embedding"),
-    ("candidate_role_norm", "  its gradient as a candidate"),
-    ("both_roles_norm", "  its gradient in both roles"),
-    ("cancellation", "part of pull and push that cancels"),
-    ("pull_push_cosine", "cosine between pull and push"),
-    ("mass_ratio", "weight of the negatives / of the positives"),
-    ("radial_fraction", "radial part, removed by the normalisation"),
-    ("radial_fraction_pull", "  of the pull"),
-    ("radial_fraction_push", "  of the push"),
-    ("radial", "slope along the norm of the query"),
-    ("contributing", "contributing negatives, by weight"),
-    ("contributing_force", "  by force"),
-    ("hardest_share", "part of the push on the heaviest negative"),
-    ("hardest_share_force", "  of the force on the strongest one"),
-    ("hardest_projection", "  projection of the heaviest on the push"),
-    ("hardest_rank", "rank by score of the heaviest negative"),
-    ("hardest_rank_force", "  of the one with the largest force"),
-    ("pushed_positives", "positives that are pushed"),
-    ("pushed_positives_part", "  part of all weight"),
-    ("pulled_negatives", "negatives that are pulled"),
-    ("pulled_negatives_part", "  part of all weight"),
-)
 WRONG_SIGNS = {"pushed_positives": "positives are pushed", "pulled_negatives": "negatives are pulled"}
 
 
@@ -43,11 +14,9 @@ def table(data: xr.Dataset) -> Table:
     """Write the parts of the gradients of one loss: a row for each statistic, a column for each direction."""
     found = measures.document("decomposition", data)
     directions = found["directions"]
-    given = next(iter(directions.values()))
     rows = tuple(
-        (label, *(_significant(entry[key]) for entry in directions.values()))
-        for key, label in GRADIENT_ROWS
-        if key in given
+        (data[key].attrs["long_name"], *(_significant(entry[key]) for entry in directions.values()))
+        for key in next(iter(directions.values()))
     )
     head = [
         *health.warnings(data.attrs["notes"]),

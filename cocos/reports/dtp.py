@@ -5,8 +5,6 @@ import xarray as xr
 from cocos import measures
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 
 def table(data: xr.Dataset) -> Table:
     """Write distances to proxies: a row for each run, with its first and its last step."""

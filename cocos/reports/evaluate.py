@@ -6,8 +6,6 @@ from cocos import health, measures
 from cocos.reports._phrases import number
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 # Metrics that stand in sentences and not in rows.
 IN_SENTENCES = ("queries", "candidates", "tied")
 

@@ -23,8 +23,6 @@ from cocos.reports.layout import Table
 from cocos.reports.saving import finish, save, styled
 from cocos.sampling import Progress
 
-__all__ = ["Drawn", "index", "names", "run", "table"]
-
 PACKAGE = Path(cocos.__file__).parent
 # Files and folders of the package that draw, write or parse: the data of a figure do not depend on them.
 NOT_DATA = ("plots", "reports", "commands", "summaries.py", "__main__.py", "example")
@@ -37,13 +35,7 @@ PACKED_FIGURE_DATA = {"zlib": True, "complevel": 6, "shuffle": True, "fletcher32
 
 @dataclass(frozen=True)
 class Drawn:
-    """Result of one script.
-
-    Args:
-        name: of the script, and of its files.
-        files: the data and the figures.
-        computed: whether the data were computed; otherwise they were kept from the same inputs.
-    """
+    """Result of one script: its name, the files of data and figures, and whether the data were computed or kept."""
 
     name: str
     files: tuple[Path, ...]
@@ -190,10 +182,6 @@ def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: P
 def index(analysis: Path, folder: Path) -> str:
     """Write the text of the index: every figure of the folder with its caption, filled from its data.
 
-    Args:
-        analysis: folder of the scripts.
-        folder: of the figures and their data.
-
     Raises:
         InputError: missing data, or a caption that no longer fits them.
     """
@@ -224,12 +212,7 @@ def run(
 ) -> list[Drawn]:
     """Make figures: compute their data where an input has changed, draw them, and write the index.
 
-    Args:
-        wanted: names of scripts; empty: all.
-        analysis: folder of the scripts.
-        folder: of the figures.
-        fresh: compute all data again.
-        progress: as for measures.
+    Without names, all of them. `fresh` computes all data again.
 
     Raises:
         InputError: an unknown script, a folder that is missing or cannot be written, or a missing input.

@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["readable"]
-
 SYMBOLS = {
     **dict(zip(("alpha", "beta", "gamma", "delta", "eta", "theta", "lambda", "mu"), "αβγδηθλμ", strict=True)),
     **dict(zip(("pi", "rho", "sigma", "tau", "psi", "varphi", "varepsilon", "Delta"), "πρστψφεΔ", strict=True)),
@@ -14,7 +12,7 @@ SYMBOLS = {
     "quad": "  ",
     **dict.fromkeys((",", "!", "textstyle", "left", "right", "bigl", "bigr", "Bigl", "Bigr"), ""),
 }
-OPERATORS = {"log", "exp", "cos", "sin", "min", "max"}
+FUNCTION_NAMES = {"log", "exp", "cos", "sin", "min", "max"}
 ACCENTS = {"tilde": "\u0303", "bar": "\u0304"}
 RAISED = dict(zip("0123456789+-=()nik", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿⁱᵏ", strict=True))
 LOWERED = dict(zip("0123456789+-=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
@@ -26,7 +24,7 @@ def _whole(text: str) -> bool:
     return re.fullmatch(r"[^\s+/(),-]+|\|[^|]*\||exp\([^()]*\)", text) is not None
 
 
-class _Reader:
+class _Formula:
     """Reads the tokens of one formula from left to right."""
 
     def __init__(self, text: str):
@@ -66,7 +64,7 @@ class _Reader:
             parts = [part if _whole(part) else f"({part})" for part in (self.argument(), self.argument())]
             short = "/".join(parts)
             of_function = "".join(before).split()[-1:]
-            return f"({' / '.join(parts)})" if of_function and of_function[0].lstrip("-") in OPERATORS else short
+            return f"({' / '.join(parts)})" if of_function and of_function[0].lstrip("-") in FUNCTION_NAMES else short
         if name in {"text", "mathrm"}:
             return f" {self.argument()} " if name == "text" else self.argument()
         if name in ACCENTS:
@@ -79,7 +77,7 @@ class _Reader:
             return " }"
         if name == "\\":
             return "; "
-        return f" {name} " if name in OPERATORS else SYMBOLS.get(name, name)
+        return f" {name} " if name in FUNCTION_NAMES else SYMBOLS.get(name, name)
 
     def script(self, kind: str, before: list[str]) -> str:
         """Write a superscript or subscript; a power of e becomes exp."""
@@ -98,12 +96,8 @@ class _Reader:
 
 
 def readable(latex: str) -> str:
-    r"""Write a formula in Unicode, on one line: `\sum_{p \in P} e^{s_p / \tau}` is Σ[p ∈ P] exp(sₚ / τ).
-
-    Args:
-        latex: of the docstring of a loss.
-    """
-    text = re.sub(r" {2,}", " ", _Reader(latex.replace(r"\quad", " ; ")).until(None))
+    r"""Write a formula in Unicode, on one line: `\sum_{p \in P} e^{s_p / \tau}` is Σ[p ∈ P] exp(sₚ / τ)."""
+    text = re.sub(r" {2,}", " ", _Formula(latex.replace(r"\quad", " ; ")).until(None))
     for pattern, put in (
         (r" ([,;)\]⌋⌉⟩])", r"\1"),
         (r"([(\[⌊⌈⟨]) ", r"\1"),

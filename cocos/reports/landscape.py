@@ -5,8 +5,6 @@ import xarray as xr
 
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 
 def table(data: xr.Dataset) -> Table:
     """Write where the minimum is predicted and where a descent found it, with Lemma III.1."""

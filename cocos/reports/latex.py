@@ -6,8 +6,6 @@ from cocos import health, measures, results
 from cocos.reports import terminal
 from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
 
-__all__ = ["latex"]
-
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
 PUBLISHED_COLUMNS = {
@@ -19,12 +17,7 @@ PUBLISHED_COLUMNS = {
 
 
 def latex(data: xr.Dataset, label: str) -> str:
-    r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss.
-
-    Args:
-        data: of `cocos.measures.count`.
-        label: first cell of the row.
-    """
+    r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss."""
     summary = measures.document("count", data)
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]

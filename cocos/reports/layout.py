@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 
 from cocos.reports import terminal
 
-__all__ = ["Table"]
-
 # Spaces between two columns.
 COLUMN_GAP = 2
 # Characters that the first column keeps where columns of numbers take the rest of the line.

@@ -5,6 +5,7 @@ from the docstrings. Beside its plot, a file of `cocos.plots` may define `size(d
 of one panel, and `together(datasets) -> options`, the options that panels side by side share.
 """
 
+import difflib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 import xarray as xr
 
 import cocos.reports
-from cocos import docstrings, measures, plots
+from cocos import docstrings, measures, plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.data import Items
 from cocos.errors import InputError, nearest
@@ -23,8 +24,6 @@ from cocos.reports import saving
 from cocos.reports._option_values import read, written
 from cocos.reports.layout import Table
 from cocos.sampling import Progress, meanings
-
-__all__ = ["PlotKind", "find", "names_of", "once", "plot_kinds", "split_parameters", "table"]
 
 # Inches of a panel of a plot without a `size`: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)
@@ -36,13 +35,7 @@ NOT_OPTIONS = {
 
 @dataclass(frozen=True)
 class PlotKind:
-    """A measure and the plot of its name.
-
-    Args:
-        name: of both.
-        measure: function that makes the Dataset.
-        plot: function that draws it.
-    """
+    """A measure, and the plot of its name."""
 
     name: str
     measure: Callable[..., xr.Dataset]
@@ -83,38 +76,30 @@ class PlotKind:
         return loss | {name: each for name, each in (self.takes | self.looks).items() if name not in NOT_OPTIONS}
 
     def card(self, spelled: Callable[[str], str]) -> Table:
-        """Write what the kind shows, and the options that it takes with their defaults.
-
-        Args:
-            spelled: name of an option -> how it is typed.
-        """
+        """Write what the kind shows, and the options that it takes with their defaults."""
         meant = docstrings.parameters(self.plot) | meanings(self.measure)
         rows = [(spelled(name), written(each.default), meant.get(name, "")) for name, each in self.options.items()]
         return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
 
     def table(self, data: xr.Dataset, texts: Mapping[str, object]) -> Table:
-        """Write a Dataset of `measured` as a table.
-
-        Args:
-            data: of `measured`.
-            texts: of `row_texts`, for it.
-        """
+        """Write a Dataset of `measured` as a table."""
         return cocos.reports.table(self.name, data, labels=texts.get("labels"), query=texts.get("query"))
 
     def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:
         """Convert options to the values that the functions take; texts are read.
-
-        Args:
-            given: name of an option -> its value.
-            spelled: name of an option -> how it is typed, for messages.
 
         Raises:
             InputError: an option that the kind does not take, or a text that is no value of it.
         """
         for name in given:
             if name not in self.options:
-                known = ", ".join(map(spelled, self.options))
-                raise InputError(f"{self.name} does not take {spelled(name)}: it takes {known}")
+                close = difflib.get_close_matches(name, self.options, n=1)
+                meant = (
+                    f"did you mean {spelled(close[0])}?"
+                    if close
+                    else f"it takes {', '.join(map(spelled, self.options))}"
+                )
+                raise InputError(f"{self.name} does not take {spelled(name)}: {meant}")
         return {
             name: read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
             for name, value in given.items()
@@ -125,12 +110,6 @@ class PlotKind:
         self, checkpoint: Checkpoint | None, loss, options: Mapping[str, object], progress: Progress | None
     ) -> list[xr.Dataset]:
         """Measure: one Dataset, or one for each direction if the measure takes a direction and none is chosen.
-
-        Args:
-            checkpoint: for a measure of embeddings; it is encoded once.
-            loss: a loss; None: the default of the measure.
-            options: of `chosen`.
-            progress: as for measures.
 
         Raises:
             InputError: as the measure, or a direction that the embeddings do not have.
@@ -148,12 +127,7 @@ class PlotKind:
         return found
 
     def document(self, found: Sequence[xr.Dataset], names: Sequence[str] | None = None) -> dict:
-        """Make the JSON document of `cocos plot`.
-
-        Args:
-            found: Datasets of `measured`: one, or one for each direction.
-            names: names of several losses or files in one picture, each with a document of its own; None: there is one.
-        """
+        """Make the JSON document of `cocos plot`; several losses or files have `names`, and a document each."""
         if names:
             series = [{"name": n} | self.document([data]) for n, data in zip(names, found, strict=True)]
             return {"kind": self.name, "series": series}
@@ -182,15 +156,7 @@ class PlotKind:
     ) -> Path:
         """Draw and write the figure: a panel for each Dataset, and for each direction if the plot takes a direction.
 
-        A kind that combines draws all Datasets in each panel.
-
-        Args:
-            found: of `measured`.
-            options: of `chosen`.
-            path: of the figure.
-            texts: of `row_texts`, one for each Dataset.
-            names: of the Datasets that share a panel; None: their losses.
-            width: as for `cocos.reports.saving.inches`.
+        A kind that combines draws all Datasets, with their names, in each panel.
 
         Raises:
             InputError: the file cannot be written, or the plot refuses an option.
@@ -221,15 +187,7 @@ class PlotKind:
         return bool({"labels", "pictures"} & self.looks.keys())
 
     def row_texts(self, data: xr.Dataset, items: Items | None) -> dict:
-        """Collect texts and pictures of rows, for a plot that shows single rows.
-
-        Args:
-            data: of `measured`.
-            items: of `Checkpoint.items`; None: nothing is known of the rows.
-
-        Returns:
-            `labels`, `query`, `image` and `pictures`, as far as the plot takes them and they are known.
-        """
+        """Collect what is known of single rows and taken by the plot: `labels`, `query`, `image` and `pictures`."""
         if items is None or not self.shows:
             return {}
         direction = data.attrs["direction"]
@@ -254,11 +212,7 @@ def once(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
-    """Name runs that share a plot by their loss, their file, or both, whichever differs.
-
-    Args:
-        runs: file and loss of each.
-    """
+    """Name runs that share a plot by their loss, their file, or both, whichever differs."""
     files, losses = ({run[k] for run in runs} for k in (0, 1))
     stems = {file and file.stem for file in files}
     parts = [
@@ -271,10 +225,6 @@ def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
 
 def split_parameters(parameters: Mapping[str, str], losses: Sequence[str]) -> list[dict[str, str]]:
     """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`.
-
-    Args:
-        parameters: name -> value.
-        losses: names.
 
     Raises:
         InputError: a parameter without the name of one of several losses.
@@ -299,8 +249,7 @@ def _once(checkpoint: Checkpoint, direction: str | None, held: list) -> Checkpoi
     def embedder(split, device, progress):
         if not held:
             held.append(checkpoint.embed(split, device, progress))
-            if direction is not None and direction not in held[0].directions:
-                raise InputError(nearest("direction", direction, held[0].directions))
+            results.direction(direction, held[0].directions)
         return held[0]
 
     return replace(checkpoint, embedder=embedder)

@@ -6,8 +6,6 @@ import xarray as xr
 from cocos.reports import summary
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 
 def table(data: xr.Dataset) -> Table:
     """Write a row for each query, with its candidates in order of score."""

@@ -22,8 +22,6 @@ from cocos import writing
 from cocos.errors import InputError, unreachable
 from cocos.plots._labels import BELOW
 
-__all__ = ["STYLE", "finish", "inches", "save", "save_panels", "save_plot", "styled", "writable"]
-
 SUFFIXES = (".png", ".pdf", ".svg")
 # Bytes of the longest file name that common file systems accept.
 NAME_BYTES = 255
@@ -55,11 +53,7 @@ STYLE = sns.axes_style("ticks") | FONTS
 
 
 def writable(path: Path, *more: str) -> Path:
-    """Check that a figure can be written, before anything is computed.
-
-    Args:
-        path: of the figure.
-        more: suffixes that the caller accepts as well, for the message.
+    """Check that a figure can be written, before anything is computed; the message names `more` suffixes.
 
     Raises:
         InputError: not a suffix of a figure, a name that is too long, or a folder that is missing or cannot be written.
@@ -83,8 +77,7 @@ def writable(path: Path, *more: str) -> Path:
 def styled(*, printed: bool = False) -> Generator[None]:
     """Draw in one style everywhere: the defaults of matplotlib with `STYLE`, whatever the user's `matplotlibrc` says.
 
-    Args:
-        printed: use text of 8 points.
+    `printed` sets text of 8 points.
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -93,12 +86,7 @@ def styled(*, printed: bool = False) -> Generator[None]:
 
 
 def save(figure: Figure, path: Path, about: dict) -> Path:
-    """Write a figure, made in memory and then written whole or not at all.
-
-    Args:
-        figure: drawn within `styled`.
-        path: .png, .pdf or .svg.
-        about: metadata of the file: `Title`, `Description`.
+    """Write a figure drawn within `styled`, with its `Title` and `Description`, whole or not at all.
 
     Raises:
         InputError: the file cannot be written.
@@ -164,19 +152,7 @@ def save_plot(
     width: str | float | None = None,
     projection: str | None = None,
 ) -> Path:
-    """Draw a Dataset and write the figure.
-
-    Args:
-        plot: of `cocos.plots`, a function of (Dataset, ax=).
-        data: to draw.
-        path: .png, .pdf or .svg.
-        size: inches.
-        width: of the figure, with text of 8 points, as for `inches`; None: that of `size`.
-        projection: of the Axes, `3d` for a surface.
-
-    Raises:
-        InputError: the file cannot be written, or the width is out of range.
-    """
+    """Draw a Dataset by a function of `cocos.plots` and write the figure: see `save_panels`."""
     return save_panels([partial(plot, data)], path, size=size, width=width, projection=projection)
 
 
@@ -188,16 +164,10 @@ def save_panels(
     width: str | float | None = None,
     projection: str | None = None,
 ) -> Path:
-    """Draw several panels and write the figure: side by side, or in rows where a given width has no room for all.
+    """Draw panels, functions of (ax=), and write the figure: side by side, or in rows where they have no room.
 
-    The titles of the panels are the description in the metadata of the file.
-
-    Args:
-        plots: functions of (ax=), one per panel.
-        path: .png, .pdf or .svg.
-        size: of the figure with all panels side by side, inches.
-        width: as for `save_plot`.
-        projection: of the Axes, `3d` for a surface.
+    The titles of the panels are the description in the metadata of the file. A `width`, as for `inches`, comes with
+    text of 8 points; otherwise `size` is that of the whole figure, in inches.
 
     Raises:
         InputError: the file cannot be written, or the width is out of range.

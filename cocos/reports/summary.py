@@ -1,22 +1,17 @@
 """Table of the numbers of any Dataset, for measures without a table of their own."""
 
+import numpy as np
 import xarray as xr
 
 from cocos import health, results, summaries
 from cocos.reports.layout import Table
-
-__all__ = ["about", "table"]
 
 # Percentiles over queries in a Dataset that does not name its own.
 USUAL_PERCENTILES = ("5th", "95th")
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the numbers of a Dataset, as `cocos.summaries.numbers` selects them: a column for each direction.
-
-    Args:
-        data: of a measure.
-    """
+    """Write the numbers of a Dataset, as `cocos.summaries.numbers` selects them: a column for each direction."""
     told = summaries.numbers(data)
     columns = told["directions"] or {"": {}}
     first, rows, curves, banded = next(iter(columns)), [], [], False
@@ -55,7 +50,10 @@ def about(data: xr.Dataset) -> tuple[str, ...]:
             f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
         )
     elif "seed" in attrs:
-        drawn = f"{data.sizes['query']} queries, " if "query" in data.sizes else ""
+        drawn = ""
+        if "query_index" in data:  # the array is padded to the direction with the most
+            numbers = np.atleast_1d(data["query_index"].notnull().sum("query"))
+            drawn = f"{' and '.join(map(str, dict.fromkeys(numbers.tolist())))} queries, "
         lines.append(f"{attrs['metric'].replace('_', ' ')} scores; {drawn}seed {attrs['seed']}{where}")
     if weights := results.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(weights)

@@ -7,8 +7,6 @@ import textwrap
 
 from cocos.errors import InputError
 
-__all__ = ["MOST_CHARACTERS", "bounded", "clean", "put", "room", "say", "silent", "wrapped"]
-
 # Maximum number of characters of a sentence or cell; the middle of a longer one is left out.
 MOST_CHARACTERS = 2000
 # Columns of a pipe, and of a terminal that does not report its width.
@@ -44,13 +42,7 @@ def room() -> int:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Fold text into lines of at most `width` characters; only words longer than a line are broken.
-
-    Args:
-        text: one line.
-        width: maximum number of characters of a line.
-        indent: start of all lines but the first one.
-    """
+    """Fold text into lines of at most `width` characters; only words longer than a line are broken."""
     if len(text) <= width:
         return [text]
     return textwrap.wrap(

@@ -6,8 +6,6 @@ import xarray as xr
 from cocos import health
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 
 def table(data: xr.Dataset) -> Table:
     """Write what each cut-off returns: a row over all pairs, and one for each direction, over its queries."""

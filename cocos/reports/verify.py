@@ -7,13 +7,11 @@ import xarray as xr
 from cocos import measures
 from cocos.reports.layout import Table
 
-__all__ = ["table"]
-
 VERDICT_COLUMNS = (
     *("loss", "verdict", "gap 64", "on", "gap 32", "error 32", "error bf16", "error 16", "slope", "pml", "pml grad"),
 )
 # Columns to drop where a line has no room for them, the least important first.
-LEAST_COLUMNS = ("error 16", "error bf16", "on", "gap 32", "pml grad")
+DROPPED_COLUMNS = ("error 16", "error bf16", "on", "gap 32", "pml grad")
 VERDICT_HEAD = (
     "gap: closed form against torch.func, in float64 and float32; error: each dtype against float64 on the same "
     "rounded input; slope: against finite differences in float64; pml: value and gradient against "
@@ -32,7 +30,7 @@ def table(found: Sequence[xr.Dataset]) -> Table:
         rows.append((*before, *map(_difference, (*after, peer["value"], peer["gradient"]))))
         for kind, mark in (("faults", "FAULT"), ("notes", "note")):
             notes += [f"{mark}: {name}: {line}" for line in one[kind]]
-    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=LEAST_COLUMNS)
+    return Table(VERDICT_COLUMNS, tuple(rows), (VERDICT_HEAD,), tuple(notes), least=DROPPED_COLUMNS)
 
 
 def _difference(value: float | None) -> str:

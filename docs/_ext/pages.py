@@ -152,6 +152,7 @@ def api_pages(folder: Path) -> None:
         text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
         if name == "measures":  # the options that most of them share are documented once
             text += ".. autoclass:: cocos.sampling.Sampling\n\n"
+            text += ".. autoclass:: cocos.sampling.Queries\n\n"
         _write(
             folder / f"{name}.rst",
             text + "".join(_documented(f"cocos.{name}", each) for each in getattr(module, "__all__", ())),

@@ -37,7 +37,8 @@ ADVICE = {
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",
     "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",
-    "text": "is a text file, not a checkpoint (a download that failed, or a Git LFS pointer?)",
+    "text": "is a text file, not a checkpoint (a download that failed, or a Git LFS pointer?); "
+    "save numbers of a table as arrays: np.savez('embeddings.npz', query=..., candidate=...)",
     "unknown": "is no format that cocos knows (torch, safetensors, npz)",
 }
 

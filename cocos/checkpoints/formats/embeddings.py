@@ -141,10 +141,12 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
     labelled = "embeddings" in arrays
     missing = [name for name in (("embeddings", "labels") if labelled else TWO_SIDED) if name not in arrays]
     if missing:
+        close = difflib.get_close_matches(missing[0], arrays, n=1, cutoff=0.6)
+        meant = f", so rename {close[0]!r}" if close else ""
         raise InputError(
-            f"{file.path} has no array {missing[0]!r} (it holds {held}); cocos reads query, candidate, query_group "
-            "and candidate_group of two sides, or embeddings, labels of a labelled set and optionally proxies, "
-            "proxy_labels, proxy_variance"
+            f"{file.path} has no array {missing[0]!r} (it holds {held}){meant}; cocos reads query, candidate, "
+            "query_group and candidate_group of two sides, or embeddings, labels of a labelled set and optionally "
+            "proxies, proxy_labels, proxy_variance"
         )
     known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
     unused = [str(name) for name in arrays if name not in known]
