@@ -107,9 +107,6 @@ def spelled(name: str, values: list[Any]) -> list[str]:
 def numbered(given: dict[str, Any]) -> dict[str, Any]:
     """Number ids that are text, equal texts alike under every name; other ids stay as they are.
 
-    Args:
-        given: name -> ids, or None.
-
     Raises:
         InputError: text under one name and numbers under another, or text that is none.
     """
@@ -146,12 +143,6 @@ def groups(name: str, values: Any, side: str, length: int) -> Tensor:
 
 def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tuple[Tensor, Tensor]:
     """Ids of the groups of both sides, (Q,) and (C,) int64; row i matches row i where none are given.
-
-    Args:
-        query: ids of the queries, whole numbers or text, or None.
-        candidate: ids of the candidates, likewise.
-        queries: Q.
-        candidates: C.
 
     Raises:
         InputError: groups of one side only, none for sides of different length, or ids that are no groups.
@@ -270,10 +261,7 @@ def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[
 def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture | None:
     """Read one picture, (height, width, 3) of uint8; None for an empty path.
 
-    Args:
-        pictures: of one side.
-        row: which.
-        folder: that its file must lie in, links followed; None: anywhere.
+    Its file must lie in `folder`, links followed, where one is given.
 
     Raises:
         InputError: the file is not there, lies elsewhere, or is no picture.

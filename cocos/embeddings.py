@@ -341,11 +341,7 @@ class Embeddings:
         })
 
     def single(self, direction: str) -> "Embeddings":
-        """Keep one direction: the queries alone ask.
-
-        Args:
-            direction: name of the only direction.
-        """
+        """Keep one direction: the queries alone ask."""
         return self._alike({"directions": (direction,)})
 
     def _alike(self, values: dict[str, object]) -> "Embeddings":

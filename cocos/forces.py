@@ -1,4 +1,9 @@
-"""Decompose the gradient of each query: pull, push, cancellation, and the part removed by the normalisation."""
+"""Decompose the gradient of each query: pull, push, cancellation, and the part removed by the normalisation.
+
+Throughout, `weights` are the weights of a loss, (Q, C), and `unit` their natural size; `pairs` have the embeddings that
+were scored, as `cocos.scores.pairs` makes them (a TypeError says so where they have none); `metric` is that of the
+scores; and `radial` is ∂ Σ loss / ∂ norm of each row, (rows,), for losses that read norms: it is added along the row.
+"""
 
 from dataclasses import replace
 
@@ -81,14 +86,6 @@ def sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
 
     q is what the metric reads: the unit query for `cosine` and `cosine_dot`, before the Jacobian of its normalisation,
     and the raw one elsewhere. Descent goes against them. A distance of 0 has the slope 0, as in training.
-
-    Args:
-        weights: (Q, C) weights of a loss.
-        pairs: with the embeddings that were scored.
-        metric: of the scores, one of `cocos.scores.METRICS`.
-
-    Raises:
-        TypeError: the pairs have no embeddings.
     """
     parts = torch.stack([torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative)], dim=1)
     return _drawn(parts, pairs, metric).unbind(dim=1)
@@ -113,13 +110,6 @@ def gradient(pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tens
     For the metrics that read directions it is :math:`(g - (g \cdot \hat q) \hat q) / |x|` with g the sum of pull and
     push; for the others g itself. Where all candidates with a weight are near duplicates of a unit query, this
     difference has the digits that autograd has; `force` keeps them all.
-
-    Args:
-        pull: (Q, D), of `sides`, like `push`.
-        push: (Q, D).
-        pairs: as there.
-        metric: as there.
-        radial: (Q,) ∂ Σ loss / ∂ norm of the query, for losses that read norms: it is added along the query.
     """
     normalised = "query" in NORMALISED_SIDES.get(metric, ())
     return _raw(pull + push, pairs.embeddings.query, pairs.query_norm, normalised, radial)
@@ -129,15 +119,6 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
     """∂ Σ loss / ∂ raw candidate, queries fixed, (C, D): the same weights read by columns.
 
     In a labelled set a sample has both roles, and its gradient is the sum of the two.
-
-    Args:
-        weights: (Q, C) weights of a loss.
-        pairs: with the embeddings that were scored.
-        metric: of the scores.
-        radial: (C,), of `norm_slope`, for losses that read norms.
-
-    Raises:
-        TypeError: the pairs have no embeddings.
     """
     query, candidate = _read(pairs, metric)
     if metric in DISTANCE_METRICS:
@@ -151,13 +132,7 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
 
 
 def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
-    """∂ Σ loss / ∂ norm of each row of a side, the scores fixed, by autograd, (rows,); 0 for losses that read no norm.
-
-    Args:
-        loss: a loss.
-        pairs: with the norms.
-        side: `query` or `candidate`.
-    """
+    """∂ Σ loss / ∂ norm of each row of a side (`query`, `candidate`), the scores fixed; 0 where no norm is read."""
     norm = getattr(pairs, f"{side}_norm").detach().requires_grad_()
     with torch.enable_grad():
         total = loss(replace(pairs, **{f"{side}_norm": norm})).sum()
@@ -199,14 +174,6 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     |w| times :math:`\sin\theta / |x|` (cosine), :math:`|c|` (dot), :math:`|c| \sin\theta / |x|` (cosine_dot), 1
     (euclidean; 0 at distance 0), 2d (squared_euclidean) or :math:`2 |(c - q) / \sigma^2|` (mahalanobis). A weight that
     grows without bound as θ goes to 0, as with an angular margin, may have a bounded force.
-
-    Args:
-        weights: (Q, C) weights of a loss.
-        pairs: with the embeddings that were scored.
-        metric: of the scores.
-
-    Raises:
-        TypeError: the pairs have no embeddings.
     """
     found = weights.abs() * _lever(pairs, metric)
     return _over(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
@@ -218,15 +185,6 @@ def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Ten
     The longest lever is 1 for `cosine` and `euclidean`: there the share is :math:`|w| \sin\theta` and |w| over the unit
     of the loss. It is the largest norm of a candidate for `dot` and `cosine_dot`, and the largest force of a weight of
     1 on the query for squared distances. So a share by force is never above the share by weight.
-
-    Args:
-        weights: (Q, C) weights of a loss.
-        unit: natural size of one weight, broadcastable to (Q, C).
-        pairs: with the embeddings that were scored.
-        metric: of the scores.
-
-    Raises:
-        TypeError: the pairs have no embeddings.
     """
     lever = _lever(pairs, metric)
     if metric not in {"cosine", "euclidean"}:
@@ -273,15 +231,6 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
       `hardest_projection`: the part of the push that the former makes along it; it may exceed 1 or be below 0.
     - `pushed_positives`, `pulled_negatives`: positives with w > 0 and negatives with w < 0, int64, and `_part`: what
       they hold of the sum of \|w\|.
-
-    Args:
-        weights: (Q, C) weights of a loss.
-        pairs: with the embeddings that were scored.
-        metric: of the scores.
-        radial: (Q,), for losses that read norms.
-
-    Raises:
-        TypeError: the pairs have no embeddings.
     """
     pushed = weights.clamp(min=0)
     share, rank, place = _hardest(pushed, pairs)

@@ -40,7 +40,7 @@ OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may lie els
 # Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
 # such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
 CLOSE = {"euclidean": 1e-5, "squared_euclidean": 1e-5, "mahalanobis": 1e-5}
-ANGLE = 1e-4
+ANGLE = 1e-4  # the same distance for the other metrics
 ROUNDING = 4 * torch.finfo(torch.float32).eps  # of the length of a row: distance of rows that are equal up to rounding
 # Largest difference of equal scores in float64, relative to the largest score.
 TIE_ROUNDING = 16 * torch.finfo(torch.float64).eps
@@ -245,12 +245,7 @@ def warnings(notes: str) -> list[str]:
 
 
 def sentence(found: dict[str, dict], names: dict[str, str]) -> str:
-    """Write the warning at collapse; empty elsewhere.
-
-    Args:
-        found: results of `side`, by side.
-        names: of the rows, by side.
-    """
+    """Write the warning at collapse, from the results of `side` and the names of the rows, by side; empty elsewhere."""
     gone = []
     for name, each in found.items():
         if each["collapsed"]:

@@ -78,10 +78,6 @@ def _tensor(values: Any) -> Tensor:
 def matrix(name: str, values: Any) -> Tensor:
     """Make a matrix of embeddings from an array or tensor, (N, D), without a copy; NaN and infinity are not looked for.
 
-    Args:
-        name: for the sentence.
-        values: of an array or tensor.
-
     Raises:
         InputError: wrong shape or dtype.
     """
@@ -130,11 +126,6 @@ def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
     """Refuse rows that hold NaN or infinity: their norms are not finite, so only such rows are looked at.
-
-    Args:
-        name: for the sentence.
-        values: (N, D).
-        norms: (N,) of the rows.
 
     Raises:
         InputError: naming the rows.

@@ -24,14 +24,7 @@ LOSSES, ENCODERS, CHECKPOINTS = "cocos.losses", "cocos.encoders", "cocos.checkpo
 
 @dataclass(frozen=True)
 class Plugin:
-    """An object that another distribution provides.
-
-    Args:
-        name: of the entry point.
-        target: the object.
-        distribution: name of the distribution.
-        version: of the distribution.
-    """
+    """An object that another distribution provides."""
 
     name: str
     target: Any
@@ -99,10 +92,6 @@ def find(group: str, name: str, needs: tuple[str, ...] = ()) -> Plugin | None:
 
 def installed(group: str, needs: tuple[str, ...] = ()) -> list[Plugin]:
     """Import every plugin of a group, in order of name.
-
-    Args:
-        group: of entry points.
-        needs: functions that each plugin must have.
 
     Raises:
         InputError: one of them cannot be imported.

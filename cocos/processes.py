@@ -239,10 +239,6 @@ def gather(value, device="cpu") -> list:
 def collect(parts: list, device="cpu") -> list:
     """Merge the results of all processes, in the order of the items that `mine` distributed, in every process.
 
-    Args:
-        parts: one entry for each item of this process's share, in order.
-        device: of the returned tensors.
-
     Raises:
         InputError: another process has ended, or did not arrive in time.
     """
@@ -256,10 +252,6 @@ def alike(what: str, *tensors: "Tensor") -> None:
     """Refuse inputs that differ between processes: shapes and a few rows are compared.
 
     The last bits may differ between machines, so the tolerance is a thousandth of the largest entry of the rows.
-
-    Args:
-        what: name of the inputs, for the message.
-        tensors: the inputs of this process.
 
     Raises:
         InputError: they differ.

@@ -152,7 +152,7 @@ def share(loss) -> str:
     if traits.unit_from == "push":
         return "push"
     loss = traits.twin or loss
-    return losses.traits(loss).share or ("violations" if isinstance(loss, losses.Hinge) else "unit")
+    return losses.traits(loss).share or ("violations" if losses.traits(loss).hinge else "unit")
 
 
 def about(attrs: dict) -> dict:

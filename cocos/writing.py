@@ -37,11 +37,7 @@ def _sweep(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise.
-
-    Args:
-        path: of the file to write.
-    """
+    """Give a temporary file beside `path` that replaces it when the block succeeds, and is removed otherwise."""
     _sweep(path.parent)
     # The name comes before the file: a signal between the two leaves nothing behind.
     temporary = path.parent / f".cocos-{secrets.token_hex(8)}{path.suffix}"
@@ -54,14 +50,9 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path:
-    """Write bytes to a temporary file, flush it to the disk, and move it into place.
+    """Write bytes to a temporary file, flush it to the disk, and move it into place; `kind` names it in a message.
 
     The libraries that make the bytes (HDF5, matplotlib) work in memory and never meet a full disk.
-
-    Args:
-        path: of the file.
-        content: all of it.
-        kind: of file, for the message.
 
     Raises:
         InputError: the file cannot be written; an earlier one is unchanged.
@@ -78,10 +69,6 @@ def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path
 
 def writable(folder: Path, what: str) -> None:
     """Refuse a folder in which no file can be made, before anything is computed.
-
-    Args:
-        folder: an existing folder.
-        what: kind of output and its path, for the message.
 
     Raises:
         InputError: naming the folder and the reason.

@@ -253,7 +253,7 @@ def exactly(view, loss, eps, direction):
     return {name: view.sides[direction].unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]}
 
 
-SOFTMAX = [name for name in losses.names() if losses.softmax_scale(losses.load(name))]
+SOFTMAX = [name for name in losses.names() if losses.traits(losses.load(name)).softmax_scale]
 SETS = {
     "pairs": lambda: (made("random", 200), None, {}),
     "groups": lambda: (grouped(200, 40), stack(200, (64, 64, 70)), {}),

@@ -30,6 +30,13 @@ def test_no_test_waits_without_a_deadline():
     assert not waiting
 
 
+def arithmetic(node):
+    """Whether a part of an expression is a number, an operator, or a tuple."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float)
+    return isinstance(node, ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.Tuple | ast.Load)
+
+
 def defined(path):
     """Classes and constants that a file defines at its top level."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -43,7 +50,13 @@ def defined(path):
             yield from (each.id for each in names if isinstance(each, ast.Name) and each.id.upper() == each.id)
 
 
+# Rooms in which a class or a constant has a name that nothing else in the package has.
 ROOMS = ("engine/", "measures/", "plots/", "reports/", "commands/", "results.py", "run.py", "sampling.py", "queries.py")
+ROOMS += ("losses/", "batches/", "errors.py", "writing.py", "processes.py", "annotations.py", "matrices.py", "html.py")
+ROOMS += ("embeddings.py", "scores.py", "weights.py", "statistics.py", "forces.py", "health.py", "docstrings.py")
+ROOMS += ("plugins.py",)
+# Rooms in which a number has a comment.
+MEASURED = ("engine/", *ROOMS[9:])
 
 
 def test_a_class_or_constant_of_a_room_has_a_name_of_its_own():
@@ -57,3 +70,18 @@ def test_a_class_or_constant_of_a_room_has_a_name_of_its_own():
     }
     assert not twice.keys() - {"Sampling", "Source", "Table"}  # bundles of options, and tables of data and of text
     assert len(found) > 300
+
+
+def test_a_constant_that_is_a_number_says_its_unit():
+    """In a comment beside it, or on the line above."""
+    silent, numbers = [], 0
+    for path in sorted((ROOT / "cocos").rglob("*.py")):
+        lines, room = path.read_text("utf-8").splitlines(), str(path.relative_to(ROOT / "cocos"))
+        for node in ast.parse("\n".join(lines)).body if room.startswith(MEASURED) else ():
+            if isinstance(node, ast.Assign) and all(map(arithmetic, ast.walk(node.value))):
+                numbers += 1
+                beside = "".join(lines[node.lineno - 1 : node.end_lineno])
+                if "#" not in beside and not lines[node.lineno - 2].startswith("#"):
+                    silent.append(f"{room}:{node.lineno}")
+    assert not silent
+    assert numbers > 80

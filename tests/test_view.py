@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import cocos
-from cocos import batches, engine, scores
+from cocos import batches, engine, losses, scores
 from cocos.batches import Batch
-from cocos.engine import devices, exact, sweep
+from cocos.engine import devices, exact, readers, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
 from cocos.engine.sweep import Next
@@ -270,3 +270,16 @@ def test_norms_and_products_that_are_kept_are_those_of_the_rows(turned, repeated
     sizes = torch.cat([torch.full_like(each, len(each)) for each in rows])
     own = torch.cat([(each[:, None] == each).sum(dim=1) for each in rows])
     assert torch.equal(view.sides[0].unsorted(view.negatives(0)), sizes - own)
+
+
+def test_a_run_says_what_its_arguments_should_be():
+    embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+    seen = engine.view(embeddings)
+    for arguments, words in (
+        ((embeddings, []), "view: Embeddings"),
+        ((seen, readers.of(losses.load("ntxent"))), "readers: SoftmaxReader"),
+        ((seen, [losses.load("ntxent")]), "reader: NTXent"),
+        ((seen, [readers.of(losses.load("triplet_euclidean"))]), "euclidean"),
+    ):
+        with pytest.raises(InputError, match=words):
+            engine.run(*arguments)

@@ -124,11 +124,6 @@ def _new(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
 def coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool) -> tuple[str, bool] | None:
     """Count the hard negatives that are drawn.
 
-    Args:
-        embeddings: whose rows name the negatives.
-        drawn: the batches of a run.
-        matched: the batches are pairs, row by row, without hard negatives.
-
     Returns:
         A sentence, and whether all are drawn; None where no row names any.
     """

@@ -36,12 +36,7 @@ class Pairing:
 
     @classmethod
     def of(cls, embeddings: Embeddings, *, matched: bool) -> "Pairing":
-        """Find the larger and the smaller side.
-
-        Args:
-            embeddings: of both sides.
-            matched: the rows of a pair must stand side by side, even if a candidate is then drawn twice.
-        """
+        """Find the larger side; `matched` puts the rows of a pair side by side, a candidate twice if need be."""
         groups = embeddings.groups
         both = (groups.queries > 0) & (groups.candidates > 0)
         rows_of, places = [], []

@@ -62,6 +62,7 @@ EXP2 = 2.0**-22
 LOG2 = 2.0**-22
 # Largest difference of two float64 scores of unit vectors that counts as a tie: a convention, see `ties`.
 TIE_WIDTH = 1e-12
+# Unit roundoff of float64 and of float32, to nearest (IEEE 754).
 _DOUBLE, _SINGLE = 2.0**-53, 2.0**-24
 
 
@@ -240,13 +241,6 @@ def log_sum(bound: Tensor | float, nats: float, size: float, short: int, long: i
 
     Each score is off by at most `bound`, which multiplies its exponential, and hence the sum, by at most :math:`e^{\pm
     nats \cdot bound}`; `exponential` and `total` add.
-
-    Args:
-        bound: error of a score.
-        nats: factor of the scores.
-        size: largest exponent of two, as in `exponential`.
-        short: as in `total`.
-        long: as in `total`.
     """
     return bound * nats + exponential(size) + total(short, long)
 

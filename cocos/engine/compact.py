@@ -57,12 +57,7 @@ class Entries:
         return self.row, self.column
 
     def moved(self, row: int, column: int) -> "Entries":
-        """Shift the entries to coordinates of the whole matrix.
-
-        Args:
-            row: first row of the tile.
-            column: first column of the tile.
-        """
+        """Shift the entries by the first row and column of the tile, to coordinates of the whole matrix."""
         return replace(self, row=self.row + row, column=self.column + column)
 
 

@@ -81,13 +81,7 @@ def squares(left: Tensor, right: Tensor, of: Tensor, with_: Tensor) -> tuple[Ten
 
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:
-    """Compute norms of the given rows about an origin, (n,) float64, accurate over the whole range of the dtype.
-
-    Args:
-        matrix: (N, d).
-        order: (n,) rows.
-        origin: (d,); None: 0.
-    """
+    """Norms of the rows `order`, (n,) float64, about an origin or 0, accurate over the whole range of the dtype."""
     if len(order) > len(matrix):
         return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
     if matrix.dtype == torch.float32:  # its squares stay in the range of float64

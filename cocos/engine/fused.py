@@ -170,12 +170,7 @@ def _up(number: int, *units: int) -> int:
 
 
 class Pass:
-    """One pass of the kernel over a view; several threads may take workers of it.
-
-    Args:
-        view: the scores.
-        readers: readers that the kernel `serves`.
-    """
+    """One pass of the kernel over a view; several threads may take workers of it."""
 
     def __init__(self, view: View, readers: list):
         self.view, self.readers, self.struct = view, readers, seen(view)
@@ -201,11 +196,7 @@ class Pass:
 
 
 class Worker:
-    """Buffers and arguments with which one thread visits parts.
-
-    Args:
-        whole: the pass.
-    """
+    """Buffers and arguments with which one thread visits parts."""
 
     def __init__(self, whole: Pass):
         self._view, self._strip = whole.view, structs.constant("strip")
@@ -229,13 +220,7 @@ class Worker:
         )
 
     def see(self, part, states: list, counter: Callable[[int], None]) -> None:
-        """Show the scores of a part to all readers.
-
-        Args:
-            part: rows and columns.
-            states: states of the readers, in the same order.
-            counter: called with the number of strips done since the last call.
-        """
+        """Show the scores of a part to all readers; `counter` is called with the number of strips done since then."""
         view, todo, rows, columns = self._view, self._pass, part.rows, part.columns
         for arguments, state in zip(self._arguments, states, strict=True):
             arguments.aim(state, part)

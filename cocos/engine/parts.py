@@ -96,9 +96,7 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 def parts_of(view: View, *, whole_lines: bool = False) -> list[Part]:
     """Cut a view into parts: whole blocks of a stack, or ranges of the longer side of one block.
 
-    Args:
-        view: the scores.
-        whole_lines: keep all scores of a query in one part.
+    With `whole_lines` all scores of a query are in one part.
     """
     rows, columns = view.rows.tolist(), view.columns.tolist()
     if view.blocks > 1 or (whole_lines and view.two):

@@ -88,9 +88,15 @@ def run(
         The result of each reader.
 
     Raises:
-        InputError: the reader of a loss with another metric than the view's.
+        InputError: no view, no readers, or the reader of a loss with another metric than the view's.
     """
+    if not isinstance(view, View):
+        raise InputError(f"view: {type(view).__name__}, expected the result of cocos.engine.view")
+    if not isinstance(readers, list | tuple):
+        raise InputError(f"readers: {type(readers).__name__}, expected a list of readers (cocos.engine.readers)")
     for reader in readers:
+        if not isinstance(reader, PassReader) and not all(hasattr(reader, name) for name in ("start", "see", "done")):
+            raise InputError(f"reader: {type(reader).__name__}, expected one with passes, or with start, see and done")
         loss = getattr(reader, "loss", None)
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")

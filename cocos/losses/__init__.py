@@ -16,16 +16,13 @@ from cocos.losses._protocols import (
     ClosedForm,
     ExtraStatistics,
     HasPeer,
-    Hinge,
     KnownEqual,
     Loss,
     ReadsNorms,
-    Softmax,
     Traits,
     UnitOfWeights,
     has_closed_form,
     has_weight,
-    softmax_scale,
     traits,
 )
 
@@ -37,11 +34,9 @@ __all__ = [
     "ClosedForm",
     "ExtraStatistics",
     "HasPeer",
-    "Hinge",
     "KnownEqual",
     "Loss",
     "ReadsNorms",
-    "Softmax",
     "Traits",
     "UnitOfWeights",
     "brought",
@@ -57,7 +52,6 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
-    "softmax_scale",
     "traits",
 ]
 
@@ -66,7 +60,7 @@ CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an o
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
-class _Reader(Protocol):
+class _External(Protocol):
     """A file of `external`, which reads spellings that are no name on the shelf."""
 
     def canonical(self, spelling: str, /) -> str:
@@ -175,7 +169,7 @@ def _on_shelf(name: str) -> bool:
     return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
 
 
-def _reader(name: str) -> _Reader | None:
+def _reader(name: str) -> _External | None:
     """Choose the file that reads this spelling; None for the shelf.
 
     Raises:
@@ -192,7 +186,7 @@ def _reader(name: str) -> _Reader | None:
         kind = "own"
     elif not _on_shelf(name) and name in plugins.names(plugins.LOSSES):
         kind = "plugged"
-    return cast(_Reader, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
+    return cast(_External, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
 
 
 def canonical(name: str) -> str:

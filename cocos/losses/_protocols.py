@@ -8,24 +8,6 @@ if TYPE_CHECKING:  # the names of the losses are listed without torch
 
     from cocos.scores import Pairs
 
-__all__ = [
-    "Bindable",
-    "ClosedForm",
-    "ExtraStatistics",
-    "HasPeer",
-    "Hinge",
-    "KnownEqual",
-    "Loss",
-    "ReadsNorms",
-    "Softmax",
-    "Traits",
-    "UnitOfWeights",
-    "has_closed_form",
-    "has_weight",
-    "softmax_scale",
-    "traits",
-]
-
 
 class Loss(Protocol):
     """A loss: on the shelf a frozen dataclass whose fields are its parameters."""
@@ -62,28 +44,6 @@ class ClosedForm(Loss, Protocol):
 
     def weight(self, pairs: "Pairs") -> "Tensor":
         """Compute ∂ Σ loss / ∂ score, (Q, C): below zero pulls, above zero pushes."""
-
-
-@runtime_checkable
-class Softmax(Protocol):
-    """A loss whose negatives enter through Σ exp(λ score) of each query alone."""
-
-    @property
-    def softmax_scale(self) -> float | None:
-        """λ, in units of 1/score; None where these parameters make it another loss."""
-
-
-@runtime_checkable
-class Hinge(Protocol):
-    """A sum of [margin - positive + negative]_+, whose weights are whole numbers."""
-
-    @property
-    def hinge(self) -> str:
-        """`all` negatives, or the `hardest` one."""
-
-    @property
-    def margin(self) -> float:
-        """How much a positive must win by, in units of score."""
 
 
 @runtime_checkable
@@ -140,6 +100,8 @@ class Traits:
 
     Args:
         gradient: see `Loss`; `exact` for a function that does not say.
+        softmax_scale: λ, in units of 1/score, if the negatives enter through Σ exp(λ score) of each query alone.
+        hinge: `all` negatives or the `hardest` one, for a sum of [margin - positive + negative]_+ with that `margin`.
         per_positive: the loss sums one term for each positive, so that its unit grows with their number.
         share: `probability` where a share is one (docs/eps.md).
         reads: `scores` or `embeddings`.
@@ -160,6 +122,8 @@ class Traits:
     """
 
     gradient: str = "exact"
+    softmax_scale: float | None = None
+    hinge: str | None = None
     per_positive: bool = False
     share: str | None = None
     reads: str = "scores"
@@ -186,16 +150,6 @@ def traits(loss: object) -> Traits:
         True
     """
     return Traits(**{name: getattr(loss, name) for name in TRAITS if hasattr(loss, name)})
-
-
-def softmax_scale(loss: object) -> float | None:
-    """λ of a loss whose negatives enter through Σ exp(λ score); None for others.
-
-    Examples:
-        >>> cocos.losses.softmax_scale(cocos.losses.load("ntxent"))
-        10.0
-    """
-    return loss.softmax_scale if isinstance(loss, Softmax) else None
 
 
 def has_weight(loss: object) -> TypeGuard[ClosedForm]:

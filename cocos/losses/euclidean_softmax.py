@@ -73,8 +73,7 @@ class EuclideanSoftmax(SoftmaxLoss):
     Family: proxy.
 
     Examples:
-        Three candidates at one distance have a third of the probability each; the positive is short of the other two
-        thirds.
+        Three equal distances have a third of the probability each; the positive lacks the other two thirds.
 
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("euclidean_softmax")

@@ -31,8 +31,7 @@ class HIST(SoftmaxLoss):
     Family: proxy.
 
     Examples:
-        Three candidates at one distance have a third of the probability each; the positive is short of the other two
-        thirds.
+        Three equal distances have a third of the probability each; the positive lacks the other two thirds.
 
         >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("hist")

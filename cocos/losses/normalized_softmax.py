@@ -30,8 +30,7 @@ class NormalizedSoftmax(SoftmaxLoss):
     Family: proxy.
 
     Examples:
-        Three candidates with one score have a third of the probability each; the positive is short of the other two
-        thirds.
+        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
 
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("normalized_softmax")

@@ -31,8 +31,7 @@ class NTXent(SoftmaxLoss):
     Family: softmax.
 
     Examples:
-        Three candidates with one score have a third of the probability each; the positive is short of the other two
-        thirds.
+        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
 
         >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("ntxent")

@@ -38,8 +38,7 @@ class ProxyGML(ShelfLoss):
     Family: proxy.
 
     Examples:
-        Three candidates with one score have a third of the probability each; the positive is short of the other two
-        thirds.
+        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
 
         >>> scores, positive = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))

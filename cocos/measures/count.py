@@ -78,7 +78,7 @@ class _Counted:
 def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: bool, n90: bool) -> dict:
     """Statistics of every query of one batch, (queries,) each, from the blocks of its pairs."""
     published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
-    parts, whole = [], isinstance(run.loss, losses.Hinge)  # whole numbers are above eps or not
+    parts, whole = [], losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
     for pairs, weights, standard in blocks:
         unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
         part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL_SHARES[run.dtype])

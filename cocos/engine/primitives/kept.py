@@ -57,13 +57,7 @@ def hardest(
 
 
 def _joined(sums: Sums, k: int, kept: Kept) -> Sums:
-    """Add the kept negatives of a bracket to the sums over the negatives above it.
-
-    Args:
-        sums: modified; not to be used any more.
-        k: the direction.
-        kept: the negatives to add, of this direction.
-    """
+    """Add the kept negatives of a bracket to the sums over the negatives above it, which are modified."""
     of, state, query, n = sums.of, sums.state, kept.query, len(sums.top[k])
     rounded = kept.score.to(state.top[k].dtype)
     state.top[k].scatter_reduce_(0, query, rounded, "amax")
@@ -89,13 +83,7 @@ def _powers(exponents: Tensor) -> Tensor:
 
 
 def limited(sums: Sums, asked: Sequence[Question], counted: Sequence[Counted]) -> list[Counted]:
-    """Cap the counts over all negatives by those of the kept ones, which are the hardest.
-
-    Args:
-        sums: over the kept negatives.
-        asked: one question for each direction.
-        counted: its answers over all negatives, or over the noted ones.
-    """
+    """Cap the answer to each question, of one direction, by the sums over the kept negatives, which are the hardest."""
     found = []
     for k, (question, each) in enumerate(zip(asked, counted, strict=True)):
         ends = (each.number + sign * each.uncertain for sign in (0, -1, 1))

@@ -138,9 +138,7 @@ def _scores(view: View, direction: int, queries: Tensor, others: Tensor) -> Tens
 def sampled_scores(view: View, number: int) -> Tensor:
     """Ascending float64 scores of random pairs of every batch, (blocks, m); -inf for pairs that are not negative.
 
-    Args:
-        view: the scores.
-        number: total number of pairs; at least 256 per batch are drawn.
+    `number` pairs are drawn in total, but at least 256 per batch.
     """
     generator, places = torch.Generator().manual_seed(0), []
     for edges in (view.rows, view.columns):

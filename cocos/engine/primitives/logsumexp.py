@@ -270,10 +270,6 @@ def counts(sums: Sums, asked: Sequence[Sequence[Question]]) -> Generator[tuple, 
 
     In that pass the limits are final: exact counts above them, and sums of the exponentials certainly above.
 
-    Args:
-        sums: results of the first pass.
-        asked: each question, for each direction.
-
     Returns:
         For each question, the counts of each direction.
 

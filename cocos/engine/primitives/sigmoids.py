@@ -171,14 +171,7 @@ class _Pass(ABC):
 
 
 class Sigmoids(_Pass):
-    """The first pass: sums over the negatives, for every positive.
-
-    Args:
-        view: the scores.
-        temperature: τ, in units of score.
-        positives: for each direction.
-        far: as in `_Pass`.
-    """
+    """The first pass: sums over the negatives, for every positive."""
 
     def __init__(self, view: View, temperature: float, positives: list[Positives], far: float):
         levels = [len(each.score) for each in positives]

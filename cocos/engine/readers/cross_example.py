@@ -45,13 +45,6 @@ class CrossExample(SoftmaxReader):
 
     The denominator of a share is known only after all pairs have been visited. The limits above which negatives are
     noted therefore use an estimate from a sample, lowered a little; if it was still too large, a second pass counts.
-
-    Args:
-        loss: Cross-Example Softmax, or its negative mining.
-        scale: λ.
-        eps: smallest share that contributes.
-        spread: compute the effective number and the participation ratio.
-        relative: count the negatives whose part of the query's own push exceeds eps.
     """
 
     def passes(self, view: View) -> Passes:
@@ -141,12 +134,7 @@ class CrossExample(SoftmaxReader):
 
 
 class _Batches:
-    """The batches of a view, each sharing one sum Z.
-
-    Args:
-        view: the scores.
-        fraction: fraction of the negative pairs of a batch that is kept.
-    """
+    """The batches of a view, each sharing one sum Z."""
 
     def __init__(self, view: View, fraction: float):
         self.view = view
@@ -173,14 +161,7 @@ class _Batches:
         return torch.zeros_like(top).index_add_(0, self.of[0], torch.where(log2 > -torch.inf, part, 0)).log2() + top
 
     def exactly(self, k: int, places: Tensor, nats: float, kept: Kept | None) -> Tensor:
-        """Compute log2 of the sums of some queries of a direction over the kept pairs in float64, (places,).
-
-        Args:
-            k: the direction.
-            places: (m,) places of the queries.
-            nats: λ.
-            kept: kept pairs of the direction; None: all are kept.
-        """
+        """Compute log2 of the sums of some queries of a direction over the kept pairs in float64, (places,)."""
         last = (
             torch.full_like(self.keep, -torch.inf, dtype=torch.float64) if kept is None else kept.last + self.view.tie
         )

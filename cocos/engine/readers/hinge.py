@@ -20,7 +20,7 @@ __all__ = ["HingeReader", "reads"]
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "HingeReader | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""
-    usable = isinstance(loss, losses.Hinge) and loss.hinge in {"all", "hardest"}
+    usable = losses.traits(loss).hinge in {"all", "hardest"}
     return HingeReader(loss, eps, spread=spread, relative=relative) if usable else None
 
 
@@ -28,12 +28,6 @@ class HingeReader:
     """Statistics of margin violations, from counts above the levels of the positives.
 
     If a query has more positives than a pass has levels, a few rows of scores at a time are stored instead.
-
-    Args:
-        loss: with a margin, and a hinge of `all` negatives or of the `hardest` one.
-        eps: smallest weight that counts.
-        spread: compute the effective number and the participation ratio.
-        relative: count the negatives whose part of the push exceeds eps.
     """
 
     def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):

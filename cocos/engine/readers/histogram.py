@@ -18,11 +18,6 @@ FARTHEST_END = 1e36
 class Histogram:
     """Count negatives in equal bins of score; the outer bins include everything beyond them.
 
-    Args:
-        bins: number of bins.
-        low: lower edge of the first bin.
-        high: upper edge of the last bin.
-
     Raises:
         InputError: no bin, too many, edges in the wrong order, or bins too narrow for float32.
     """

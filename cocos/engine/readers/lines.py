@@ -26,21 +26,16 @@ WEIGHED_AT_ONCE = 2**17
 
 
 class Lines:
-    """Gradient weights of whole lines of one view.
-
-    Args:
-        view: the scores; of one direction if a block has more than `LINES_TILE` scores.
-        loss: a loss that `reads` accepts.
-    """
+    """Gradient weights of whole lines of one view, of one direction if a block has more than `LINES_TILE` scores."""
 
     def __init__(self, view: View, loss):
-        scale = losses.softmax_scale(loss)
+        scale = losses.traits(loss).softmax_scale
         self.view, self.loss, self.scale = view, loss, scale or 0.0
         if scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh = self._softmax
             self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
-        elif isinstance(loss, losses.Hinge):
+        elif losses.traits(loss).hinge:
             self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
             self._weigh, self.positives = self._smooth, Positives.of(view, loss.temperature)

@@ -26,13 +26,6 @@ class Mining(SoftmaxReader):
 
     Sums run over the negatives above a bracket of the k-th score, plus the kept ones inside it. A query whose k-th
     negative the bracket missed is reweighed from all of its scores.
-
-    Args:
-        loss: with its fraction.
-        scale: as in `SoftmaxReader`.
-        eps: smallest share that contributes.
-        spread: as in `SoftmaxReader`.
-        relative: as in `SoftmaxReader`.
     """
 
     def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:

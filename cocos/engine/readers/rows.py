@@ -73,7 +73,7 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:
     """Statistics of the queries, (Q,) each, and `uncertain` and `negatives`; `equal` as in `bounds.equal`."""
     found = weights.of(loss, pairs)
-    exact = isinstance(loss, losses.Hinge)  # weights are integers
+    exact = losses.traits(loss).hinge is not None  # weights are integers
     part = statistics.per_query(found, weights.unit(loss, found, pairs), pairs, eps, equal=0 if exact else equal)
     if exact:
         part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
@@ -84,17 +84,7 @@ def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tenso
 
 
 def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: float, nats: float) -> None:
-    """Reweigh queries of any blocks from all of their scores in float64, and replace their statistics.
-
-    Args:
-        view: the scores.
-        direction: of the queries.
-        result: statistics of all queries, (n,) each; modified.
-        places: queries to reweigh.
-        loss: with a closed form of its weights.
-        eps: smallest share that contributes.
-        nats: as in `bounds.equal`.
-    """
+    """Reweigh queries of any blocks from all of their scores in float64, and replace their statistics."""
     width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
     for some in places.split(max(1, SCORES_AT_ONCE // width)) if len(places) else ():
         pairs = dense_rows(view, direction, some)
@@ -119,12 +109,7 @@ def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
 
 
 class RowsReader:
-    """Any loss whose queries are independent; it asks for no pass, and weighs rows of float64 scores.
-
-    Args:
-        loss: as in `cocos.losses.load`.
-        eps: smallest share that contributes.
-    """
+    """Any loss whose queries are independent; it asks for no pass, and weighs rows of float64 scores."""
 
     def __init__(self, loss, eps: float):
         self.loss, self.eps = loss, eps

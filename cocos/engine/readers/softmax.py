@@ -33,7 +33,7 @@ EXACT_SCORE_COST = 512
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader | None":
     """Return the reader of a loss; None unless its negatives enter through Σ exp(λ score) of each query alone."""
-    scale = losses.softmax_scale(loss)
+    scale = losses.traits(loss).softmax_scale
     if loss.couples != "query" or scale is None or not math.isfinite(scale) or not losses.has_weight(loss):
         return None
     return SoftmaxReader(loss, scale, eps, spread=spread, relative=relative)
@@ -50,15 +50,7 @@ class Whole:
 
 
 class SoftmaxReader:
-    """Counts and sums of a loss that depends on its negatives through Σ exp(λ score).
-
-    Args:
-        loss: with the property `softmax_scale`.
-        scale: λ.
-        eps: smallest share that contributes.
-        spread: compute the effective number and the participation ratio.
-        relative: count the negatives whose part of the push exceeds eps.
-    """
+    """Counts and sums of a loss that depends on its negatives through Σ exp(λ score)."""
 
     def __init__(self, loss, scale: float, eps: float, *, spread: bool, relative: bool = False):
         self.loss, self.scale, self.eps, self.spread, self.relative = loss, scale, eps, spread, relative

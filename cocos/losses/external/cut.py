@@ -93,12 +93,7 @@ class Cut:
     beside: str
 
     def moved(self, change: Tensor, scores: Tensor, name: str) -> See:
-        """A function that adds a change of the scores to the matrix, in units of the metric.
-
-        Args:
-            change: (Q, C).
-            scores: (Q, C) of the metric, before the change.
-            name: of the loss.
+        """A function that adds a change of the scores to the matrix, (Q, C), in units of the metric.
 
         Raises:
             InputError: when it is called: the matrix is not where it was.
@@ -128,11 +123,7 @@ def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
 class _Trial:
     """A loss on random embeddings scaled to the given norms, so that hinges are unlikely to be inactive.
 
-    Args:
-        call: the loss.
-        query: (Q, D).
-        candidate: (C, D).
-        near: on embeddings near the given ones, for a loss that fails on random ones or on other lengths.
+    With `near` they are near the given ones, for a loss that fails on random ones or on other lengths.
     """
 
     def __init__(self, call: Call, query: Tensor, candidate: Tensor, *, near: bool):

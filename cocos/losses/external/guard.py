@@ -39,11 +39,6 @@ def shown(spelling: str, given: dict[str, Any]) -> str:
 def guarded(name: str, *, while_: str = "", dtypes: bool = True) -> Generator[None]:
     """Turn an exception of foreign code into one sentence, and send its prints to stderr.
 
-    Args:
-        name: of the loss or model.
-        while_: the action that failed.
-        dtypes: an exception about a dtype gets the advice to try the other one.
-
     Raises:
         InputError: naming the loss or model, the exception and where it was raised.
     """
@@ -85,11 +80,6 @@ def checked(name: str, value: Any, queries: int) -> Tensor:
 
 def finite(name: str, value: Tensor, what: str = "returned") -> None:
     """Refuse a loss or a gradient that is not a number.
-
-    Args:
-        name: of the loss.
-        value: (), (Q,) or (Q, C).
-        what: words for it.
 
     Raises:
         InputError: naming the queries.

@@ -66,10 +66,6 @@ def _is_there(module: str) -> bool:
 def located(spelling: str, kind: str = "loss") -> Any:
     """The object that `package.module:attribute` or `file.py:attribute` names.
 
-    Args:
-        spelling: where it is.
-        kind: of object, for the sentences.
-
     Raises:
         InputError: it is not there, or importing it raises.
     """

@@ -30,14 +30,7 @@ __all__ = ["OfScores", "Told"]
 
 @dataclass(frozen=True, eq=False)
 class Told:
-    """A user's callable and the values it receives.
-
-    Args:
-        spelling: its name.
-        target: the callable.
-        roles: role -> name of the parameter, or its place as a number.
-        given: parameters of its own.
-    """
+    """A user's callable with its own parameters, and the values it receives: role -> name or place of a parameter."""
 
     spelling: str
     target: Any
@@ -47,9 +40,7 @@ class Told:
     def __call__(self, told: dict[str, Any], like: Tensor) -> Any:
         """Its result for these values of the roles, one loss per query where it can be had.
 
-        Args:
-            told: role -> value.
-            like: (Q, ...), of the device and the dtype that a module is moved to.
+        A module is moved to the device and the dtype of `like`, (Q, ...).
         """
         values = {name: told[role] for role, name in self.roles.items()}
         positional = [values[str(i)] for i in range(len(values)) if str(i) in values]

@@ -35,7 +35,7 @@ ROLES = {
     "candidate_labels": "candidate_labels ref_labels proxy_labels",
 }
 ROLE_OF = {name: role for role, names in ROLES.items() for name in names.split()}
-KINDS = {  # values that a loss may receive, by the deciding role
+ARGUMENTS_OF = {  # arguments that a loss may take, by the deciding one
     "pairs": ("pairs",),
     "scores": ("scores", "positive", "negative"),
     "two sides": ("query", "candidate", "labels", "candidate_labels"),
@@ -123,7 +123,7 @@ def roles_of(
     for name in (*required, *optional):
         role = ROLE_OF.get(name.lower(), "")
         role = "query" if role == "embeddings" and kind == "two sides" else role
-        if role in KINDS[kind] and role not in found:
+        if role in ARGUMENTS_OF[kind] and role not in found:
             found[role] = name
         elif name in required:
             raise InputError(
