@@ -4,33 +4,35 @@ A format is one file of `cocos.checkpoints.formats`. Content decides, never a su
 """
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
-from cocos import data as shelf
-from cocos.checkpoints import _inventory, _model_function
+from cocos.checkpoints import _inventory, _routes
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
-from cocos.checkpoints.files import File, describe, plain
+from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
 from cocos.checkpoints.files.kinds import TENSOR_KINDS
 from cocos.checkpoints.formats import Format, format_of, names
 from cocos.errors import InputError
 
-__all__ = ["Checkpoint", "File", "Format", "inspect", "names", "open"]
+__all__ = ["Checkpoint", "File", "Folder", "Format", "inspect", "names", "open"]
 
 logger = logging.getLogger(__name__)
 
 
-def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
-    """Open a frozen checkpoint or a file of embeddings. Nothing in the file is executed.
+def open(path, data=None, model=None, trust: bool = False, recipe=None) -> Checkpoint:
+    """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
-        path: the file.
-        data: folder of the training data, for formats that do not carry or name it.
-        model: your own `function(content, data, split, device) -> Embeddings`, or its name as `file.py:function` or
-            `package.module:function`, for a file whose architecture cocos does not know; or a list of it and of files
-            and folders that it needs. It is your code, named by you; a file can never name it.
+        path: the file or folder; or training data, where `model` encodes them.
+        data: file or folder of the training data, where the checkpoint does not carry or name them; or your own
+            `load(split)`, or its name as `file.py:function` or `package.module:function`, which returns a
+            `cocos.data.TrainingSet` or a dictionary (`cocos.data.training_set`).
+        model: a checkpoint or folder that encodes `path`, which is then data. Or your own function, or its name:
+            `build(content)` returns an encoder (`cocos.encoders.own`), `function(content, data, split, device)` returns
+            Embeddings; where `path` is data, it is the encoder, or builds it without an argument. Or a list of a
+            function and of files and folders that it needs. It is your code, named by you; a file can never name it.
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
+        recipe: file that names model, data and loss, where they are not given here (`cocos.checkpoints._recipe`).
 
     Raises:
         InputError: the file cannot be read; the sentence says what it is and what to do.
@@ -43,26 +45,9 @@ def open(path, data=None, model=None, trust: bool = False) -> Checkpoint:
     """
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
-    file = File(Path(path), placeholders=trust)
-    if model is not None:
-        return _model_function.read(file, data, model)
-    with one_sentence(file.path, "is a damaged file"):
-        format = format_of(file)
-        if format is None:
-            raise InputError(describe(file))
-        found = _read(file, format, data)
-        if data is not None and found.encoder is not None and found.training is None:
-            found = replace(found, training=shelf.find(data))
+    found = _routes.route(Path(path), data, model, recipe, trust).open()
     for note in found.notes:
         logger.info("note: %s", note)
-    return found
-
-
-def _read(file: File, format: Format, data) -> Checkpoint:
-    """Read a file in its format, and see that it did not change meanwhile."""
-    found = format.read(file, data)
-    found = replace(found, contents=plain(found.contents))
-    file.refuse_change()
     return found
 
 
@@ -81,11 +66,13 @@ def inspect(path, data=None) -> dict:
         InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
         UnsafeFile: it asks for code to be run.
     """
-    file = File(Path(path))
+    file = file_or_folder(Path(path))
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
         if format is not None:
-            about = _of_format(_read(file, format, data)) | {"hyper_parameters": _inventory.hyperparameters(file)}
+            about = _of_format(_routes.read(file, format, data)) | {
+                "hyper_parameters": _inventory.hyperparameters(file)
+            }
         else:
             advice = describe(file)
             if file.kind not in TENSOR_KINDS:

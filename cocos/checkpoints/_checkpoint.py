@@ -68,6 +68,7 @@ class Checkpoint:
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
         settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
             it (`identity`).
+        recorder: words for where `recorded` was found.
 
     Examples:
         >>> from importlib import resources
@@ -93,6 +94,7 @@ class Checkpoint:
     proxies: Tensor | None = None
     proxy_labels: Tensor | None = None
     settings: str | None = None
+    recorder: str = "the checkpoint"
 
     def __post_init__(self):
         if self.training is not None and not self.splits:
@@ -133,7 +135,7 @@ class Checkpoint:
         if self.splits and split not in self.splits:
             raise InputError(nearest(f"split of {self.path}", split, self.splits))
         if self.format == "own":  # code of the user's
-            return self.embedder(split, device, progress)
+            return (self.embedder or self._encoded)(split, device, progress)
         with one_sentence(self.path, "or its data cannot be encoded"):
             return (self.embedder or self._encoded)(split, device, progress)
 
@@ -224,7 +226,7 @@ class Checkpoint:
         loss = losses.load(name, own | recorded | given)
         origin = []
         for key, value in losses.parameters(loss).items():
-            where = "given" if key in given else "recorded in the checkpoint" if key in recorded else "default"
+            where = "given" if key in given else f"recorded in {self.recorder}" if key in recorded else "default"
             origin.append(f"{key} {value} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
         if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
             return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"

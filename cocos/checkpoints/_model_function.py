@@ -1,92 +1,202 @@
-"""A file of any architecture, encoded by a function that the user names."""
+"""A model that a function of the user's builds, or whose embeddings it makes."""
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from cocos import data as shelf
+from cocos import encoders
 from cocos.checkpoints import _inventory
 from cocos.checkpoints._checkpoint import Checkpoint
-from cocos.checkpoints.files import File
+from cocos.checkpoints.files import File, Folder
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
 
-__all__ = ["read"]
+__all__ = ["Model", "parted"]
+
+# Arguments of a function that makes embeddings.
+ARGUMENTS = ("content", "data", "split", "device")
 
 
-def _parted(model) -> tuple[object, list[Path]]:
-    """Split `model` into the function, or its name, and the files and folders that come with it.
+@dataclass(frozen=True)
+class Model:
+    """What `--model` names: a function, with the files and folders that come with it; or a checkpoint.
+
+    Args:
+        function: of the user's, or its name; None where a checkpoint or folder is named.
+        paths: files and folders that come with the function; or the checkpoint alone.
+    """
+
+    function: Callable | str | None
+    paths: tuple[Path, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the function, for messages."""
+        return f"model {self.function!r}"
+
+    def found(self) -> Any:
+        """Import the function.
+
+        Raises:
+            InputError: it is not there, or importing it raises.
+        """
+        for path in reversed(self.code):
+            if (folder := str((path if path.is_dir() else path.parent).resolve())) not in sys.path:
+                sys.path.insert(0, folder)
+        return located(self.function, "model") if isinstance(self.function, str) else self.function
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the function is an encoder or builds one; otherwise it makes embeddings."""
+        return _required(self.found()) < 2
+
+    @property
+    def code(self) -> list[Path]:
+        """Folders, and those of `.py` files, to import from."""
+        return [path for path in self.paths if path.is_dir() or path.suffix == ".py"]
+
+    def content(self, file: File | Folder) -> Any:
+        """Load the content of a file, and of those that come with the function, by path.
+
+        Raises:
+            InputError: one holds no tensors.
+        """
+        content = _content(file)
+        others = [path for path in self.paths if path not in self.code]
+        return {str(file.path): content} | {str(path): _content(File(path)) for path in others} if others else content
+
+    def read(self, file: File | Folder, data: Any) -> Checkpoint:
+        """Make a checkpoint of a file whose content the function takes.
+
+        Args:
+            file: the file.
+            data: for a function that makes embeddings, passed on as it is; for one that builds an encoder, the source
+                of the training data, or None.
+
+        Raises:
+            InputError: the function is not there, raises, or does not return Embeddings.
+        """
+        function, content = self.found(), self.content(file)
+        recorded, loss, _ = ({}, None, {}) if isinstance(file, Folder) else _inventory.recorded(file)
+        keys = list(content) if isinstance(content, dict) else []
+        beside: dict[str, Any] = {"recorded": recorded, "trained_with": loss}
+        if self.encodes:
+            if not _required(function) and not isinstance(function, nn.Module):
+                raise InputError(f"{self.name} takes no argument; it must take the content of {file.path}")
+            beside |= {"encoder": lambda: self._built(function, content), "training": data}
+        else:
+            beside["embedder"] = lambda split, device, progress: self._embedded(function, content, data, split, device)
+        return Checkpoint(
+            path=file.path,
+            sha256=file.sha256,
+            format="own",
+            contents={"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(self.function)},
+            **beside,
+        )
+
+    def of_data(self, training: shelf.Source) -> Checkpoint:
+        """Make a checkpoint of training data that the function encodes: it is the encoder, or builds it from nothing.
+
+        Raises:
+            InputError: the function is not there, or is no encoder.
+        """
+        function = self.found()
+        if not isinstance(function, nn.Module) and _required(function) > 1:
+            raise InputError(
+                f"{self.name} takes {_required(function)} arguments: {training.path} is training data, and its encoder "
+                "takes a batch of rows; or no argument, and returns the encoder"
+            )
+        whole = isinstance(function, nn.Module) or not callable(function) or _required(function)
+        path = training.path or Path()
+        return Checkpoint(
+            path=path,
+            sha256=File(path).sha256 if path.is_file() else "",
+            format="own",
+            contents={"model": str(self.function)},
+            encoder=lambda: encoders.own(function, self.name) if whole else self._built(function),
+            training=training,
+        )
+
+    def _built(self, function: Any, *content: Any) -> nn.Module:
+        if isinstance(function, nn.Module):
+            return encoders.own(function, self.name)
+        with guarded(self.name, dtypes=False):
+            found = function(*content)
+        return encoders.own(found, self.name)
+
+    def _embedded(self, function: Callable, content: Any, data: Any, split: str, device: str) -> Embeddings:
+        """Call a function that makes embeddings.
+
+        Raises:
+            InputError: it raises, or returns something else.
+        """
+        with guarded(self.name, dtypes=False):
+            found = function(content, data, split, device_of(device))
+        if not isinstance(found, Embeddings):
+            raise InputError(f"{self.name} returned a {type(found).__name__}, expected cocos.Embeddings")
+        return found.to(device_of(device))
+
+
+def _required(function: Any) -> int:
+    """Number of arguments that a function needs; four where it does not say."""
+    if isinstance(function, nn.Module):
+        return 1
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return len(ARGUMENTS)
+    if {*ARGUMENTS} <= parameters.keys() or any(each.kind is each.VAR_POSITIONAL for each in parameters.values()):
+        return len(ARGUMENTS)
+    return sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters.values())
+
+
+def parted(model: object | Sequence[object]) -> Model:
+    """Tell a function from a checkpoint, and from the files and folders that come with it.
+
+    Args:
+        model: a function, or its name; and files and folders that come with it; or a checkpoint or folder alone.
 
     Raises:
-        InputError: no function is named, or more than one.
+        InputError: neither is named, more than one is, or something that is not there.
     """
-    given = [model] if isinstance(model, str) or callable(model) else list(model)
+    given = [model] if isinstance(model, str | Path) or callable(model) else list(model)
     functions = [each for each in given if callable(each) or (":" in str(each) and not Path(each).exists())]
     paths = [Path(each) for each in given if each not in functions]
+    if not functions and len(paths) == 1 and paths[0].suffix != ".py" and paths[0].exists():
+        return Model(None, tuple(paths))
     if len(functions) != 1:
         said = ", ".join(repr(str(each)) for each in given)
         many = "more than one function; name one" if functions else "no function is named; write it"
-        raise InputError(f"model {said}: {many} as file.py:function or package.module:function")
+        raise InputError(
+            f"model {said}: {many} as file.py:function or package.module:function, or name one checkpoint or folder "
+            "that is there"
+        )
     for path in paths:
         if not path.exists():
             raise InputError(f"model {str(path)!r}: there is no such file or folder, and it names no function")
-    return functions[0], paths
+    return Model(functions[0], tuple(paths))
 
 
-def _content(file: File):
-    """Load the content of a file for the user's function.
+def _content(file: File | Folder) -> Any:
+    """Load the content of a file for the user's function; of a folder it gets the path.
 
     Raises:
         InputError: it holds no tensors.
     """
+    if isinstance(file, Folder):
+        return file.path
     file.pickles.refuse_code()
     if file.content is None:
         raise InputError(
             f"{file.path}: a {file.kind} file has no tensors to hand to --model; it must be torch or safetensors"
         )
     return file.content
-
-
-def read(file: File, data, model: object | Sequence[object]) -> Checkpoint:
-    """Hand the file's content to the user's function.
-
-    Args:
-        file: the file.
-        data: passed on as it is.
-        model: `function(content, data, split, device) -> Embeddings`, or its name; and files and folders that come
-            with it. A folder, or that of a `.py` file, is one to import from; other files are read as `file` is, and
-            the content is then a dictionary of theirs, by the paths as they are given, that of `file` first.
-
-    Raises:
-        InputError: the function is not there, raises, or does not return Embeddings.
-    """
-    named, paths = _parted(model)
-    code = [path for path in paths if path.is_dir() or path.suffix == ".py"]
-    for path in reversed(code):
-        if (folder := str((path if path.is_dir() else path.parent).resolve())) not in sys.path:
-            sys.path.insert(0, folder)
-    function = located(named, "model") if isinstance(named, str) else named
-    content = _content(file)
-    if others := [path for path in paths if path not in code]:
-        content = {str(file.path): content} | {str(path): _content(File(path)) for path in others}
-
-    def embedder(split, device, progress):
-        with guarded(f"model {named!r}", dtypes=False):
-            found = function(content, data, split, device_of(device))
-        if not isinstance(found, Embeddings):
-            raise InputError(f"model {named!r} returned a {type(found).__name__}, expected cocos.Embeddings")
-        return found.to(device_of(device))
-
-    recorded, loss, _ = _inventory.recorded(file)
-    keys = list(content) if isinstance(content, dict) else []
-    return Checkpoint(
-        path=file.path,
-        sha256=file.sha256,
-        format="own",
-        contents={"kind": file.kind, "keys": ", ".join(map(str, keys[:12])), "model": str(named)},
-        embedder=embedder,
-        recorded=recorded,
-        trained_with=loss,
-    )

@@ -23,15 +23,22 @@ Sample = StrEnum("Sample", ["pairs", "groups"])
 SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
 Dtype = StrEnum("Dtype", ["float32", "float64"])
 
-File = Annotated[Path, Argument(help="Frozen checkpoint, or a file of embeddings.", show_default=False)]
-Data = Annotated[Path | None, Option(help="Folder of the training data, where the checkpoint does not carry it.")]
+File = Annotated[
+    Path,
+    Argument(help="Frozen checkpoint or folder, file of embeddings, or training data (--model).", show_default=False),
+]
+Data = Annotated[
+    str | None,
+    Option(help="Training data, where FILE does not name them: a file, a folder, or your own file.py:function."),
+]
 Model = Annotated[
     list[str] | None,
     Option(
-        help="Your own file.py:function or package.module:function, called with (content, data, split, device); "
+        help="A checkpoint or folder that encodes FILE, or your own file.py:function or package.module:function; "
         "repeatable, for files and folders that it needs."
     ),
 ]
+Recipe = Annotated[Path | None, Option(help="TOML file that names model, data and loss, where no option does.")]
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
 LossName = Annotated[
@@ -67,12 +74,18 @@ class Source:
     data: Data = None
     model: Model = None
     trust: Trust = False
+    recipe: Recipe = None
 
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
         from cocos import checkpoints
 
-        return checkpoints.open(file, data=self.data, model=self.model or None, trust=self.trust)
+        data = (
+            Path(self.data)
+            if self.data is not None and (":" not in self.data or Path(self.data).exists())
+            else self.data
+        )
+        return checkpoints.open(file, data=data, model=self.model or None, trust=self.trust, recipe=self.recipe)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cocos.data._items import (
     TrainingSet,
     image_captions,
 )
+from cocos.data._own import is_spelled, loader, training_set
 from cocos.errors import InputError, nearest, unreachable
 
 __all__ = [
@@ -35,10 +36,13 @@ __all__ = [
     "find",
     "image_captions",
     "load",
+    "is_spelled",
     "names",
+    "own",
     "recognised",
     "source",
     "splits",
+    "training_set",
 ]
 
 
@@ -69,7 +73,7 @@ class Source:
 
     Args:
         kind: name of their kind on the shelf, or `own` for a function of the user's.
-        splits: names of their splits.
+        splits: names of their splits; empty where any name may be asked for.
         loader: split -> training set.
         path: of the file or folder; None where there is none.
         notes: what the user should know of how they were found.
@@ -91,7 +95,7 @@ class Source:
         Raises:
             InputError: no such split (the nearest one is named), or its files cannot be read.
         """
-        if split not in self.splits:
+        if self.splits and split not in self.splits:
             raise InputError(nearest(f"split of {self.path or self.kind}", split, self.splits))
         return self.loader(split)
 
@@ -176,6 +180,23 @@ def source(name: str, *path: Path, **arguments: Any) -> Source:
         loader=lambda split: load(split, *path, **arguments),
         path=path[0] if path else None,
     )
+
+
+def own(given: Callable | str) -> Source:
+    """Training data that a function of the user's loads.
+
+    Args:
+        given: `load(split)`, or its name as `file.py:function` or `package.module:function`; it returns a
+            `TrainingSet`, or a dictionary (`training_set`).
+
+    Raises:
+        InputError: it is not there.
+
+    Examples:
+        >>> cocos.data.own(lambda split: {"query": ["a cat"], "candidate": ["it purrs"]}).load("train").directions
+        ('q2c', 'c2q')
+    """
+    return Source("own", (), loader(given))
 
 
 def recognised(path: Path) -> str | None:

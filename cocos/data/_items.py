@@ -55,7 +55,7 @@ class Side:
 
     Args:
         items: N rows, each as the encoder reads it: texts, images (N, 3, H, W) of uint8, features, recordings. Rows may
-            stay on disk; an attribute `identity` of theirs, a text, then stands for their content in that of the set.
+            stay on disk; a method `digest()` of theirs then gives bytes that stand for their content.
         kind: of the rows, one of `text`, `image`, `features`, `speech`.
         group: (N,) int64, what a row shares with its positives.
         names: a text for each row, where it is not a text itself.
@@ -99,8 +99,8 @@ class Side:
         """Hash the kind, the rows and the groups."""
         found = hashlib.sha256(f"{self.kind} {len(self)}".encode())
         found.update(self.group.numpy().tobytes())
-        if (identity := getattr(self.items, "identity", None)) is not None:
-            found.update(str(identity).encode())
+        if (digest := getattr(self.items, "digest", None)) is not None:
+            found.update(digest())
             return found.digest()
         for start in range(0, len(self), HASHED_AT_ONCE):
             some = self.items[start : start + HASHED_AT_ONCE]
@@ -126,6 +126,8 @@ class TrainingSet:
         directions: names of the directions; `s2s` for a labelled set.
         negatives: (Q, K) rows of the candidates that are a query's own hard negatives, -1 for none.
         notes: sentences that belong beside every result of these data.
+        proxies: (P, D) class vectors that a labelled set is counted against.
+        proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
 
     Examples:
         >>> from cocos.data import Side, TrainingSet
@@ -143,6 +145,8 @@ class TrainingSet:
     directions: tuple[str, ...] = ("q2c", "c2q")
     negatives: Tensor | None = None
     notes: tuple[str, ...] = ()
+    proxies: Tensor | None = None
+    proxy_labels: Tensor | None = None
 
     def __post_init__(self):
         if self.candidate is None:

@@ -15,9 +15,21 @@ from torch import Tensor, nn
 from cocos import cache, plugins
 from cocos.data import Side, TrainingSet
 from cocos.embeddings import Embeddings
+from cocos.encoders._own import OwnEncoder, own
 from cocos.errors import InputError, nearest
 
-__all__ = ["Architecture", "Encoder", "build", "device_of", "distribution_of", "embed", "freeze", "names"]
+__all__ = [
+    "Architecture",
+    "Encoder",
+    "OwnEncoder",
+    "build",
+    "device_of",
+    "distribution_of",
+    "embed",
+    "freeze",
+    "names",
+    "own",
+]
 
 # Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
 ITEMS_AT_ONCE = 512
@@ -180,7 +192,8 @@ def embed(
         training: the rows of both sides, or a labelled set.
         device: `auto`, `cpu` or `cuda`.
         progress: called with (items done, items in all).
-        proxies: (P, D) class vectors that a labelled set is counted against; None: its samples ask each other.
+        proxies: (P, D) class vectors that a labelled set is counted against, unless it has its own; without any its
+            samples ask each other.
         proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
         about: all that the model depends on, as the key of the cache; None: nothing is kept.
         label: name of the model in the list of the cache.
@@ -210,6 +223,8 @@ def _assembled(
     """Put the rows of the sides together with their annotations."""
     names, notes, (query, candidate) = training.names(), training.notes, training.sides
     if training.candidate is None:
+        if training.proxies is not None:
+            proxies, proxy_labels = training.proxies, training.proxy_labels
         if proxies is None:
             return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
         proxies = proxies.to(found[0])

@@ -30,7 +30,6 @@ ADVICE = {
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
     "torchscript": f"is a TorchScript archive, a program; {SAVE_INSTEAD}",
     "pt2": f"is a torch.export program, which can run code when it is loaded; {SAVE_INSTEAD}",
-    "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint inside",
     "npy": "is a single numpy array, of one side; cocos reads both from one file, which this writes: {}. Row i then "
     "matches row i; query_group= and candidate_group= say otherwise, and a labelled set has embeddings= and labels=",
     "netcdf": "is an HDF5 or netCDF file (a result of cocos?); open it with cocos.results.open",
@@ -55,10 +54,10 @@ def _joining(path: Path) -> str:
 
 def _of_folder(folder: Folder) -> str:
     held = ", ".join(name[:60] for name in folder.names[:8]) or "no files"
-    return (
-        f"{folder.path} is a folder of no model that cocos knows (it holds {held}); name one checkpoint or file of "
-        "embeddings, in it"
-    )
+    advice = f"or a file of embeddings in it: it is no model that cocos knows (it holds {held})"
+    if folder.path.is_dir():
+        return f"{folder.path} is a folder; name a checkpoint {advice}"
+    return f"{folder.path} is a zip archive, but not of torch or numpy; unpack it and name the checkpoint {advice}"
 
 
 def describe(file: File | Folder) -> str:

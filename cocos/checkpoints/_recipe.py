@@ -1,0 +1,153 @@
+"""Recipes: a small TOML file that says which model, data and loss belong together.
+
+    [model]
+    path = "model"              # a checkpoint or folder; or build = "file.py:function"
+    [data]
+    path = "pairs.jsonl"        # or load = "file.py:function"; every other key is an option of the kind of data
+    [loss]
+    name = "ntxent"
+    parameters = {scale = 20}
+
+A recipe named by the user may name code of the user's (`build`, `load`). A recipe beside a checkpoint, which may come
+from a stranger, holds data alone: code in it is refused, and its paths lie inside of its folder.
+"""
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cocos import losses
+from cocos.errors import InputError, nearest, unreachable
+
+__all__ = ["BESIDE", "Recipe", "beside", "read"]
+
+BESIDE = "cocos.toml"  # name of a recipe that lies beside a checkpoint
+MAX_RECIPE = 2**16  # bytes
+TABLES = {"model": ("build", "path"), "data": None, "loss": ("name", "parameters")}
+CODE = ("build", "load")  # keys that name code
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a recipe says.
+
+    Args:
+        path: of its file; None where there is none.
+        model: `build` or `path`.
+        data: `load`, or `path` and options of the kind of data.
+        loss: `name` and `parameters`.
+    """
+
+    path: Path | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    loss: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the kind of data, such as names of columns."""
+        return {key: value for key, value in self.data.items() if key not in {"load", "path"}}
+
+    def named(self, table: str) -> str | None:
+        """The code or the path that a table names; relative paths start at the folder of the recipe."""
+        held = getattr(self, table)
+        code = next((held[key] for key in CODE if key in held), None)
+        return str(self.path.parent / held["path"]) if self.path and "path" in held else code
+
+
+def _refuse(path: Path, held: dict, inside: bool) -> None:
+    """Refuse tables, keys and values that no recipe has.
+
+    Args:
+        path: of the recipe.
+        held: its content.
+        inside: it lies beside a checkpoint.
+
+    Raises:
+        InputError: naming one.
+    """
+    for table, content in held.items():
+        if table not in TABLES:
+            raise InputError(f"{path}: {nearest('table', table, TABLES)}")
+        if not isinstance(content, dict):
+            raise InputError(f"{path}: {table} is {content!r:.60}, expected a table [{table}]")
+        known = TABLES[table]
+        for key, value in content.items():
+            if known and key not in known:
+                raise InputError(f"{path}: {nearest(f'key of [{table}]', key, known)}")
+            if key in CODE and inside:
+                raise InputError(
+                    f"{path}: {table}.{key} names the code {value!r:.60}; a recipe beside a checkpoint holds data "
+                    f"alone: name your code on the command line, --{table} {value!s:.60}"
+                )
+            if key in {*CODE, "path", "name"} and not (isinstance(value, str) and value.strip()):
+                raise InputError(f"{path}: {table}.{key} is {value!r:.60}, expected text")
+            if key == "path" and inside and not (path.parent / value).resolve().is_relative_to(path.parent.resolve()):
+                raise InputError(
+                    f"{path}: {table}.path {value!r:.60} leads out of its folder; name it on the command line, "
+                    f"--{table}"
+                )
+        if table != "loss" and len(content.keys() & {*CODE, "path"}) > 1:
+            raise InputError(
+                f"{path}: [{table}] has {' and '.join(sorted(content.keys() & {*CODE, 'path'}))}; keep one"
+            )
+    if (held.get("data") or {}).keys() - {"load"} and "load" in held["data"]:
+        raise InputError(f"{path}: [data] has load, and options that only a path has; keep one of them")
+
+
+def _loss(path: Path, held: dict) -> dict[str, Any]:
+    """Check the loss of a recipe, which is one of the shelf.
+
+    Raises:
+        InputError: another loss, or parameters that it does not have.
+    """
+    if not held:
+        return {}
+    name, parameters = held.get("name"), held.get("parameters", {})
+    if name is None or not isinstance(parameters, dict):
+        raise InputError(f"{path}: [loss] needs a name, and parameters as a table, like parameters = {{margin = 0.2}}")
+    try:
+        known = losses.canonical(name) if ":" not in name else name
+        if known not in losses.names():
+            raise InputError(f"{name!r} is no loss of the shelf; name code with --loss")
+        losses.load(known, parameters)
+    except InputError as error:
+        raise InputError(f"{path}: loss {error}") from None
+    return {"name": known, "parameters": parameters}
+
+
+def read(path: Path, *, inside: bool) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        path: of the file.
+        inside: it lies beside a checkpoint, and holds data alone.
+
+    Raises:
+        InputError: it is not there, no TOML, or says something that no recipe says (the nearest word is named).
+    """
+    try:
+        size = path.stat().st_size
+        text = path.read_text("utf-8") if path.is_file() and size <= MAX_RECIPE else None
+    except OSError as error:
+        raise InputError(f"recipe {path}: {unreachable(error)}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"recipe {path}: it is no text in UTF-8") from None
+    if text is None:
+        raise InputError(f"recipe {path}: expected a TOML file of at most {MAX_RECIPE} bytes")
+    try:
+        held = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"recipe {path}: it is no TOML ({' '.join(str(error).split())[:120]})") from None
+    _refuse(path, held, inside)
+    return Recipe(path, held.get("model", {}), held.get("data", {}), _loss(path, held.get("loss", {})))
+
+
+def beside(path: Path) -> Path | None:
+    """The recipe beside a checkpoint, or in its folder; None where there is none."""
+    try:
+        found = (path if path.is_dir() else path.parent) / BESIDE
+        return found if found.is_file() else None
+    except OSError:
+        return None

@@ -1,0 +1,156 @@
+"""The routes from what a user types to a model and its training data; what is typed wins, then the first hit.
+
+1. `model`: code of the user's, named as file.py:function; or a checkpoint or folder, and the file is then data.
+2. `recipe`: a file that names model, data and loss; the one beside a checkpoint (`cocos.toml`) comes last.
+3. A file of embeddings, 4. a checkpoint or folder that describes itself, 5. a known family: the shelf of formats.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cocos import data as shelf
+from cocos.checkpoints import _model_function, _recipe
+from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints._model_function import Model
+from cocos.checkpoints._recipe import Recipe
+from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
+from cocos.checkpoints.formats import Format, format_of
+from cocos.errors import InputError
+
+__all__ = ["Route", "read", "route"]
+
+
+@dataclass(frozen=True)
+class Route:
+    """What is opened, and where that was said.
+
+    Args:
+        file: the checkpoint, or the training data that code of the user's encodes.
+        model: code of the user's; None: the file is a checkpoint.
+        data: training data: a path, a function or its name, a `Source`; None: as the checkpoint says.
+        recipe: for the loss and the options of the kind of data.
+        swapped: the user named the data first, and the checkpoint as its model.
+        trust: put inert placeholders where there are objects of unknown classes.
+    """
+
+    file: Path
+    model: Model | None
+    data: Any
+    recipe: Recipe
+    swapped: bool
+    trust: bool
+
+    def open(self) -> Checkpoint:
+        """Open the checkpoint, with its training data, the loss of the recipe, and a note on the route.
+
+        Raises:
+            InputError: the file or the data cannot be read.
+        """
+        found = self._own() if self.model else self._of_format()
+        if loss := self.recipe.loss:
+            recorded = found.recorded | {loss["name"]: loss["parameters"]}
+            found = replace(found, trained_with=loss["name"], recorded=recorded, recorder=str(self.recipe.path))
+        said, training = self._said(found), found.training
+        notes = ((f"route: {', '.join(said)}",) if said else ()) + found.notes + (training.notes if training else ())
+        return replace(found, notes=notes)
+
+    def _said(self, found: Checkpoint) -> list[str]:
+        """Say what was taken for model and data, where the user named it."""
+        said = [f"model {_shown(self.model.function)}"] if self.model else []
+        if self.swapped:
+            said.append(f"model {found.path} ({found.format})")
+        if found.training and (self.data is not None or self.model):
+            where = f"{found.training.path} ({found.training.kind})" if found.training.path else _shown(self.data)
+            said.append(f"data {where}")
+        if self.recipe.path:
+            said.append(f"recipe {self.recipe.path}")
+        return said
+
+    def _source(self) -> shelf.Source | None:
+        """The training data that were named; None where none were."""
+        if self.data is None or isinstance(self.data, shelf.Source):
+            return self.data
+        return shelf.own(self.data) if _is_code(self.data) else shelf.find(self.data, self.recipe.options)
+
+    def _own(self) -> Checkpoint:
+        """A checkpoint whose model is code of the user's."""
+        if self.data is None and self.model.encodes and shelf.recognised(self.file):
+            return self.model.of_data(shelf.find(self.file, self.recipe.options))
+        file = file_or_folder(self.file, placeholders=self.trust)
+        return self.model.read(file, self._source() if self.model.encodes else self.data)
+
+    def _of_format(self) -> Checkpoint:
+        """A checkpoint of a known format.
+
+        Raises:
+            InputError: no format is known, or it has no encoder for the data that are named.
+        """
+        file = file_or_folder(self.file)
+        code = isinstance(self.data, shelf.Source) or _is_code(self.data)
+        with one_sentence(file.path, "is a damaged file"):
+            format = format_of(file)
+            if format is None:
+                raise InputError(describe(file))
+            found = read(file, format, None if code else self.data)
+        if code and found.encoder is None:
+            raise InputError(f"data {_shown(self.data)}: {file.path} ({found.format}) has no encoder to read them with")
+        if self.data is None or found.encoder is None or (found.training and not code and not self.recipe.options):
+            return found
+        source = self._source()
+        return replace(found, training=source, splits=source.splits, rows=None)
+
+
+def _shown(given: Any) -> str:
+    """Name what a user gave: its spelling, or the name of the function."""
+    return str(getattr(given, "__name__", given))
+
+
+def _is_code(data: Any) -> bool:
+    """Whether training data are named as a function of the user's."""
+    return shelf.is_spelled(data) and not (isinstance(data, str) and Path(data).exists())
+
+
+def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
+    """Read a file in its format, and see that it did not change meanwhile."""
+    found = format.read(file, data)
+    found = replace(found, contents=plain(found.contents))
+    file.refuse_change()
+    return found
+
+
+def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
+    """Find the route to a model and its data.
+
+    Args:
+        path: what the user names first.
+        data: training data: a path, a function or its name.
+        model: code, with the files that it needs; or a checkpoint or folder.
+        recipe: path of a recipe.
+        trust: of the file, for code of the user's.
+
+    Raises:
+        InputError: two of them exclude each other, or something is not there.
+    """
+    held = Recipe() if recipe is None else _recipe.read(Path(recipe), inside=_beside(Path(recipe), path))
+    asked = None if model is None else _model_function.parted(model)
+    if asked is None and (named := held.named("model")):
+        asked = _model_function.parted(named)
+        if asked.function is None and shelf.recognised(path) is None:
+            asked = None  # the file is a checkpoint itself, which the user typed
+    swapped = asked is not None and asked.function is None
+    if swapped:
+        if data is not None:
+            raise InputError(f"data {_shown(data)}: {path} is the data that {asked.paths[0]} encodes; name one of them")
+        path, data, asked = asked.paths[0], path, None
+    if held.path is None and (there := _recipe.beside(path)):
+        held = _recipe.read(there, inside=True)
+    return Route(path, asked, held.named("data") if data is None else data, held, swapped, trust)
+
+
+def _beside(recipe: Path, path: Path) -> bool:
+    """Whether a recipe lies beside a checkpoint, or in its folder; beside the user's data it does not."""
+    folder = recipe.resolve().parent
+    if path.is_dir():
+        return folder.is_relative_to(path.resolve()) and shelf.recognised(path) is None
+    return folder == path.resolve().parent and shelf.recognised(path) is None
