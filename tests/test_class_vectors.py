@@ -52,15 +52,22 @@ FILES = {
 }  # fmt: skip
 
 
+NAMES = {"partial FC": "softmax_fc_gpu_0.pt"}
+
+
 def saved(path, content):
     torch.save(content, path)
     return path
 
 
+def written(folder, name):
+    return saved(folder / NAMES.get(name, "loss.pth"), FILES[name][0])
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_class_vectors_are_found_and_count(tmp_path, name):
-    content, format, rows, trained_with = FILES[name]
-    found = cocos.open(saved(tmp_path / "loss.pth", content))
+    _, format, rows, trained_with = FILES[name]
+    found = cocos.open(written(tmp_path, name))
     assert (found.format, found.trained_with) == (format, trained_with)
     embeddings = found.embed(device="cpu")
     assert embeddings.directions == ("s2p",) and torch.equal(embeddings.query, rows)
@@ -73,7 +80,7 @@ def test_class_vectors_are_found_and_count(tmp_path, name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_one_format_recognises_a_file(tmp_path, name):
-    file = File(saved(tmp_path / "loss.pth", FILES[name][0]))
+    file = File(written(tmp_path, name))
     every = [(each, getattr(each, "LAST", False)) for each in formats._every() if each.recognises(file)]
     assert [last for _, last in every] in ([False], [True], [False, True])
 
@@ -143,6 +150,7 @@ def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
     [
         {"beta": torch.tensor(1.2)},  # MarginLoss
         {"weight": drawn(30, 8), "bias": drawn(30)},
+        {"weight": drawn(30, 8)},  # of any layer: no rank in the name of the file
         {"weight": drawn(4, 3, 3, 3)},
         {"weight": torch.arange(12).reshape(3, 4)},
         {"W": drawn(1, 30)},

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import pickle
+import types
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import checkpoints
+from cocos.checkpoints import _inspection
 from cocos.commands import app
 from cocos.errors import InputError, UnsafeFile
 
@@ -64,7 +66,7 @@ def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightnin
     assert done.exit_code == 0
     text = " ".join(done.stdout.split())
     assert "(512, 8) float32" in text and "hyper_parameters.backbone resnet50" in text
-    assert "looks like proxies (100, 512): count them with" in text and "hint: temperature 0.05" in text
+    assert "loss.proxies, 100 classes" in text and "hint: temperature 0.05" in text
     assert (found["format"], found["advice"]) == ("class_weights", None) and "next: cocos count" in text
 
 
@@ -72,7 +74,7 @@ def test_long_lists_are_bounded(tmp_path):
     torch.save({f"layer.{k}.weight": drawn(1) for k in range(200)}, tmp_path / "a.pt")
     assert len(about(tmp_path / "a.pt")["tensors"]) == 200
     text = call("inspect", tmp_path / "a.pt").stdout
-    assert "and 176 more tensors (--json)" in text and text.count("float32") == 24
+    assert "and 176 more tensors (--json)" in text and text.count("(1) float32") == 24
 
 
 @pytest.mark.parametrize(
@@ -215,3 +217,107 @@ def test_containers_that_share_parts_are_refused_in_time(tmp_path):
     torch.save({"a": shared, "w": torch.ones(2)}, tmp_path / "a.pt")
     with pytest.raises(InputError, match="its containers repeat each other: more than 800,000 values"):
         checkpoints.inspect(tmp_path / "a.pt")
+
+
+def test_a_description_has_towers_why_and_what_is_missing(lightning):
+    found = about(lightning)
+    tower = found["towers"][0]
+    assert (tower["name"], tower["parameters"], tower["parts"]) == (
+        "state_dict",
+        512 * 8 + 512 + 100 * 512,
+        {"model": 512 * 8 + 512, "loss": 100 * 512},
+    )
+    assert (found["container"], found["format"]) == ("torch", "class_weights") and "proxies" in found["why"]
+    assert found["proxies"] == [100, 512] and len(found["missing"]) == 1
+    assert found["next"] == f"cocos count {lightning} --loss proxynca"
+
+
+@pytest.mark.parametrize(
+    ("content", "parameters", "stripped", "parts"),
+    [
+        ({"model": [{"fc.weight": drawn(2, 3)}, {"fc.bias": drawn(4)}]}, [6, 4], [], {"fc": 6}),
+        ({"module.a.weight": drawn(2, 3), "module.a.running_mean": drawn(9)}, [6], ["module."], {"a": 6}),
+    ],
+)
+def test_parameters_are_counted_for_each_tower_without_statistics(tmp_path, content, parameters, stripped, parts):
+    torch.save(content, tmp_path / "a.pt")
+    towers = about(tmp_path / "a.pt")["towers"]
+    assert [each["parameters"] for each in towers] == parameters
+    assert (towers[0]["stripped"], towers[0]["parts"]) == (stripped, parts)
+
+
+def test_progress_score_scale_and_bias_are_read(tmp_path):
+    best = {"ModelCheckpoint{'monitor': 'val'}": {"monitor": "val", "best_model_score": torch.tensor(0.5)}}
+    state = {"similarity_weight": torch.tensor([70.0]), "similarity_bias": torch.tensor([-4.0]), "w": drawn(2, 2)}
+    content = {"epoch": 3, "best_rsum": 401.5, "model_state": state, "callbacks": best}
+    torch.save(content | {"args": argparse.Namespace(lr=1)}, tmp_path / "a.pt")
+    found = about(tmp_path / "a.pt")
+    assert found["training"] == {"epoch": 3, "best_rsum": 401.5, "monitor": "val", "best_model_score": 0.5}
+    assert found["hints"] == {"scale": 70.0, "bias": -4.0}
+    assert found["read_as_values"] == ["argparse.Namespace"]
+    assert found["next"].startswith(f"cocos count {tmp_path / 'a.pt'} --model ") and len(found["missing"]) == 2
+
+
+def run(folder):
+    """A run: files of several steps in order of neither name nor time, folders of models, and what holds no model."""
+    (folder / "checkpoint-500").mkdir(parents=True)
+    (folder / "checkpoint-500" / "config.json").write_text("{}")
+    safetensors.torch.save_file({"w": drawn(2, 2)}, folder / "checkpoint-500" / "model.safetensors")
+    torch.save(TrainingArguments(), folder / "checkpoint-500" / "training_args.bin")
+    torch.save({"proxies": drawn(5, 4)}, folder / "Proxy_12_0.812Recall@1.pth")
+    torch.save({"W": drawn(4, 5)}, folder / "metric_loss_2.pth")
+    torch.save({"net": {"w": drawn(2, 2)}}, folder / "epoch=9-step=30.ckpt")
+    torch.save({"state": {}}, folder / "trunk_optimizer_2.pth")
+    torch.save(torch.nn.Linear(2, 2), folder / "whole.pt")
+    return folder
+
+
+def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
+    found = about(run(tmp_path / "run"))
+    assert [(each["name"], each["step"], each["format"]) for each in found["checkpoints"]] == [
+        ("metric_loss_2.pth", 2, "pml_losses"),
+        ("Proxy_12_0.812Recall@1.pth", 12, "pml_losses"),
+        ("epoch=9-step=30.ckpt", 30, None),
+        ("checkpoint-500", 500, None),
+        ("whole.pt", None, None),
+    ]
+    last = found["checkpoints"][-1]
+    assert last["container"] == "refused" and "torch.nn.modules.linear.Linear" in last["advice"]
+    assert found["next"] == f"cocos count {tmp_path / 'run' / 'Proxy_12_0.812Recall@1.pth'}"
+    text = call("inspect", tmp_path / "run").stdout
+    assert "epoch=9-step=30.ckpt" in text and "no known model (torch)" in text
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path):
+    done = call("inspect", tmp_path)
+    assert (done.exit_code, done.stdout) == (2, "") and "it holds no files" in done.stderr
+
+
+def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):
+    """Beside weights that are read; the names are those of the pickle, and nothing is imported."""
+    folder = run(tmp_path / "run") / "checkpoint-500"
+
+    def recognises(file):
+        """A folder."""
+
+    def read(file, data):
+        return cocos.checkpoints.Checkpoint(file.path, file.sha256, "mine", {}, encoder=list)
+
+    mine = types.SimpleNamespace(recognises=recognises, read=read)
+    monkeypatch.setattr(_inspection, "format_of", lambda file: mine)
+    found = about(folder)
+    assert [(each["file"], len(each["names"])) for each in found["refused"]] == [("training_args.bin", 1)]
+    assert "TrainingArguments" in found["refused"][0]["names"][0] and found["why"] == "A folder"
+    assert found["next"] == f"cocos count {folder} --data DATA --loss ntxent"
+    assert [each["parameters"] for each in found["towers"]] == [4]
+
+
+def test_training_data_are_told_from_checkpoints(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"anchor": "a", "positive": "b"}\n' * 3)
+    found = about(path)
+    assert (found["format"], found["next"]) == (
+        "pairs",
+        f"cocos encode {path} --model MODEL --out embeddings.npz",
+    )
+    assert "pairs" in call("inspect", path).stdout

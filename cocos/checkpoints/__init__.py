@@ -6,11 +6,10 @@ A format is one file of `cocos.checkpoints.formats`. Content decides, never a su
 import logging
 from pathlib import Path
 
-from cocos.checkpoints import _inventory, _routes
-from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
-from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
-from cocos.checkpoints.files.kinds import TENSOR_KINDS
-from cocos.checkpoints.formats import Format, format_of, names
+from cocos.checkpoints import _inspection, _routes
+from cocos.checkpoints._checkpoint import Checkpoint
+from cocos.checkpoints.files import File, Folder
+from cocos.checkpoints.formats import Format, names
 from cocos.errors import InputError
 
 __all__ = ["Checkpoint", "File", "Folder", "Format", "inspect", "names", "open"]
@@ -52,67 +51,19 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None) -> Check
 
 
 def inspect(path, data=None) -> dict:
-    """Say what a file is and what is in it, also where cocos cannot count on it. Nothing in the file is executed.
+    """Say what a file or folder is and what is in it, also where cocos cannot count on it. Nothing in it is executed.
 
     Args:
-        path: the file.
-        data: folder of the training data.
+        path: the file, the folder of a model, or that of a training run.
+        data: file or folder of the training data.
 
     Returns:
-        Plain data: path, sha256, format, contents known to the format, tensors, class weights, hyperparameters, hints,
-        and `advice` where nothing can be counted as it is.
+        Plain data: path, sha256, container, format and why it was recognised, contents known to the format, towers with
+        their parameters, class weights, the training, its loss and settings, what is missing, what is refused, the
+        `next` command, and `advice` where nothing can be counted as it is; of a run, its checkpoints by their steps.
 
     Raises:
         InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
         UnsafeFile: it asks for code to be run.
     """
-    file = file_or_folder(Path(path))
-    with one_sentence(file.path, "is a damaged file"):
-        format = format_of(file)
-        if format is not None:
-            about = _of_format(_routes.read(file, format, data)) | {
-                "hyper_parameters": _inventory.hyperparameters(file)
-            }
-        else:
-            advice = describe(file)
-            if file.kind not in TENSOR_KINDS:
-                raise InputError(advice)
-            about = _of_kind(file) | {"advice": advice}
-        every = _inventory.tensors(file)
-        about |= {
-            "path": str(file.path),
-            "sha256": file.sha256,
-            "data": data and str(data),
-            "hints": _inventory.recorded(file)[2],
-            "class_weights": _inventory.class_weights(every),
-            "tensors_in_all": len(every),
-            "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: _inventory.MAX_LISTED]],
-        }
-        file.refuse_change()
-    return plain(about)
-
-
-def _of_format(found: Checkpoint) -> dict:
-    return {
-        "format": found.format,
-        "trained_with": found.trained_with,
-        "recorded": found.recorded,
-        "splits": list(found.splits),
-        "contents": found.contents,
-        "notes": list(found.notes),
-        "advice": None,
-    }
-
-
-def _of_kind(file: File) -> dict:
-    """Describe a file that no format recognises."""
-    recorded, loss, _ = _inventory.recorded(file)
-    return {
-        "format": file.kind,
-        "trained_with": loss,
-        "recorded": recorded,
-        "splits": [],
-        "contents": _inventory.values(file),
-        "notes": [],
-        "hyper_parameters": _inventory.hyperparameters(file),
-    }
+    return _inspection.about(Path(path), data)

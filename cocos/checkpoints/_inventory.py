@@ -10,19 +10,44 @@ import numpy as np
 from torch import Tensor
 
 from cocos import losses
-from cocos.checkpoints.files import NAMESPACES, File, plain
+from cocos.checkpoints.files import NAMESPACES, File, Folder, plain, weight_files, whole_state_dicts
 from cocos.checkpoints.files.opcodes import MAX_OPERATIONS, budget
 from cocos.checkpoints.files.states import NOT_OF_THE_MODEL
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
-__all__ = ["FIRST_LOSSES", "class_weights", "hyperparameters", "recorded", "role", "tensors", "values"]
+__all__ = [
+    "FIRST_LOSSES",
+    "MAX_SEARCHED",
+    "class_weights",
+    "hyperparameters",
+    "progress",
+    "recorded",
+    "role",
+    "tensors",
+    "towers",
+    "values",
+]
 
 MAX_LISTED = 10_000  # tensors that are listed
+MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart
+MAX_SEARCHED = 2**26  # bytes of a file beside the weights that is looked into
+TRAINER_STATE = "trainer_state.json"  # written by the trainer of Hugging Face
+# Tensors that no training changes: counters, statistics of batches, positions.
+NO_PARAMETER = re.compile(r"(^|\.)(num_batches_tracked|running_(mean|var)|position_ids|token_type_ids|inv_freq)$")
 MAX_CONTAINERS = 8  # containers that a tensor may be in
 # Keys under which training scripts keep their settings.
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg")
-LOSS_NUMBERS = ("temperature", "tau", "scale", "logit_scale", "margin")
+# Names of numbers of a loss, as files write them; `similarity_weight` is the scale of GE2E.
+LOSS_NUMBERS = {
+    "temperature": "temperature",
+    "tau": "temperature",
+    "scale": "scale",
+    "logit_scale": "scale",
+    "similarity_weight": "scale",
+    "margin": "margin",
+}
+BIASES = ("logit_bias", "similarity_bias")  # added to scores, of either sign; no loss of the shelf has one
 LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 # Losses for which one recorded temperature, or one margin, has the same meaning.
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
@@ -90,12 +115,53 @@ def _arrays(file: File) -> Iterator[Found]:
                 yield Found(name.removesuffix(".npy"), shape, str(dtype))
 
 
-def tensors(file: File) -> list[Found]:
+def tensors(file: File | Folder) -> list[Found]:
     """List the tensors of the model, in the order of the file, without those of optimizers and schedulers."""
     if file.kind == "npz":
         return list(_arrays(file))
-    every = _walk(file.content) if file.content is not None else ()
+    if file.kind == "folder":
+        places = ((name, name.rpartition("/")[0]) for name in weight_files(file))
+        every = (pair for name, place in places for pair in _walk(file.file(name).content, place))
+    else:
+        every = _walk(file.content) if file.content is not None else ()
     return [Found(name, tuple(each.shape), str(each.dtype).removeprefix("torch.")) for name, each in every]
+
+
+def towers(file: File | Folder) -> list[dict]:
+    """Count the parameters of each state dict of a file or folder, and of the parts that its names begin with."""
+    if file.kind == "folder":
+        held = [(name, each) for name in weight_files(file) for each in whole_state_dicts(file.file(name).content)]
+    else:
+        held = [("", each) for each in whole_state_dicts(file.content)]
+    found = []
+    for place, state in held:
+        parts: dict[str, int] = {}
+        for name, tensor in state.tensors.items():
+            head = name.partition(".")[0]
+            parts[head] = parts.get(head, 0) + (0 if NO_PARAMETER.search(name) else tensor.numel())
+        found.append({
+            "name": state.place or place,
+            "stripped": list(state.stripped),
+            "tensors": len(state.tensors),
+            "parameters": sum(parts.values()),
+            "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.tensors.values()}),
+            "parts": dict(list(parts.items())[:MAX_TOWER_PARTS]),
+        })
+    return found
+
+
+def progress(file: File | Folder) -> dict:
+    """Read how far the training was, and its best score: numbers and text of a torch file, and of its trainer."""
+    found = values(file)
+    callbacks = file.record.get("callbacks")  # of PyTorch Lightning
+    for each in callbacks.values() if isinstance(callbacks, dict) else ():
+        if isinstance(each, dict):
+            found |= {key: plain(each[key]) for key in ("monitor", "best_model_score") if each.get(key) is not None}
+    if TRAINER_STATE in file if file.kind == "folder" else False:
+        state = file.json(TRAINER_STATE, MAX_SEARCHED)
+        keys = ("epoch", "global_step", "best_metric", "best_model_checkpoint")
+        found |= {key: plain(state[key]) for key in keys if isinstance(state, dict) and state.get(key) is not None}
+    return found
 
 
 def role(name: str, shape: tuple[int, ...], dtype: str) -> tuple[str, bool] | None:
@@ -160,13 +226,19 @@ def _flat(values: dict, deep: int = 0, left: Iterator[int] | None = None) -> Ite
 
 def _number(value) -> float | None:
     """Read a finite number above 0 from a number, text, or a tensor of one number; None from anything else."""
+    found = _finite(value)
+    return found if found is not None and found > 0 else None
+
+
+def _finite(value) -> float | None:
+    """Read a finite number, as `_number` does, of either sign."""
     try:
         if isinstance(value, Tensor | np.ndarray):
             value = value.reshape(-1)[0] if math.prod(value.shape) == 1 else None
         found = None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return None
-    return found if found is not None and 0 < found < math.inf else None
+    return found if found is not None and math.isfinite(found) else None
 
 
 def _said(file: File) -> Iterator[tuple[str, object]]:
@@ -204,9 +276,10 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
             named.add(value)
         elif key in LOSS_NUMBERS:
             number = _exponential(value) if key == "logit_scale" else _number(value)
-            name = {"tau": "temperature", "logit_scale": "scale"}.get(key, key)
-            if number is not None:
-                seen.setdefault(name, set()).add(float(f"{number:.6g}"))  # float32 writes 0.07 as 0.0700000003
+            if number is not None:  # float32 writes 0.07 as 0.0700000003
+                seen.setdefault(LOSS_NUMBERS[key], set()).add(float(f"{number:.6g}"))
+        elif key in BIASES and (number := _finite(value)) is not None:
+            seen.setdefault("bias", set()).add(float(f"{number:.6g}"))
     hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
     loss = _loss(named.pop()) if len(named) == 1 else None
     if loss is not None:

@@ -1,35 +1,17 @@
 """Series: the checkpoints of one training run, files on the disk with the number of the step in their names."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints._runs import CHECKPOINT_SUFFIXES, natural, numbered
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, unreachable
 
 __all__ = ["Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
-CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 NAMES_SHOWN = 8  # names of files in a note
-# Digits from which on a number in a name is an identifier, not a step.
-MIN_IDENTIFIER = 16
-STEP_NUMBER = re.compile(r"\d+")
-
-
-def _natural(path: Path) -> list:
-    """Sort key that puts epoch_2 before epoch_10."""
-    parts = STEP_NUMBER.split(path.name), [int(number) for number in STEP_NUMBER.findall(path.name)]
-    return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
-
-
-def _numbered(path: Path) -> int | None:
-    """Read the last number in the name of a file, without its suffixes; None if there is none."""
-    while path.suffix in CHECKPOINT_SUFFIXES:
-        path = path.with_suffix("")
-    found = STEP_NUMBER.findall(path.name)
-    return int(found[-1]) if found and len(found[-1]) < MIN_IDENTIFIER else None
 
 
 def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
@@ -53,9 +35,9 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
             raise InputError(f"{path}: there is no such file or folder")
     folders = [path for path in paths if path.is_dir()]
     if not folders:
-        numbered = all(_numbered(path) is not None for path in paths)
+        in_order = all(numbered(path.name) is not None for path in paths)
         name = paths[0].resolve().parent.name or "run"
-        return {name: sorted(paths, key=_natural) if numbered else list(paths)}
+        return {name: sorted(paths, key=lambda path: natural(path.name)) if in_order else list(paths)}
     if len(folders) < len(paths):
         other = next(path for path in paths if not path.is_dir())
         raise InputError(f"{folders[0]} is a folder and {other} is a file: give files of one run, or a folder for each")
@@ -70,13 +52,13 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
             raise InputError(
                 f"{folder}: there is no file with one of the suffixes {', '.join(CHECKPOINT_SUFFIXES)} in it"
             )
-        runs[name] = sorted(inside, key=_natural)
+        runs[name] = sorted(inside, key=lambda path: natural(path.name))
     return runs
 
 
 def steps(runs: dict[str, list[Path]]) -> list[int] | None:
     """Read the steps from the names of the files; None unless they ascend and all runs have the same."""
-    found = [[_numbered(path) for path in inside] for inside in runs.values()]
+    found = [[numbered(path.name) for path in inside] for inside in runs.values()]
     first = found[0]
     if None in first or any(a >= b for a, b in zip(first, first[1:], strict=False)):
         return None
@@ -87,7 +69,7 @@ def unnumbered(runs: dict[str, list[Path]]) -> str:
     """Say why the numbers in the names are no steps, and which steps are used, where `steps` gives None."""
     order, why = "of the names", "the numbers in the names differ between runs"
     for inside in runs.values():
-        found = [_numbered(path) for path in inside]
+        found = [numbered(path.name) for path in inside]
         missing = [path.name for path, number in zip(inside, found, strict=True) if number is None]
         if missing or any(a >= b for a, b in zip(found, found[1:], strict=False)):
             why = f"no number in the name of {missing[0]}" if missing else "the numbers in the names do not ascend"

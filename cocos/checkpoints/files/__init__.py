@@ -4,7 +4,7 @@ from cocos.checkpoints.files.advice import EMBED_INSTEAD, describe
 from cocos.checkpoints.files.file import File
 from cocos.checkpoints.files.folder import Folder, file_or_folder
 from cocos.checkpoints.files.known_values import NAMESPACES, plain
-from cocos.checkpoints.files.states import StateDict, state_dicts, weights
+from cocos.checkpoints.files.states import StateDict, state_dicts, weight_files, weights, whole_state_dicts
 
 __all__ = [
     "EMBED_INSTEAD",
@@ -16,5 +16,7 @@ __all__ = [
     "file_or_folder",
     "plain",
     "state_dicts",
+    "weight_files",
     "weights",
+    "whole_state_dicts",
 ]

@@ -164,6 +164,17 @@ class Pickles:
         """Strange names whose code would have to be imported: from models and libraries, not from Python."""
         return [name for name in self.strange if not name.startswith(("builtins.", "collections."))]
 
+    @property
+    def refused(self) -> list[str]:
+        """Names for which the file is refused: those that would run code, or else those of unknown classes."""
+        calls = sorted(name for name in self.imports if RUNS_CODE.match(name))
+        return calls or self.strange
+
+    @property
+    def values(self) -> list[str]:
+        """Names of classes of plain values, such as `argparse.Namespace`, that are read without being imported."""
+        return sorted(self.imports & VALUE_CLASSES.keys())
+
     def refuse_code(self) -> None:
         """Refuse a file that asks for code to be run.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from cocos.checkpoints.files.folder import Folder
 from cocos.errors import InputError
 
-__all__ = ["NOT_OF_THE_MODEL", "StateDict", "state_dicts", "weights"]
+__all__ = ["NOT_OF_THE_MODEL", "StateDict", "state_dicts", "weight_files", "weights", "whole_state_dicts"]
 
 # Keys under which training scripts keep the weights, in the order in which they are looked for.
 KNOWN_KEYS = ("state_dict", "model", "model_state_dict", "net", "state_dict_backbone", "model_state", "network")
@@ -21,6 +21,7 @@ WRAPPERS = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module|_che
 MAX_CONTAINERS, MAX_ATTRIBUTES, MAX_FOUND = 4, 3, 64
 # Names of the files of weights in a folder of Hugging Face, the safe one first; each may be split into shards.
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+WEIGHT_FILE = re.compile(r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin)$")
 MAX_SHARDS = 1000  # files that one set of weights may be split into
 
 
@@ -61,13 +62,21 @@ def state_dicts(content) -> list[StateDict]:
         >>> [(each.place, list(each.tensors), each.stripped) for each in state_dicts(content)]
         [('state_dict', ['net.weight'], ('module.',)), ('state_dict', ['weight'], ('module.', 'net.'))]
     """
-    level = [_unwrapped(StateDict(place, tensors)) for place, tensors in _held(content, "", 0, set())]
-    found = level
+    found = level = whole_state_dicts(content)
     for _ in range(MAX_ATTRIBUTES):
         parts = (part for each in level[:MAX_FOUND] for part in _parts(each))
         level = sorted(parts, key=lambda part: -len(part.tensors))
         found = found + level
     return found[:MAX_FOUND]
+
+
+def whole_state_dicts(content) -> list[StateDict]:
+    """Find the state dicts of a file, each once, without the prefixes of wrappers.
+
+    Args:
+        content: as for `state_dicts`.
+    """
+    return [_unwrapped(StateDict(place, tensors)) for place, tensors in _held(content, "", 0, set())]
 
 
 def _held(value, place: str, deep: int, seen: set[int]) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -109,6 +118,20 @@ def _parts(found: StateDict) -> Iterator[StateDict]:
             heads.setdefault(head, {})[rest] = tensor
     for head, inner in heads.items():
         yield StateDict(found.place, inner, (*found.stripped, f"{head}."))
+
+
+def weight_files(folder: Folder) -> list[str]:
+    """Names of the files of weights in a folder and its folders, each shard by itself; the safe form alone, if both.
+
+    Args:
+        folder: of a model.
+    """
+    found: dict[str, list[str]] = {}
+    for name in folder.names:
+        if match := WEIGHT_FILE.search(name):
+            found.setdefault(name[: match.start()], []).append(name)
+    safe = {place: [name for name in names if name.endswith(".safetensors")] for place, names in found.items()}
+    return [name for place, names in found.items() for name in safe[place] or names]
 
 
 def weights(folder: Folder, within: str = "") -> dict[str, Tensor] | None:

@@ -6,6 +6,7 @@ installed; nothing is ever executed because a file names it.
 """
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from cocos.checkpoints._checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.errors import InputError
 
-__all__ = ["Format", "format_of", "names"]
+__all__ = ["Format", "format_of", "name_of", "names", "why"]
 
 
 class Format(Protocol):
@@ -99,3 +100,15 @@ def format_of(file: File) -> Format | None:
         InputError: a format of another distribution cannot be used.
     """
     return next((each for each in _every() if each.recognises(file)), None)
+
+
+def name_of(format: Format) -> str:
+    """Name of a format: that of its file, or of the entry point of another distribution."""
+    return format.plugin.name if isinstance(format, _Provided) else vars(format)["__name__"].rpartition(".")[2]
+
+
+def why(format: Format) -> str:
+    """Say why a format recognises its files: the first line of the function that does."""
+    if isinstance(format, _Provided):
+        return f"Recognised by {format.plugin}"
+    return inspect.cleandoc(format.recognises.__doc__ or "").partition("\n")[0].rstrip(".")

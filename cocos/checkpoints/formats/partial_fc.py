@@ -28,7 +28,8 @@ MOST_RANKS = 1024  # files of one training
 
 def _weight(file: File) -> Tensor | None:
     """Find the class weights of one rank."""
-    held = file.record.get("state_dict_softmax_fc", file.record)
+    of_one_rank = file.record if RANK.search(file.path.name) else None
+    held = file.record.get("state_dict_softmax_fc", of_one_rank)
     weight = held.get("weight") if isinstance(held, dict) and len(held) == 1 else None
     if file.is_torch and OLD_NAME.search(file.path.name):
         weight = file.content
@@ -36,7 +37,7 @@ def _weight(file: File) -> Tensor | None:
 
 
 def recognises(file: File) -> bool:
-    """One matrix of the name `weight` and nothing else, at the top or under `state_dict_softmax_fc`."""
+    """One matrix `weight` under `state_dict_softmax_fc`, or alone in a file whose name has the rank of its GPU."""
     return _weight(file) is not None
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cocos.checkpoints import Checkpoint, _class_vectors
 from cocos.checkpoints._class_vectors import ClassVectors
-from cocos.checkpoints.files import File, state_dicts
+from cocos.checkpoints.files import File, whole_state_dicts
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
@@ -43,7 +43,7 @@ def _unit_columns(weight: Tensor) -> bool:
 
 def _learned(file: File) -> dict[str, Tensor] | None:
     """Find the parameters of a loss, if the file has nothing else."""
-    whole = [each for each in state_dicts(file.content) if not each.stripped or each.stripped == ("module.",)]
+    whole = whole_state_dicts(file.content)
     tensors = whole[0].tensors if len(whole) == 1 and not whole[0].place else {}
     if not tensors or not all(NAMES.match(name) for name in tensors) or file.kind == "safetensors" and file.metadata:
         return None

@@ -1,0 +1,180 @@
+"""All that a file, a folder or the run of a training says of itself, as plain data: the document of `cocos inspect`."""
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from cocos import data as shelf
+from cocos.checkpoints import _inventory, _routes, _runs
+from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.files import File, Folder, describe, file_or_folder, plain
+from cocos.checkpoints.files.kinds import TENSOR_KINDS
+from cocos.checkpoints.formats import Format, format_of, why
+from cocos.errors import InputError
+
+__all__ = ["about"]
+
+OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:function"
+OWN_DATA = "training data that it encodes: --data DATA"
+OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
+# Parts of a folder of training that are no weights, by their names; a pickle among them is refused.
+PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
+
+
+def about(path: Path, data=None) -> dict:
+    """Describe a file, a folder, or the run of a training.
+
+    Args:
+        path: of the file or folder.
+        data: file or folder of the training data.
+
+    Raises:
+        InputError: it cannot be read, or is of no kind that could hold a checkpoint.
+        UnsafeFile: it asks for code to be run.
+    """
+    file = file_or_folder(path)
+    with one_sentence(file.path, "is a damaged file"):
+        format = format_of(file)
+        if format is None and file.kind not in TENSOR_KINDS:
+            return plain(_of_none(file))
+        if format is not None:
+            opened = _routes.read(file, format, data)
+            if data is not None and opened.encoder is not None and opened.training is None:
+                opened = replace(opened, training=shelf.find(data))
+            found = _of_format(opened, format)
+        else:
+            found = _of_kind(file)
+        found = _common(file, data) | found
+        file.refuse_change()
+    return plain(found | {"next": _next(found)})
+
+
+def _common(file: File | Folder, data) -> dict:
+    """Collect what can be said of any file."""
+    every = _inventory.tensors(file)
+    recorded, loss, hints = _inventory.recorded(file)
+    return {
+        "path": str(file.path),
+        "sha256": file.sha256,
+        "container": _container(file),
+        "data": data and str(data),
+        "trained_with": loss,
+        "recorded": recorded,
+        "hints": hints,
+        "training": _inventory.progress(file),
+        "hyper_parameters": _inventory.hyperparameters(file),
+        "towers": _inventory.towers(file),
+        "class_weights": _inventory.class_weights(every),
+        "read_as_values": file.pickles.values if file.is_torch else [],
+        "refused": _refused(file),
+        "tensors_in_all": len(every),
+        "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: _inventory.MAX_LISTED]],
+    }
+
+
+def _container(file: File | Folder) -> str:
+    if file.kind != "folder":
+        return file.kind
+    return "folder" if file.path.is_dir() else "zip archive of a folder"
+
+
+def _refused(folder: File | Folder) -> list[dict]:
+    """List the pickles in a folder that are refused, and the names that they would import; a file is read or refused.
+
+    None of them is needed: what needs one says so by itself.
+    """
+    found = []
+    for name in folder.names if folder.kind == "folder" else ():
+        if PICKLES.search(name) and folder.size(name) <= _inventory.MAX_SEARCHED:
+            names = folder.file(name).pickles.refused
+            found += [{"file": name, "names": names}] if names else []
+    return found
+
+
+def _of_format(found: Checkpoint, format: Format) -> dict:
+    missing, beside = [], found.contents.get("data")
+    if found.encoder is not None and found.training is None:
+        missing.append(OWN_DATA)
+    elif found.encoder is None and found.proxies is not None:
+        missing.append(OWN_SAMPLES)
+    elif found.embedder is not None and not found.splits and isinstance(beside, str):
+        missing.append(beside)  # the sentence of a format that looks for its data by itself
+    of_format = {"trained_with": found.trained_with, "recorded": found.recorded}
+    return {name: value for name, value in of_format.items() if value} | {
+        "format": found.format,
+        "why": why(format),
+        "splits": list(found.splits),
+        "contents": found.contents,
+        "notes": list(found.notes),
+        "proxies": None if found.proxies is None else list(found.proxies.shape),
+        "missing": missing,
+        "advice": None,
+    }
+
+
+def _of_none(file: File | Folder) -> dict:
+    """Describe training data, or the folder of a run.
+
+    Raises:
+        InputError: it is neither.
+    """
+    advice = describe(file)  # it refuses files that ask for code
+    kind = shelf.recognised(file.path)
+    if kind is not None:
+        return _of_data(file, kind)
+    if file.kind == "folder" and (listed := _runs.listed(file)):
+        return _of_run(file, listed)
+    raise InputError(advice)
+
+
+def _of_kind(file: File) -> dict:
+    """Describe a file of tensors that no format recognises."""
+    missing = [] if file.kind in {"npz", "npy"} else [OWN_MODEL, OWN_DATA]
+    return {
+        "format": file.kind,
+        "why": None,
+        "splits": [],
+        "contents": _inventory.values(file),
+        "notes": [],
+        "proxies": None,
+        "missing": missing,
+        "advice": describe(file),
+    }
+
+
+def _next(found: dict) -> str | None:
+    """Write the command to type next; None where there is only advice."""
+    path, data = shlex.quote(found["path"]), found["data"]
+    given = f" --data {shlex.quote(data) if data else 'DATA'}" if data or OWN_DATA in found["missing"] else ""
+    if found["advice"] is not None:
+        return f"cocos count {path} --model file.py:function{given}" if OWN_MODEL in found["missing"] else None
+    loss = found["trained_with"] or found["contents"].get("losses to begin with") or "ntxent"
+    return f"cocos count {path}{given} --loss {loss}"
+
+
+def _of_run(folder: Folder, listed: list[dict]) -> dict:
+    """Describe the checkpoints of a training."""
+    usable = [each["name"] for each in listed if each["format"]]
+    last = shlex.quote(str(folder.path / (usable or [listed[-1]["name"]])[-1]))
+    return {
+        "path": str(folder.path),
+        "container": _container(folder),
+        "format": "run",
+        "checkpoints": listed,
+        "notes": [],
+        "next": f"cocos {'count' if usable else 'inspect'} {last}",
+    }
+
+
+def _of_data(file: File | Folder, kind: str) -> dict:
+    """Describe training data."""
+    found, path = shelf.find(file.path), shlex.quote(str(file.path))
+    return {
+        "path": str(file.path),
+        "container": _container(file),
+        "format": kind,
+        "splits": list(found.splits),
+        "notes": list(found.notes),
+        "next": f"cocos encode {path} --model MODEL --out embeddings.npz",
+    }

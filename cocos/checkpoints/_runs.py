@@ -1,0 +1,110 @@
+"""The checkpoints in the folder of a training run, in the order of their steps: files, and folders of models."""
+
+import re
+from collections.abc import Iterator
+
+from cocos.checkpoints.files import File, Folder, file_or_folder
+from cocos.checkpoints.formats import format_of, name_of
+from cocos.errors import InputError, UnsafeFile
+
+__all__ = ["CHECKPOINT_SUFFIXES", "listed", "natural", "numbered"]
+
+CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
+# Digits from which on a number in a name is an identifier, not a step.
+MIN_IDENTIFIER = 16
+STEP_NUMBER = re.compile(r"\d+")
+# A step that is said to be one, as Lightning writes it, is taken before the last number of a name.
+NAMED_STEP = re.compile(r"(?:step|iter|iteration|epoch)s?[=_-]?(\d+)", re.IGNORECASE)
+# A number that is no part of a decimal, and no rank: of `Proxy_12_0.812Recall@1` it is 12.
+WHOLE_NUMBER = re.compile(r"(?<!\d\.)(?<![\d@])(\d+)(?!\.?\d)")
+# Files of a model in a folder of its own, beside its weights.
+OF_A_MODEL = ("modules.json", "config.json")
+# Files of a training that hold no model.
+NO_MODEL = re.compile(r"(^|[/_.-])(optimi[sz]er|scheduler|scaler|rng_state\w*|training_args)([_.-]|$)", re.IGNORECASE)
+MAX_LISTED = 1000  # checkpoints of one run that are listed
+# Bytes of checkpoints that are read to tell their formats; the others are listed by name and size.
+MAX_READ = 2**32
+
+
+def natural(name: str) -> list:
+    """Sort key that puts epoch_2 before epoch_10.
+
+    Args:
+        name: of a file.
+    """
+    parts = STEP_NUMBER.split(name), [int(number) for number in STEP_NUMBER.findall(name)]
+    return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
+
+
+def numbered(name: str) -> int | None:
+    """Read the last number in the name of a file, without its suffixes; None if there is none.
+
+    Args:
+        name: of a file.
+    """
+    found = STEP_NUMBER.findall(_bare(name))
+    return int(found[-1]) if found and len(found[-1]) < MIN_IDENTIFIER else None
+
+
+def _bare(name: str) -> str:
+    """Take the suffixes of checkpoints off a name."""
+    while name.endswith(CHECKPOINT_SUFFIXES):
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _members(folder: Folder) -> Iterator[str]:
+    """Yield the names of the checkpoints in a folder: folders of models, and files that lie in none of them."""
+    inner = {name.rpartition("/")[0] for name in folder.names if name.rpartition("/")[2] in OF_A_MODEL}
+    models: list[str] = []
+    for place in sorted(inner - {""}, key=len):
+        if not any(place.startswith(f"{model}/") for model in models) and any(
+            name.startswith(f"{place}/") and name.endswith(CHECKPOINT_SUFFIXES) for name in folder.names
+        ):
+            models.append(place)
+    yield from models
+    for name in folder.names:
+        beside = any(name.startswith(f"{model}/") for model in models)
+        if name.endswith(CHECKPOINT_SUFFIXES) and not beside and not NO_MODEL.search(name):
+            yield name
+
+
+def _step(name: str) -> int | None:
+    """Read the step of a checkpoint from its name, or from that of the folder that it lies in."""
+    for part in reversed(name.split("/")):
+        said = NAMED_STEP.findall(part) or WHOLE_NUMBER.findall(_bare(part))
+        if said and len(said[-1]) < MIN_IDENTIFIER:
+            return int(said[-1])
+    return None
+
+
+def listed(folder: Folder) -> list[dict]:
+    """List the checkpoints in a folder, those without a step last: name, step, bytes, format, and why it is refused.
+
+    Args:
+        folder: of a training run.
+    """
+    found, left = [], MAX_READ
+    for name in list(_members(folder))[:MAX_LISTED]:
+        inside = [each for each in folder.names if each == name or each.startswith(f"{name}/")]
+        size = sum(map(folder.size, inside))
+        about = {"name": name, "step": _step(name), "size": size, "format": None, "container": None, "advice": None}
+        if size > left:
+            about["advice"] = "not read: the run is large"
+        else:
+            left -= size
+            about |= _format(folder, name)
+        found.append(about)
+    return sorted(found, key=lambda each: (each["step"] is None, each["step"] or 0, natural(each["name"])))
+
+
+def _format(folder: Folder, name: str) -> dict:
+    """Tell the format of a checkpoint, or why it is refused."""
+    try:
+        file: File | Folder = folder.file(name) if name in folder else file_or_folder(folder.path / name)
+        format = format_of(file)
+        return {"format": format and name_of(format), "container": file.kind}
+    except UnsafeFile as error:
+        return {"container": "refused", "advice": str(error)}
+    except InputError as error:
+        return {"container": "unreadable", "advice": str(error)}
