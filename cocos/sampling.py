@@ -4,6 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from inspect import Parameter
+from numbers import Integral
 from typing import ParamSpec, TypedDict, TypeVar
 
 from cocos import docstrings
@@ -109,6 +110,21 @@ def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults)
         return filled
 
     return decorate
+
+
+def whole_number(name: str, value, least: int, most: int | None = None) -> None:
+    """Refuse an option that is no whole number, or out of range.
+
+    Raises:
+        InputError: naming the option, its value and the range.
+    """
+    if (
+        not isinstance(value, Integral)
+        or isinstance(value, bool)
+        or not least <= value <= (value if most is None else most)
+    ):
+        scope = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name}: {value!r}, expected a whole number {scope}")
 
 
 def meanings(measure: Callable) -> dict[str, str]:

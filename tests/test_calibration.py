@@ -316,7 +316,7 @@ NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(
         ("thresholds", {"precisions": (0.5, 1.2)}, "precisions: .*, expected different numbers from 0 to 1"),
         ("thresholds", {"cutoffs": (0.5, 0.5)}, "cutoffs: .*, expected different numbers from -1 to 1"),
         ("retrievals", {"k": 0}, "k: 0, expected a whole number from 1 to 1000"),
-        ("retrievals", {"direction": "t2"}, "unknown direction 't2': there is c2q, q2c"),
+        ("retrievals", {"direction": "t2"}, "unknown direction 't2': there are c2q, q2c"),
         ("retrievals", {"queries": None}, "queries: None, expected a whole number, or rows of queries"),
         ("retrievals", {"queries": (3, 30)}, "queries: row 30, expected rows from 0 to 29 of q2c"),
         ("retrievals", {"queries": (3, 3)}, r"queries: \[3, 3\], expected each row once"),

@@ -21,8 +21,8 @@ from cocos import weights as weighing
 from cocos.batches import plan
 from cocos.commands import app
 from cocos.measures import _regimes
+from cocos.measures.decomposition import STATISTICS
 from cocos.reports import table
-from cocos.reports.decomposition import GRADIENT_ROWS
 
 NAMES = losses.names()
 METRICS = sorted(scores.METRICS)
@@ -606,7 +606,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     assert set(document["directions"]["q2c"]["cancellation"]) == {"mean", "std"}
     np.testing.assert_array_equal(results.open(out)["net_norm"], expected["net_norm"])
     text = call(file, *options).stdout
-    for key, label in GRADIENT_ROWS:
+    for key, (label, _) in STATISTICS.items():
         assert (label in text) == (key in expected), key
     assert "q2c: " in text and " of pull and push cancels; the normalisation takes " in text
     assert call(file, "--loss", "n_pair", "--batch-size", 16).stdout.count("normalisation") == 0

@@ -22,6 +22,8 @@ SAME_LOSS = 1e-6
 SHUFFLED_TOLERANCE = 1e-5
 # A weight is dead that keeps less than DEAD of its size, where that is more than HEAVY of a unit.
 DEAD, HEAVY = 0.01, 0.01
+# Verdict on a loss without a fault, by the kind of its gradient.
+VERDICTS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
 TEMPERATURES = (0.2, 0.1, 0.07, 0.05, 0.02, 0.01, 0.005)
 COLD = ("temperature", "tau")
 HOT = ("scale", "gamma", "softmax_scale", "s", "la")
@@ -159,6 +161,16 @@ def faults_of(
         faults.append(f"differs from {compared[2]} by {max(compared[:2]):.2g} of the largest gradient")
     faults += [f"saturated: {saturated[dtype]}" for dtype in ("float64", "float32") if dtype in saturated]
     return faults
+
+
+def verdict_of(loss, other, founds: list[TrialResult], faults: list[str]) -> str:
+    """State the outcome in a few words."""
+    if not faults:
+        intended = as_intended(other, [f for f in founds if not f.broken])
+        return VERDICTS["stop_gradient" if intended else loss.gradient]
+    if all(fault.startswith("saturated") for fault in faults):
+        return "saturated"
+    return "not the derivative of its value" if all("straight-through" in each for each in faults) else "wrong"
 
 
 def notes_of(loss, other, founds: list[TrialResult], saturated: dict[str, str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral
 from typing import Unpack
 
 import torch
@@ -15,7 +14,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
+from cocos.sampling import Sampling, sampled, whole_number
+from cocos.scores import Pairs
 
 # Whole numbers of one query, which stand in the attributes.
 QUERY_TOTALS = ("positives", "negatives", "left_out", "repeated", "contributing", "relative")
@@ -73,6 +73,34 @@ def _order(share: Tensor, score: Tensor, index: Tensor) -> Tensor:
     return order[share[order].argsort(descending=True, stable=True)]
 
 
+def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: float) -> tuple[dict, dict]:
+    """Columns of the candidates of the first query by falling share, (C,) each, and totals over all of them."""
+    spread, push, pull = statistics.spread(weights, pairs), statistics.push(weights)[0], statistics.pull(weights)[0]
+    above, contributing = (share > eps) & pairs.negative, statistics.contributing(share, pairs, eps)[0]
+    weights, share, positive, above = (each[0] for each in (weights, share, pairs.positive, above))
+    total = torch.where(weights < 0, pull, push)
+    part = torch.where(weights != 0, weights.abs() / torch.where(total > 0, total, 1), 0)
+    there = (pairs.positive | pairs.negative)[0].nonzero().flatten()
+    order = there[_order(share[there], pairs.scores[0, there], index[there])]
+    every = {"score": pairs.scores[0], "weight": weights, "share": share, "part": part, "positive": positive}
+    every |= {"candidate_index": index, "contributes": above}
+    columns = {name: values[order] for name, values in every.items()}
+    pulls, parts = weights[order] < 0, part[order]
+    columns["held"] = torch.where(pulls, (parts * pulls).cumsum(0), (parts * ~pulls).cumsum(0))
+    return columns, {
+        "push": float(push),
+        "pull": float(pull),
+        "positives": int(positive.sum()),
+        "negatives": int(pairs.negative[0].sum()),
+        "left_out": len(index) - len(order),
+        "repeated": len(order) - len(index[order].unique()),
+        "contributing": int(contributing),
+        "contributing_part": float(part[above & (weights > 0)].sum()),
+        "relative": int(statistics.relative(spread, eps)[0]),
+        "effective": float(statistics.effective(spread)[0]),
+    }
+
+
 @sampled(without=["batches"])
 def contributors(
     embeddings: Embeddings | Checkpoint,
@@ -115,57 +143,31 @@ def contributors(
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
         [0.424, 0.212, 0.212]
     """
-    if top is not None and (not isinstance(top, Integral) or top < 1):
-        raise InputError(f"top: {top!r}, expected a whole number of at least 1")
-    if row is not None and not isinstance(row, Integral):
-        raise InputError(f"row: {row!r}, expected a whole number")
+    for name, value, least in (("top", top, 1), ("row", row, 0)):
+        if value is not None:
+            whole_number(name, value, least)
     run = prepare(embeddings, loss, eps=eps, **sampling)
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
-    if not 0 <= row < len(side.query):
+    if row >= len(side.query):
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
     number, batch = _drawn(run, row, direction, second)
     batch = _first(batch, row, both=batch.paired or side.shared)
     pairs, weights, unit = next(run.blocks(side, batch, whole=False))
-    share, spread, index = weights.abs() / unit, statistics.spread(weights, pairs), batch.candidate_index
-    sums = {"push": statistics.push(weights)[0], "pull": statistics.pull(weights)[0]}
-    total = torch.where(weights[0] < 0, sums["pull"], sums["push"])
-    part = torch.where(weights[0] != 0, weights[0].abs() / torch.where(total > 0, total, 1), 0)
-    there = (pairs.positive | pairs.negative)[0].nonzero().flatten()
-    order = there[_order(share[0, there], pairs.scores[0, there], index[there])]
-    pulls = weights[0, order] < 0
-    held = torch.where(pulls, (part[order] * pulls).cumsum(0), (part[order] * ~pulls).cumsum(0))
-    found = {
-        "candidate_index": index[order],
-        "group": side.candidate_group[index[order]],
-        "score": pairs.scores[0, order],
-        "weight": weights[0, order],
-        "share": share[0, order],
-        "part": part[order],
-        "held": held,
-        "positive": pairs.positive[0, order],
-        "contributes": (share[0, order] > eps) & pairs.negative[0, order],
-    }
+    found, totals = _ranked(pairs, weights, weights.abs() / unit, batch.candidate_index, eps)
+    found["group"] = side.candidate_group[found["candidate_index"]]
     attrs = run.provenance(
         title=f"Contributors of row {row} of {direction}, {losses.name_of(run.loss)}",
         row=int(row),
         group=int(side.query_group[row]),
         direction=direction,
-        **{name: float(value) for name, value in sums.items()},
-        positives=int(pairs.positive[0].sum()),
-        negatives=int(pairs.negative[0].sum()),
-        left_out=len(index) - len(order),
-        repeated=len(order) - len(index[order].unique()),
-        contributing=int(statistics.contributing(share, pairs, eps)[0]),
-        contributing_part=float(part[(share[0] > eps) & pairs.negative[0] & (weights[0] > 0)].sum()),
-        relative=int(statistics.relative(spread, eps)[0]),
-        effective=float(statistics.effective(spread)[0]),
         batch=number,
         batches=len(run.plan.batches),
+        **totals,
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
     variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}
-    variables["candidate"] = ("candidate", range(1, len(order[:top]) + 1), "place by share", "1")
+    variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
 
 

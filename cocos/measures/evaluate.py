@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import torch
 import xarray as xr
@@ -16,7 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError, nearest
 from cocos.run import embedded
-from cocos.sampling import Progress
+from cocos.sampling import Progress, whole_number
 
 # Splits in the order of preference.
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
@@ -26,6 +25,15 @@ def _split(embeddings: Embeddings | Checkpoint, split: str | None) -> str:
     """The split to evaluate: the one named, or the first of the usual ones that a checkpoint has."""
     known = getattr(embeddings, "splits", ())
     return split or next((name for name in EVALUATED_SPLITS if name in known), "train")
+
+
+def _origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
+    """Attributes of the checkpoint and the split that was evaluated, and a note on a split that was not asked for."""
+    if checkpoint is None or checkpoint.format == "embeddings":
+        return checkpoint.identity() if checkpoint else {}, []
+    where = checkpoint.identity() | {"split": _split(checkpoint, split)}
+    known = f"one of {', '.join(checkpoint.splits)}" if checkpoint.splits else "the checkpoint names none"
+    return where, [] if split else [f"split {where['split']}, {known}; --split takes another"]
 
 
 def _joined(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
@@ -234,8 +242,7 @@ def evaluate(
         [100.0, 100.0]
     """
     ks = retrieval.check(ks)
-    if not isinstance(folds, Integral) or isinstance(folds, bool) or folds < 1:
-        raise InputError(f"folds: {folds!r}, expected a whole number of at least 1")
+    whole_number("folds", folds, 1)
     if metric not in scores.METRICS:
         raise InputError(nearest("metric", metric, scores.METRICS))
     batches.check(None, 2, None, None, seed)
@@ -260,20 +267,14 @@ def evaluate(
         singles = {condition: values | {"NMI": clusters} for condition, values in singles.items()}
     for each in opened:
         each.unchanged()
-    sizes = {"left_out": [], "unmatched": []}
-    for asks, name in enumerate(names):
-        rows = len(sides.matched[asks]) + len(sides.alone[asks])
-        sizes["left_out"].append(rows - sum(values["queries"] for values in records["without"][name]))
-        sizes["unmatched"].append(len(sides.alone[1 - asks]))
-    fewest = [min(values["candidates"] for values in records["without"][name]) for name in names]
-    notes = [*_notes(names, *sizes.values(), fewest, ks), *clustering]
-    where = {}
-    if checkpoint:
-        where = checkpoint.identity()
-        if checkpoint.format != "embeddings":
-            where["split"] = _split(checkpoint, split)
-            known = f"one of {', '.join(checkpoint.splits)}" if checkpoint.splits else "the checkpoint names none"
-            notes[:0] = [] if split else [f"split {where['split']}, {known}; --split takes another"]
+    queries = [sum(values["queries"] for values in folded) for folded in records["without"].values()]
+    sizes = {
+        "left_out": [len(sides.matched[k]) + len(sides.alone[k]) - number for k, number in enumerate(queries)],
+        "unmatched": [len(sides.alone[1 - k]) for k in range(len(queries))],
+    }
+    fewest = [min(values["candidates"] for values in folded) for folded in records["without"].values()]
+    where, notes = _origin(checkpoint, split)
+    notes += [*_notes(names, *sizes.values(), fewest, ks), *clustering]
     attrs = {
         "title": "Retrieval metrics",
         "metric": metric,

@@ -15,6 +15,8 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.measures import _minima
 from cocos.measures._distance_functions import CurveSoftmax, parse
+from cocos.measures.weight_curve import MOST_POINTS
+from cocos.sampling import whole_number
 from cocos.scores import Pairs
 
 # Margin of the picture around the proxies, in units of their largest distance.
@@ -91,9 +93,8 @@ def landscape(
         >>> round(abs(float(data["found"][0] - data["proxy_x"][0])), 2)
         3.0
     """
-    for name, value, least in (("proxies", proxies, 2), ("points", points, 5)):
-        if not isinstance(value, int) or value < least or value > 1001:
-            raise InputError(f"{name}: {value}, expected a whole number from {least} to 1001")
+    whole_number("proxies", proxies, 2, MOST_POINTS)
+    whole_number("points", points, 5, MOST_POINTS)
     if not 0 < distance < math.inf:
         raise InputError(f"distance: {distance}, expected a finite number above 0")
     chosen = _chosen(f1, f2, loss, scale, alpha=alpha, k1=k1, k2=k2, delta=delta)

@@ -18,7 +18,7 @@ from cocos.engine.readers.lines import Lines
 from cocos.errors import InputError
 from cocos.measures._passes import passes
 from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
+from cocos.sampling import Sampling, sampled, whole_number
 
 # Quantiles over the queries, at each place of the curve.
 QUERY_BAND = (0.05, 0.95)
@@ -112,8 +112,7 @@ def lorenz(
         >>> data["gini"].values.round(6).tolist()
         [0.0, 0.0]
     """
-    if not isinstance(points, int) or not 2 <= points <= CURVE_PLACES:
-        raise InputError(f"points: {points}, expected a whole number from 2 to {CURVE_PLACES}")
+    whole_number("points", points, 2, CURVE_PLACES)
     run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("weighing")
     place = torch.linspace(0, 1, points, dtype=torch.float64, device=run.embeddings.query.device)

@@ -1,7 +1,6 @@
 """What does the model retrieve for some queries?"""
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Unpack
 
 import torch
@@ -13,7 +12,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
 from cocos.queries import asked
-from cocos.sampling import Queries, sampled
+from cocos.sampling import Queries, sampled, whole_number
 from cocos.summaries import plain
 
 
@@ -56,8 +55,7 @@ def retrievals(
         >>> cocos.measures.retrievals(embeddings, queries=[0, 2], k=1)["candidate"].values.ravel().tolist()
         [0, 2]
     """
-    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= 1000:
-        raise InputError(f"k: {k!r}, expected a whole number from 1 to 1000")
+    whole_number("k", k, 1, 1000)
     if queries is None:
         raise InputError("queries: None, expected a whole number, or rows of queries")
     seen = asked(embeddings, loss, queries=queries, one=True, direction=direction, **asking)

@@ -11,10 +11,9 @@ from cocos import engine, results, retrieval
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
-from cocos.errors import InputError
 from cocos.queries import QUERY_PERCENTILES, asked
 from cocos.run import within
-from cocos.sampling import Queries, sampled
+from cocos.sampling import Queries, sampled, whole_number
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {
@@ -75,8 +74,7 @@ def score_distribution(
         [[0, 3], [0, 3]]
     """
     ks = retrieval.check(ks)
-    if not isinstance(bins, int) or isinstance(bins, bool) or not 2 <= bins <= 10_000:
-        raise InputError(f"bins: {bins!r}, expected a whole number from 2 to 10000")
+    whole_number("bins", bins, 2, 10_000)
     seen = asked(embeddings, loss, **asking)
     report, found = asking["progress"] and asking["progress"]("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}

@@ -5,7 +5,8 @@ import xarray as xr
 
 from cocos import losses, results, weights
 from cocos.errors import InputError
-from cocos.measures.weight_curve import SPANS
+from cocos.measures.weight_curve import MOST_POINTS, SPANS
+from cocos.sampling import whole_number
 from cocos.scores import Pairs
 
 
@@ -29,9 +30,8 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
         >>> data["push"].values.tolist()
         [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    for name, value, least in (("negatives", negatives, 1), ("points", points, 2)):
-        if not isinstance(value, int) or not least <= value <= 1001:
-            raise InputError(f"{name}: {value}, expected a whole number from {least} to 1001")
+    whole_number("negatives", negatives, 1, MOST_POINTS)
+    whole_number("points", points, 2, MOST_POINTS)
     loss = losses.load(loss) if isinstance(loss, str) else loss
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")

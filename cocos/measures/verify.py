@@ -17,13 +17,12 @@ from cocos.errors import InputError, Unfit
 from cocos.measures import _regimes, _trials
 from cocos.measures._peers import parity
 from cocos.measures._trials import TRIED_DTYPES, Trial
-from cocos.measures._verdict import TrialResult, as_intended, faults_of, notes_of, saturation
+from cocos.measures._verdict import TrialResult, faults_of, notes_of, saturation, verdict_of
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
 
 # Gradients below this size are not compared.
 NEGLIGIBLE = 1e-9
-WORDS = {"exact": "exact", "stop_gradient": "stop-gradient", "pseudo": "pseudo", "autograd": "exact, by autograd"}
 
 
 def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
@@ -96,6 +95,16 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
     return found
 
 
+def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
+    """A loss, bound if it must be, and the synthetic inputs that fit it."""
+    loss = losses.of(loss)
+    try:  # where the code of others keeps its scores shows with the first batch
+        loss = weights.bound(loss, _trials.square(0, loss.metric))
+    except Unfit:
+        loss = weights.bound(loss, _regimes.labelled(loss.metric))
+    return loss, [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
+
+
 def _real(run: Run) -> Iterator[Trial]:
     """The batches of a run, every direction of each."""
     for number, batch in enumerate(run.plan.batches):
@@ -140,21 +149,12 @@ def verify(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
-    other, loud = against, ()
+    other = against
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
-    if embeddings is not None:
-        run = prepare(embeddings, loss, **sampling)
-        loss, trials = run.loss, list(_real(run))
-        loud = filter(None, [health.sentence(run.spread, health.called(run.embeddings))])
-    else:
-        loss = losses.of(loss)
-        try:  # where the code of others keeps its scores shows with the first batch
-            loss = weights.bound(loss, _trials.square(0, loss.metric))
-        except Unfit:
-            loss = weights.bound(loss, _regimes.labelled(loss.metric))
-        trials = [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
+    run = None if embeddings is None else prepare(embeddings, loss, **sampling)
+    loss, trials = _synthetic(loss) if run is None else (run.loss, list(_real(run)))
     if other is not None and other.metric != loss.metric:
         raise InputError(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "
@@ -172,44 +172,38 @@ def verify(
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
         )
-    saturated = saturation(loss, other)
-    compared = parity(loss)
+    saturated, compared = saturation(loss, other), parity(loss)
     faults = faults_of(loss, other, founds, saturated, compared)
-    whole = [f for f in founds if not f.broken]
-    verdict = WORDS["stop_gradient" if as_intended(other, whole) else loss.gradient] if not faults else "wrong"
-    if faults and all(fault.startswith("saturated") for fault in faults):
-        verdict = "saturated"
-    elif faults and all("straight-through" in fault for fault in faults):
-        verdict = "not the derivative of its value"
+    loud = "" if run is None else health.sentence(run.spread, health.called(run.embeddings))
     attrs = results.provenance(
         loss,
         title=f"Verification, {losses.name_of(loss)}",
         against=losses.name_of(other) if other is not None else None,
-        verdict=verdict,
+        verdict=verdict_of(loss, other, founds, faults),
         saturated="; ".join(saturated.values()),
         peer=compared[2] if compared else "",
         peer_value=compared[0] if compared else math.nan,
         peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(faults),
-        notes="\n".join([*loud, *notes_of(loss, other, founds, saturated)]),
+        notes="\n".join([*filter(None, [loud]), *notes_of(loss, other, founds, saturated)]),
         **(checkpoint.identity() | {"split": sampling["split"]} if checkpoint else {}),
     )
+    return _dataset(founds, attrs)
+
+
+def _dataset(founds: list[TrialResult], attrs: dict) -> xr.Dataset:
+    """Label the results of the trials, (case, dtype) and (case,)."""
     dtypes = {
         name: np.array([[getattr(f, name).get(dtype, math.nan) for dtype in TRIED_DTYPES] for f in founds])
         for name in ("gap", "error")
     }
-    largest, off = "largest weight", "largest weight of the case"
+    off, slopes = "largest weight of the case", [f.slope for f in founds]
     variables = {
         "gap": (("case", "dtype"), dtypes["gap"], "closed form against autograd in the same dtype", off),
         "error": (("case", "dtype"), dtypes["error"], "against float64 on the same rounded input", off),
-        "finite_difference": (
-            "case",
-            [f.slope for f in founds],
-            "gradient against central differences in float64",
-            off,
-        ),
+        "finite_difference": ("case", slopes, "gradient against central differences in float64", off),
         "against": ("case", [f.against for f in founds], "against the other loss, a common factor aside", off),
-        "largest": ("case", [f.largest for f in founds], largest, "weight"),
+        "largest": ("case", [f.largest for f in founds], "largest weight", "weight"),
         "case": ("case", np.array([f.trial.name for f in founds])),
         "dtype": ("dtype", np.array(list(TRIED_DTYPES))),
     }

@@ -5,6 +5,7 @@ import xarray as xr
 
 from cocos import losses, results, statistics, weights
 from cocos.errors import InputError
+from cocos.sampling import whole_number
 from cocos.scores import Pairs
 
 SPANS = {  # from the farthest to the closest score that is drawn
@@ -17,6 +18,8 @@ SPANS = {  # from the farthest to the closest score that is drawn
 }
 # Maximum number of points of a curve, each of which is weighed by itself.
 WEIGHED_POINTS = 100_001
+# Maximum number of points on a side of a plane.
+MOST_POINTS = 1001
 # Negatives that do not move.
 STILL_NEGATIVES = 8
 
@@ -44,8 +47,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         >>> sorted(set(cocos.measures.weight_curve("triplet", points=9)["negative"].values.tolist()))
         [0.0, 1.0]
     """
-    if not isinstance(points, int) or not 2 <= points <= WEIGHED_POINTS:
-        raise InputError(f"points: {points}, expected a whole number from 2 to {WEIGHED_POINTS}")
+    whole_number("points", points, 2, WEIGHED_POINTS)
     loss = losses.load(loss) if isinstance(loss, str) else loss
     if losses.traits(loss).weights != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
