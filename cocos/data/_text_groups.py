@@ -33,7 +33,7 @@ class Examples:
 class _Joined:
     """Texts by number, and which of them are joined (union-find with path halving)."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.number: dict[str, int] = {}
         self.parent: list[int] = []
 
@@ -96,8 +96,8 @@ def paired(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
                 own[candidates.setdefault(text, len(candidates))] = None
     most = max(map(len, wrong.values()), default=0)
     negatives = torch.full((len(queries), most), -1)
-    for query, own in wrong.items():
-        negatives[query, : len(own)] = torch.tensor(list(own), dtype=torch.int64)
+    for place, own in wrong.items():
+        negatives[place, : len(own)] = torch.tensor(list(own), dtype=torch.int64)
     notes = []
     if any(repeats):
         sizes = torch.tensor([group[text] for text in {**queries, **candidates} if joined.number.get(text) is not None])
@@ -115,8 +115,8 @@ def paired(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
     def side(texts: dict[str, int]) -> Side:
         return Side(tuple(texts), "text", torch.tensor([group[text] for text in texts]))
 
-    given = {"negatives": negatives if most else None, "notes": tuple(notes)}
-    return TrainingSet(side(queries), side(candidates), name, split, **given)
+    held = negatives if most else None
+    return TrainingSet(side(queries), side(candidates), name, split, negatives=held, notes=tuple(notes))
 
 
 def labelled(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
@@ -139,10 +139,9 @@ def labelled(examples: Iterable[Examples], name: str, split: str) -> TrainingSet
                 twice.append(row.where)
             texts.append(text)
             labels.append(label)
-    notes = ()
-    if twice:
-        notes = (
-            f"{name}, {split}: {len(twice)} texts stand under more than one label, where they are negatives of "
-            f"themselves (the first: {twice[0]})",
-        )
-    return TrainingSet(Side(tuple(texts), "text", torch.tensor(labels)), None, name, split, notes=notes)
+    notes = [
+        f"{name}, {split}: {len(twice)} texts stand under more than one label, where they are negatives of themselves "
+        f"(the first: {each})"
+        for each in twice[:1]
+    ]
+    return TrainingSet(Side(tuple(texts), "text", torch.tensor(labels)), None, name, split, notes=tuple(notes))

@@ -213,7 +213,7 @@ def _of_split(table: Table, split: str, column: str | None) -> Sequence[int]:
 
 def _examples(table: Table, rows: Sequence[int], chosen: Roles) -> Iterator[Examples]:
     """Yield the texts of each row, by their role."""
-    if chosen.query is None:
+    if chosen.text is not None:
         texts = table.column(chosen.text)
         labels = table.column(chosen.label) if chosen.label else None
         for row in rows:
@@ -221,7 +221,7 @@ def _examples(table: Table, rows: Sequence[int], chosen: Roles) -> Iterator[Exam
             label = _label(labels[row], f"{where}: {chosen.label}") if labels else where
             yield Examples(where, _texts(texts[row], f"{where}: {chosen.text}", many=labels is None), label=label)
         return
-    query, positive = table.column(chosen.query), table.column(chosen.positive)
+    query, positive = table.column(chosen.query or ""), table.column(chosen.positive or "")
     match = table.column(chosen.match) if chosen.match else None
     negatives = [(each, table.column(each)) for each in chosen.negatives if each in table.names]
     for row in rows:

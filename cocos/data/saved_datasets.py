@@ -84,7 +84,7 @@ def _files(folder: Path) -> list[Path]:
         if about.get("_indices_data_files"):
             raise InputError(f"{folder}: a selection of rows (indices); save it with dataset.flatten_indices()")
         listed = about.get("_data_files")
-        names = [each.get("filename") if isinstance(each, dict) else None for each in listed or []]
+        names = [str(each.get("filename")) if isinstance(each, dict) else "" for each in listed or []]
         if not all(map(_plain, names)):
             raise InputError(f"{folder / 'state.json'}: data files {str(listed)[:80]}, expected names of files")
         found = [folder / name for name in names]

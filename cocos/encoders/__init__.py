@@ -228,7 +228,7 @@ def _assembled(
         if proxies is None:
             return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
         proxies = proxies.to(found[0])
-        given = {"names": (names[0], None), "pictures": (query.shown, None), "notes": notes}
+        given: dict[str, Any] = {"names": (names[0], None), "pictures": (query.shown, None), "notes": notes}
         return Embeddings.labelled(found[0], query.group, proxies, proxy_labels, **given)
     return Embeddings(
         found[0],
