@@ -1,8 +1,15 @@
 """Processes that tests start: each has a deadline, and none outlives its test."""
 
+import atexit
+import gc
+import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
+import traceback
 from contextlib import contextmanager
 
 DEADLINE = 120  # seconds; on an idle machine each ends within a few
@@ -34,3 +41,94 @@ def started(*command, **options):
         end.cancel()
         process.kill()
         process.communicate(timeout=DEADLINE)
+
+
+def _end(work, cwd, streams):
+    """Be a fork: do the work, and end with the exit code that an interpreter gives."""
+    signal.alarm(DEADLINE)
+    os.chdir(cwd)
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
+        os.close(descriptor) if streams[name] is None else os.dup2(streams[name], descriptor)
+        setattr(sys, name, None if streams[name] is None else open(descriptor, "w", closefd=False, encoding="utf-8"))
+    code = 0
+    try:
+        work()
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream:
+                stream.flush()
+        except OSError:
+            code = 120
+    os._exit(code)
+
+
+def forked(work, cwd, **streams):
+    """What a function does as `run` tells it, in a fork of this process, which has imported everything.
+
+    `stdout` and `stderr` may be the descriptor of another file, or None where the stream is closed.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if not child:
+            _end(work, cwd, {"stdout": out.fileno(), "stderr": err.fileno()} | streams)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said = [(each.seek(0), each.read().decode())[1] for each in (out, err)]
+    return subprocess.CompletedProcess(work, code, *said)
+
+
+def cocos(*arguments):
+    """The command, as work of a fork."""
+
+    def work():
+        from cocos.commands import main
+
+        sys.argv = ["cocos", *map(str, arguments)]
+        main()
+
+    return work
+
+
+def serve():
+    """Be a process that has imported PyTorch and nothing of cocos, and run each piece of code it reads in a fork."""
+    gc.disable()
+    import torch  # noqa: F401
+
+    gc.enable()
+    sys.path[0] = ""
+    for line in sys.stdin:
+        done = forked(lambda: interpreted(json.loads(line)), ".")  # noqa: B023
+        print(json.dumps([done.returncode, done.stdout, done.stderr]), flush=True)
+
+
+def interpreted(code):
+    """Run code, and what it registered for the end; the rest of an interpreter's end takes a second in a fork."""
+    try:
+        exec(code, {"__name__": "__main__"})
+    finally:
+        atexit._run_exitfuncs()
+
+
+@contextmanager
+def fresh():
+    """A function as `python`, for code that needs an interpreter with PyTorch that has imported nothing of cocos."""
+    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def python(code):
+        process.stdin.write(json.dumps(code) + "\n")
+        process.stdin.flush()
+        return subprocess.CompletedProcess(code, *json.loads(process.stdout.readline()))
+
+    try:
+        yield python
+    finally:
+        process.kill()
+        process.communicate(timeout=DEADLINE)
+
+
+if __name__ == "__main__":
+    serve()

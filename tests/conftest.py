@@ -1,18 +1,14 @@
 """Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared among processes."""
 
+import gc
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tensors here are small: a second thread costs more than it brings
-
 import pytest
-import torch
-from hypothesis import settings
 
-from cocos.measures import _regimes
+import children
 
-settings.register_profile("cocos", derandomize=True, deadline=None)
-settings.load_profile("cocos")
-torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tensors here are small: a second thread costs more than it brings
+gc.disable()  # until all is imported: there is no garbage in modules
 MOST = 8  # processes that run tests: each holds PyTorch
 
 
@@ -23,10 +19,47 @@ def pytest_xdist_auto_num_workers(config):
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
 
 
-@pytest.fixture(autouse=True, scope="session")
+def pytest_configure(config):
+    """Set up a process that runs tests; one that only hands them out imports nothing heavy."""
+    if config.option.tx:
+        return
+    import torch
+    from hypothesis import settings
+
+    settings.register_profile("cocos", derandomize=True, deadline=None)
+    settings.load_profile("cocos")
+    torch.set_num_threads(1)
+
+
+def pytest_collection_finish():
+    """Leave modules and cases, which stay, out of every later collection of garbage."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_generate_tests(metafunc):
+    """Ask for each regime in turn."""
+    if "regime" in metafunc.fixturenames:
+        from cocos.measures import _regimes
+
+        metafunc.parametrize("regime", _regimes.SYNTHETIC_REGIMES, indirect=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def embeddings_cache(tmp_path_factory):
-    """Tests share a cache of embeddings of their own; processes that they start inherit it."""
-    os.environ["COCOS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """All processes of this run share a cache of embeddings of their own, and those that they start inherit it."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COCOS_CACHE", str(folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def fresh():
+    """`children.python` in an interpreter that has imported PyTorch, and nothing of cocos; one for all tests."""
+    with children.fresh() as python:
+        yield python
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +68,10 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
 
-@pytest.fixture(params=_regimes.SYNTHETIC_REGIMES)
+@pytest.fixture
 def regime(request):
     """(metric, seed) -> Pairs, for one regime at a time."""
+    from cocos.measures import _regimes
 
     def build(metric, seed=0):
         return _regimes.build(request.param, metric, seed)
@@ -49,4 +83,6 @@ def regime(request):
 @pytest.fixture
 def random_pairs():
     """Pairs of the random regime."""
+    from cocos.measures import _regimes
+
     return lambda metric="cosine", seed=0: _regimes.build("random", metric, seed)

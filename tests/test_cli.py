@@ -16,12 +16,7 @@ import cocos
 from cocos import measures, results
 from cocos.commands import app, demo
 
-COCOS = [sys.executable, "-m", "cocos"]
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
-
-
-def run(*arguments, cwd=None):
-    return children.run(*COCOS, *arguments, cwd=cwd, env=PLAIN)
 
 
 def call(*arguments):
@@ -116,8 +111,9 @@ def test_the_command_counts_what_python_counts(file, arrays, tmp_path):
     np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
 
 
-def test_piped_output_is_plain_text(file, monkeypatch):
-    done = run("count", file, "--batch-size", 64)
+def test_piped_output_is_plain_text(file, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    done = children.forked(children.cocos("count", file, "--batch-size", 64), tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -125,7 +121,6 @@ def test_piped_output_is_plain_text(file, monkeypatch):
     assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention" in lines
     assert any(line.startswith("4 batches of 64 pairs (the last of 58), seed 0; float32 on cpu") for line in lines)
     assert any(line.startswith("contributing negatives") and line.count("±") == 2 for line in lines)
-    monkeypatch.delenv("COLUMNS")
     quiet = call("count", file, "--batch-size", 64, "--quiet")
     assert quiet.stdout == done.stdout and quiet.stderr == ""
 
@@ -176,7 +171,7 @@ def test_inspect_says_what_a_file_is_and_what_to_type(file):
 def test_version_and_help():
     assert call("--version").stdout.strip() == f"cocos {cocos.__version__}"
     assert "--loss" in call("count", "--help").stdout
-    assert run().returncode == 2
+    assert children.run(sys.executable, "-m", "cocos", env=PLAIN).returncode == 2
 
 
 def bad(arrays, **change):

@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -75,15 +73,14 @@ def test_the_folder_of_an_addition_is_there(kind):
     assert (ROOT / TABLE[kind]).is_dir()
 
 
-def test_one_file_is_all_that_an_addition_needs(tmp_path):
+def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=ignored)
     triplet = (ROOT / "cocos" / "losses" / "triplet.py").read_text("utf-8")
     for kind, text in {**FILES, "loss": triplet.replace("Triplet", "Mine")}.items():
         (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
     asked = "".join(f"print({kind!r}, {expression})\n" for kind, expression in FOUND.items())
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS + asked], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-    )
+    here = f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\n"
+    done = fresh(here + IMPORTS + asked)
     assert done.stdout.splitlines() == [f"{kind} True" for kind in FOUND], done.stderr
     assert FOUND.keys() <= TABLE.keys()

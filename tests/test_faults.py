@@ -1,7 +1,8 @@
 """A full disk, folders that cannot be written, no descriptors left, signals: one sentence, and whole files."""
 
-import json
+import inspect
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -31,34 +32,6 @@ def data(progress=None):
 def draw(parts, figure):
     figure.subplots().plot(parts["one"]["x"])
 '''
-# Runs each command in a process of its own that has everything imported, under a limit of the machine.
-STARVED = """
-import json, os, resource, sys, tempfile
-import cocos.reports.figures, cocos.reports.plot_kinds, cocos.engine
-from cocos.commands import count, demo, dtp, evaluate, figures, landscape, main, plot
-found = []
-for limit, value, arguments in json.loads(sys.argv[1]):
-    with tempfile.TemporaryFile() as said:
-        child = os.fork()
-        if not child:
-            os.dup2(said.fileno(), 1), os.dup2(said.fileno(), 2)
-            kind = getattr(resource, limit)
-            resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
-            sys.argv = ["cocos", *arguments]
-            try:
-                main()
-            except SystemExit as stop:
-                sys.stderr.flush()
-                os._exit(stop.code or 0)
-            except BaseException:
-                import traceback
-                traceback.print_exc()
-            os._exit(1)
-        status = os.waitpid(child, 0)[1]
-        said.seek(0)
-        found.append((os.waitstatus_to_exitcode(status), said.read().decode()))
-print(json.dumps(found))
-"""
 needs_limits = pytest.mark.skipif(sys.platform == "win32", reason="no resource limits")
 
 
@@ -79,6 +52,17 @@ def file(tmp_path):
 
 def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def limited(limit, value, arguments):
+    """A command under a limit of the machine, as work of a fork."""
+
+    def work():
+        kind = getattr(resource, limit)
+        resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
+        children.cocos(*arguments)()
+
+    return work
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +86,8 @@ def starved(tmp_path_factory):
     commands.append(["figures", "--analysis", "analysis", "--out", ".", "-q"])
     cases = [("RLIMIT_FSIZE", 2048, each) for each in commands]
     cases += [("RLIMIT_NOFILE", limit, commands[0]) for limit in (3, 4)]
-    done = children.python(STARVED, json.dumps(cases), cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder, [(*case, *found) for case, found in zip(cases, json.loads(done.stdout), strict=True)]
+    done = [children.forked(limited(*case), folder) for case in cases]
+    return folder, [(*case, each.returncode, each.stdout + each.stderr) for case, each in zip(cases, done, strict=True)]
 
 
 @needs_limits
@@ -291,12 +274,12 @@ def lines(path):
         return saving.save(figure, path, {})
 
 
-def test_a_matplotlibrc_changes_no_picture(tmp_path):
+def test_a_matplotlibrc_changes_no_picture(fresh, tmp_path):
     """One of the current folder is read by matplotlib itself: with LaTeX, another font and size."""
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: red\nsavefig.dpi: 20\n")
-    code = f"import sys, pathlib, matplotlib; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    code += "assert matplotlib.rcParams['font.size'] == 30\n"
-    code += "import test_faults; test_faults.lines(pathlib.Path('with.png'))"
-    done = children.python(code, cwd=tmp_path)
+    code = f"import os\nos.chdir({str(tmp_path)!r})\nimport pathlib, matplotlib\nassert matplotlib.rcParams['font.size'] == 30\n"
+    code += "from matplotlib.figure import Figure\nfrom cocos.reports import saving\n"
+    code += inspect.getsource(lines) + "lines(pathlib.Path('with.png'))"
+    done = fresh(code)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "with.png").read_bytes() == lines(tmp_path / "without.png").read_bytes()

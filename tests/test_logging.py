@@ -1,8 +1,6 @@
 """Notes of the library go to the logger `cocos`: silent by default, shown at INFO."""
 
 import logging
-import subprocess
-import sys
 
 import numpy as np
 import torch
@@ -10,8 +8,8 @@ import torch
 import cocos
 from cocos import Embeddings, batches
 
-QUIET = "import cocos, torch; cocos.Embeddings(torch.eye(4), torch.eye(4))"
-ASKED = f"import logging; logging.basicConfig(level=logging.INFO); {QUIET}"
+NOTED = "import cocos, torch; cocos.Embeddings(torch.eye(4), torch.eye(4))"
+ASKED = f"import logging; logging.basicConfig(level=logging.INFO); {NOTED}"
 
 
 def notes(caplog):
@@ -32,7 +30,7 @@ def test_notes_on_embeddings_batches_and_files_are_logged_once(caplog, tmp_path)
     assert len(opened.notes) == 2 and notes(caplog) == [f"note: {each}" for each in opened.notes]
 
 
-def test_notes_are_silent_until_they_are_asked_for():
-    for code, lines in ((QUIET, 0), (ASKED, 1)):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-        assert done.stdout == "" and len(done.stderr.splitlines()) == lines
+def test_notes_are_silent_until_they_are_asked_for(fresh):
+    for code, lines in ((NOTED, 0), (ASKED, 1)):
+        done = fresh(code)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", lines)

@@ -87,7 +87,7 @@ def test_every_file_has_its_place():
     assert {floor(path) for path in FILES} - {"__init__"} == set(ORDER)
 
 
-def loaded_by(*arguments):
+def loaded_by(python, *arguments):
     """Heavy packages that a fresh interpreter has loaded after it ran."""
     code = f"import sys, runpy; sys.argv = ['cocos', *{arguments!r}]\n"
     code += (
@@ -96,35 +96,35 @@ def loaded_by(*arguments):
         else "import cocos\n"
     )
     code += f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
-    done = children.python(code)
+    done = python(code)
     assert done.returncode == 0, done.stderr
     return done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("count", "--help"), ("--version",)])
 def test_start_up_is_light(arguments):
-    assert loaded_by(*arguments) == "[]"
+    assert loaded_by(children.python, *arguments) == "[]"
 
 
-def test_a_count_imports_what_it_needs(tmp_path):
+def test_a_count_imports_what_it_needs(fresh, tmp_path):
     np.savez(tmp_path / "some.npz", query=np.eye(8), candidate=np.eye(8)[::-1])
-    assert loaded_by("count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
+    assert loaded_by(fresh, "count", str(tmp_path / "some.npz")) == "['torch', 'numpy', 'xarray', 'pandas']"
 
 
-def test_the_embedded_example_is_opened_without_the_compiler():
+def test_the_embedded_example_is_opened_without_the_compiler(fresh):
     code = "import sys; from cocos.commands import demo; demo.checkpoint()\n"
     code += "assert not {'sympy', 'torch._dynamo'} & set(sys.modules)"
-    done = children.python(code)
+    done = fresh(code)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends():
+def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_ends(fresh):
     code = "import atexit, gc, sys, cocos.measures\nfrom cocos.commands import count, main\n"
     code += "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
     code += "count.opened = lambda *_: (print(gc.isenabled()), None, None)\n"
     code += "cocos.measures.count = lambda *_, **options: sys.exit(print(gc.isenabled()))\n"
     code += "sys.argv = ['cocos', 'count', 'some.npz', '--quiet']\nmain()"
-    done = children.python(code)
+    done = fresh(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "True", "True"]
 
