@@ -277,7 +277,8 @@ def lines(path):
 def test_a_matplotlibrc_changes_no_picture(fresh, tmp_path):
     """One of the current folder is read by matplotlib itself: with LaTeX, another font and size."""
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: red\nsavefig.dpi: 20\n")
-    code = f"import os\nos.chdir({str(tmp_path)!r})\nimport pathlib, matplotlib\nassert matplotlib.rcParams['font.size'] == 30\n"
+    code = f"import os\nos.chdir({str(tmp_path)!r})\nimport pathlib, matplotlib\n"
+    code += "assert matplotlib.rcParams['font.size'] == 30\n"
     code += "from matplotlib.figure import Figure\nfrom cocos.reports import saving\n"
     code += inspect.getsource(lines) + "lines(pathlib.Path('with.png'))"
     done = fresh(code)
