@@ -35,6 +35,7 @@ def mine(dataset, *, ax=None):
     return ax
 """,
     "format": "def recognises(file): return False\ndef read(file, data=None): raise NotImplementedError\n",
+    "data": "SPLITS = 'train',\ndef recognises(path): return path.suffix == '.mine'\ndef load(split, path): return 3\n",
     "encoder": "def build(width): return width\n",
     "reader": """
 def reads(loss, eps, *, spread, relative):
@@ -54,6 +55,7 @@ FOUND = {
     "measure": "measures.mine(points=2).sizes['place'] == 2",
     "plot": "plots.mine(measures.mine(), ax=Figure().subplots()).has_data()",
     "format": "'mine' in formats.names()",
+    "data": "data.find('a.mine').load('train') == 3",
     "encoder": "encoders.build('mine', {'width': 3}) == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
     "command": "'found' in CliRunner().invoke(app, ['mine']).output",
@@ -61,7 +63,7 @@ FOUND = {
 IMPORTS = """
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
-from cocos import encoders, losses, measures, plots
+from cocos import data, encoders, losses, measures, plots
 from cocos.checkpoints import formats
 from cocos.commands import app
 from cocos.engine import readers
@@ -77,8 +79,9 @@ def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "cocos", tmp_path / "cocos", ignore=ignored)
     triplet = (ROOT / "cocos" / "losses" / "triplet.py").read_text("utf-8")
-    for kind, text in {**FILES, "loss": triplet.replace("Triplet", "Mine")}.items():
+    for kind, text in {**FILES, "loss": re.sub(r"\bTriplet\b", "Mine", triplet)}.items():
         (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
+    (tmp_path / "a.mine").write_text("", "utf-8")
     asked = "".join(f"print({kind!r}, {expression})\n" for kind, expression in FOUND.items())
     here = f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\n"
     done = fresh(here + IMPORTS + asked)

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import shlex
@@ -58,11 +59,14 @@ def files(tmp_path_factory):
             about = {"embeddings": samples / epoch, "labels": labels, "proxies": proxies, "proxy_labels": np.arange(6)}
             np.savez(run / f"epoch_{epoch}.npz", **about)
     torch.save({name: torch.as_tensor(rows) for name, rows in two_sides(0).items()}, folder / "model.pt")
+    torch.save({"table": torch.randn(256, 8, generator=torch.Generator().manual_seed(0))}, folder / "table.pt")
+    lines = [json.dumps({"anchor": f"what is {number}?", "positive": f"it is {number}"}) for number in range(40)]
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
     write_folder(folder / "f30k_precomp")
     save(folder / "model_best.pth.tar", vsepp_state(), text_state(), options())
     for page in PAGES:
-        for text in blocks(page, "python"):
-            if named := re.match(r"# (\w+\.py)\n", text):
+        for text in (*blocks(page, "python"), *blocks(page, "toml")):
+            if named := re.match(r"# (\w+\.(py|toml))\n", text):
                 (folder / named[1]).write_text(text, "utf-8")
     return folder
 
