@@ -122,7 +122,7 @@ def groups(name: str, values: Any, side: str, length: int) -> Tensor:
     """Check the ids of the rows of one side, (N,) int64.
 
     Raises:
-        InputError: no whole numbers, another number of them, or one that int64 does not hold.
+        InputError: no whole numbers, another number of them, or one beyond the range of int64.
     """
     try:
         found: Tensor = torch.as_tensor(values)

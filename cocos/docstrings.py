@@ -43,7 +43,7 @@ def sections(cls: type) -> dict[str, str]:
 
 
 def parameters(cls: type) -> dict[str, str]:
-    """What the docstring says of each parameter, under `Args:`, each on one line."""
+    """Description of each parameter under `Args:`, each on one line."""
     lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
     if "Args:" not in lines:
         return {}
@@ -61,7 +61,7 @@ def parameters(cls: type) -> dict[str, str]:
 
 
 def listed(text: str) -> list[tuple[str, str]]:
-    """Names separated by commas, up to the first full stop, each with what stands in parentheses behind it."""
+    """Names separated by commas, up to the first full stop, each with the text in parentheses behind it."""
     names = re.split(r"\. (?![^()]*\))", text, maxsplit=1)[0].rstrip(".")
     parts = (item.partition("(") for item in re.split(r",(?![^()]*\))", names))
     return [(name.strip(), remark.rstrip(") ")) for name, _, remark in parts if name.strip()]

@@ -14,7 +14,7 @@ from cocos.annotations import Groups, Pictures, numbered
 from cocos.errors import InputError
 from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refuse_open_rows, variances
 
-__all__ = ["Embeddings"]
+__all__ = ["UNGIVEN", "Embeddings"]
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -27,7 +27,7 @@ EACH_ITS_OWN_POSITIVE = (
     "(embeddings=, labels= are for a labelled set)"
 )
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
-# Default of the groups, which the constructor fills in: typed so that readers see tensors.
+# Default of fields that the constructor fills in: typed so that readers see tensors.
 UNGIVEN: Any = None
 
 
@@ -38,7 +38,7 @@ class Embeddings:
     Args:
         query: (Q, D) floating point, as the frozen encoder returned them.
         candidate: (C, D), same width, dtype and device as `query`.
-        query_group: (Q,) whole numbers or text: what a query shares with its positives, or the class of a sample.
+        query_group: (Q,) whole numbers or text: ids that a query shares with its positives, or classes of samples.
         candidate_group: (C,) likewise. Both may be left out where Q == C: row i then matches row i.
         directions: names of the directions to analyse. The first is query -> candidate; a second one is
             candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
@@ -355,7 +355,7 @@ class Embeddings:
         """Move to another device or dtype; the same object where nothing changes.
 
         Raises:
-            InputError: a narrower dtype does not hold them.
+            InputError: they are beyond the range of a narrower dtype.
         """
         query = matrix("query", self.query.to(device, dtype))
         if query is self.query:

@@ -8,7 +8,7 @@ __all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows", "unreachable"
 
 
 class InputError(ValueError):
-    """An input that cannot be used: the sentence names the thing, its value and what would be right (exit 2).
+    """An input that cannot be used: the sentence names the thing, its value and a right one (exit 2).
 
     Examples:
         >>> try:

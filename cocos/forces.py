@@ -84,8 +84,8 @@ def _drawn(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
 def sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
     r"""Pull :math:`\sum_{j \in P} w_{ij} \, \partial s_{ij} / \partial q_i` and push, the same over N, (Q, D) each.
 
-    q is what the metric reads: the unit query for `cosine` and `cosine_dot`, before the Jacobian of its normalisation,
-    and the raw one elsewhere. Descent goes against them. A distance of 0 has the slope 0, as in training.
+    q is the row that the metric reads: the unit query for `cosine` and `cosine_dot`, before the Jacobian of its
+    normalisation, and the raw one elsewhere. Descent goes against both. A distance of 0 has slope 0, as in training.
     """
     parts = torch.stack([torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative)], dim=1)
     return _drawn(parts, pairs, metric).unbind(dim=1)
@@ -220,7 +220,7 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     With g the sum of pull and push, x the raw query, P its positives and N its negatives:
 
     - `pull_norm`, `push_norm`, `net_norm`: lengths of pull, push and g, before the Jacobian of the normalisation;
-      `tangential_norm`: of what it leaves of g; `gradient_norm`: of ∂ loss / ∂ x.
+      `tangential_norm`: of the part of g that it leaves; `gradient_norm`: of ∂ loss / ∂ x.
     - `mass_ratio`: :math:`\sum_N w / |\sum_P w|`, 1 where a balanced loss pushes its negatives.
     - `pull_push_cosine`: of the angle between pull and push. `cancellation`: :math:`1 - |g| / (|pull| + |push|)`, 0
       where nothing cancels.
@@ -229,8 +229,8 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
     - `hardest_share`, `hardest_rank`: of the negative that is pushed with the largest weight, its part of the weights
       above zero on negatives, and its rank by score, 1 for the most similar one; with `_force`: by force.
       `hardest_projection`: the part of the push that the former makes along it; it may exceed 1 or be below 0.
-    - `pushed_positives`, `pulled_negatives`: positives with w > 0 and negatives with w < 0, int64, and `_part`: what
-      they hold of the sum of \|w\|.
+    - `pushed_positives`, `pulled_negatives`: positives with w > 0 and negatives with w < 0, int64, and `_part`: their
+      part of the sum of \|w\|.
     """
     pushed = weights.clamp(min=0)
     share, rank, place = _hardest(pushed, pairs)

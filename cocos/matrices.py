@@ -125,7 +125,7 @@ def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
-    """Refuse rows that hold NaN or infinity: their norms are not finite, so only such rows are looked at.
+    """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at.
 
     Raises:
         InputError: naming the rows.

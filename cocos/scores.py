@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.batches import Batch, matches
-from cocos.embeddings import Embeddings
+from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.errors import InputError, nearest, rows
 
 __all__ = [
@@ -38,9 +38,9 @@ def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Ten
     return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False)
 class Pairs:
-    """Everything a loss may look at: scores, and which of them belong to positives and to negatives.
+    """Input of a loss: scores, and which of them belong to positives and to negatives.
 
     Args:
         scores: (Q, C) floating point; higher is closer.
@@ -65,32 +65,13 @@ class Pairs:
 
     scores: Tensor
     positive: Tensor
-    negative: Tensor
+    negative: Tensor = UNGIVEN
     candidate_group: Tensor | None = None
     query_norm: Tensor | None = None
     candidate_norm: Tensor | None = None
     embeddings: Embeddings | None = None
 
-    def __init__(
-        self,
-        scores: Tensor,
-        positive: Tensor,
-        negative: Tensor | None = None,
-        candidate_group: Tensor | None = None,
-        query_norm: Tensor | None = None,
-        candidate_norm: Tensor | None = None,
-        embeddings: Embeddings | None = None,
-    ):
-        self.__dict__.update(scores=scores, positive=positive, negative=negative, embeddings=embeddings)
-        self.__dict__.update(candidate_group=candidate_group, query_norm=query_norm, candidate_norm=candidate_norm)
-        self._check()
-
-    def _check(self) -> None:
-        """Refuse what no loss could read, and fill in the mask of the negatives.
-
-        Raises:
-            InputError: see the class.
-        """
+    def __post_init__(self) -> None:
         for name in ("scores", "positive"):
             if not isinstance(getattr(self, name), Tensor):
                 raise InputError(f"{name}: {type(getattr(self, name)).__name__}, expected a torch.Tensor")

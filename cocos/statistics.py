@@ -3,8 +3,8 @@
 A share is |weight| / unit of the loss, so that eps means the same for every loss (docs/eps.md). The push of a query is
 the sum of the weights above zero on its negatives; a negative that is pulled has no part of it. All functions return
 (Q,). Those that describe how the push is spread over the negatives (`effective`, `participation`, `n90`,
-`hardest_share`) do not depend on eps, and are 0 for a query whose negatives are not pushed: from 1 up otherwise, save
-the last.
+`hardest_share`) do not depend on eps, and are 0 for a query whose negatives are not pushed; otherwise
+they are at least 1, except the last.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
 
 
 def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
-    """Number of negatives whose share, or part of the push, is so near to eps that rounding decides, int64.
+    """Number of negatives whose share, or part of the push, is too close to eps to be decided, int64.
 
     Args:
         share: (Q, C).
@@ -177,7 +177,7 @@ def participation(part: Tensor) -> Tensor:
 
 
 def n90(part: Tensor) -> Tensor:
-    """Smallest number of negatives that hold 90 % of the push, int64.
+    """Smallest number of negatives that together have 90 % of the push, int64.
 
     Examples:
         >>> cocos.statistics.n90(torch.tensor([[0.0, 0.8, 0.15, 0.05]]))
@@ -200,7 +200,7 @@ def hardest_share(part: Tensor) -> Tensor:
 def per_query(
     weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01, *, equal: float | None = None
 ) -> dict[str, Tensor]:
-    """Every statistic above, by its name, (Q,) each, save `n90`, which sorts each row.
+    """Compute all of these statistics except `n90`, which sorts each row, by name, (Q,) each.
 
     Args:
         weights: (Q, C) weights of a loss.
@@ -271,7 +271,7 @@ class Difference:
 
         Args:
             unit: of the difference, such as `points`.
-            of: what is paired.
+            of: name of the pairs.
             digits: behind the point.
         """
         unit = f" {unit}" if unit else ""

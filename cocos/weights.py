@@ -88,7 +88,7 @@ def bound(loss: Loss, pairs: Pairs) -> Loss:
 
 
 def autograd_radial(loss: Loss, pairs: Pairs) -> Tensor:
-    """∂ Σ loss / ∂ norm of each query, the scores held, by torch.func.grad, (Q,); 0 for losses that read no norm.
+    """∂ Σ loss / ∂ norm of each query, the scores fixed, by torch.func.grad, (Q,); 0 for losses that read no norm.
 
     Raises:
         TypeError: the pairs have no query norms.

@@ -339,7 +339,7 @@ def test_a_function_of_pairs_and_one_of_scores_alone(own):
     alone = own("of_scores_alone")
     close(alone.weight(pairs), losses.load("triplet").weight(pairs))
     assert alone(pairs).sum().item() == pytest.approx(losses.load("triplet")(pairs).sum().item())
-    with pytest.raises(InputError, match="told scores alone"):
+    with pytest.raises(InputError, match="scores alone"):
         alone.weight(pairs_of(labelled()))
 
 

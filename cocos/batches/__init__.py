@@ -29,7 +29,7 @@ Drawn = Iterator[tuple[Batch, int]]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The batches of one run, and what the caller should know of how they were drawn.
+    """The batches of one run, and notes on how they were drawn.
 
     Args:
         batches: in the order in which they are drawn.
@@ -98,7 +98,7 @@ def plan(
             is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
             Where queries share candidates, a batch contains each candidate once, and all of its group are positives;
             `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
-            classes x samples (batch size = samples). Samples against proxies are drawn one by one either way.
+            classes x samples (batch size = samples). Samples against proxies are drawn one by one in both cases.
         batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
         batches: how many; None is one pass over the training set, the last batch partial, as published. More
             than one pass goes on with the next shuffle.
@@ -106,7 +106,7 @@ def plan(
             fill the batch where there are few classes).
         seed: of the generator.
         matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else: a
-            candidate that several queries of a batch share stands in it once for each, and hard negatives are left out.
+            candidate that several queries of a batch share occurs once for each, and hard negatives are left out.
 
     Raises:
         InputError: an option out of range, or a query without any positive.

@@ -40,9 +40,9 @@ def queries(embeddings: Embeddings, size: int, per_group: int | None, generator:
 def classes(embeddings: Embeddings, size: int, per_class: int, generator: torch.Generator) -> Iterator[Batch]:
     """Yield the batches of one pass over a labelled set, up to `per_class` samples of a class at a time.
 
-    In every round each class that has samples left gives some of them. A batch that would hold one class takes samples
-    of another from the batch before it, where that can spare them. Samples of one large class that are then left alone
-    are not drawn: they would have no negative.
+    In every round each class that has samples left gives some of them. A batch that would contain one class takes
+    samples of another from the batch before it, where that can spare them. Samples of one large class that are then
+    left alone are not drawn: they would have no negative.
     """
     chunks = []
     for members in _members(embeddings.query_group.cpu()).values():

@@ -98,7 +98,7 @@ def pairs(
     """Yield the batches of one pass, each with its number of rows of the larger side.
 
     Every row of the larger side is drawn once, with a row of the other side. Where queries share candidates, a
-    candidate stands in a batch once, for all of its queries, and likewise a query.
+    candidate occurs in a batch once, for all of its queries, and so does a query.
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
     large, small, more, beside = pairing.drawn(number, generator)

@@ -1,4 +1,4 @@
-"""Build the view of a stack of batches: sort each block by group, compute norms, reject what cannot be scored.
+"""Build the view of a stack of batches: sort each block by group, compute norms, reject rows that cannot be scored.
 
 seen = view(embeddings, batches, metric="cosine")
 """

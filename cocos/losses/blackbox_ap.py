@@ -60,7 +60,7 @@ class BlackBoxAP(ShelfLoss):
         margin: taken from the positives' and given to the negatives' scores, half each, before they are ranked.
 
     Counts: negatives that sink by more than eps of the list; unit 1/λ, the whole list.
-    Net: push equals pull for every query: what rises passes something.
+    Net: push equals pull for every query: a candidate that rises passes another.
     Source: Rolínek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation, arXiv:1912.03500; from its
         published code.
     Family: ranking.

@@ -21,8 +21,8 @@ class CenterContrastive(SoftmaxLoss):
         \frac{e^{\lambda (s_p - m) + 2 w s_p}}{e^{\lambda (s_p - m)} + \sum_{n \in N} e^{\lambda s_n}}
 
     P are the positives of the query (the centre of its class), N its negatives (the other centres) and s their cosines.
-    The term of w is :math:`w |q - c_p|^2` for unit vectors, less 2w: the positive is pulled by 2w however well it
-    stands, and the loss can be below zero. A query without negatives has this term alone.
+    The term of w is :math:`w |q - c_p|^2` for unit vectors, less 2w: the positive is pulled by 2w at any score,
+    and the loss can be below zero. A query without negatives has this term alone.
 
     Args:
         scale: λ (s in the paper), in units of 1/score; 64 as in public ports.
@@ -37,7 +37,7 @@ class CenterContrastive(SoftmaxLoss):
     Family: proxy.
 
     Examples:
-        A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which hold a third each.
+        A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which have a third each.
 
         >>> pairs = cocos.Pairs(torch.tensor([[0.7, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("center_contrastive")

@@ -27,8 +27,8 @@ class Contextual(ShelfLoss):
     both ways. y is 1 for positives and 0 for negatives; :math:`\bar N` are the others.
 
     All of these are counts: the true derivative is 0 almost everywhere. The backward pass takes every comparison N for
-    a line of slope α in :math:`-d^2`, and :math:`d_{i(k)}`, :math:`|N_i|` and :math:`|\bar N_i|` for constants. No
-    closed form is claimed; the weights are what autograd makes of that.
+    a line of slope α in :math:`-d^2`, and :math:`d_{i(k)}`, :math:`|N_i|` and :math:`|\bar N_i|` for constants. There
+    is no closed form; autograd computes the weights of that.
 
     The scores are those of a labelled set where the matrix is square and no pair of its diagonal takes part. Otherwise
     queries and candidates are taken for one set whose scores within a side are unknown, and unknown pairs are never

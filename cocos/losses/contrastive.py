@@ -1,4 +1,4 @@
-"""Contrastive: positives are drawn to their query, negatives kept a margin away."""
+"""Contrastive: positives are pulled to their query, negatives pushed beyond a margin."""
 
 from dataclasses import dataclass
 from typing import ClassVar

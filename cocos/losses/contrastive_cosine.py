@@ -22,9 +22,9 @@ class ContrastiveCosine(ShelfLoss):
     query, which losses of differences leave free: ROADMAP adds it to a loss of ranks to calibrate them.
 
     Args:
-        pos_margin: m_p, in units of score: what a positive must reach; 0.9 as in the configuration published with
+        pos_margin: m_p, in units of score: score that a positive must reach; 0.9 as in the configuration published with
             ROADMAP.
-        neg_margin: m_n, in units of score: what a negative must stay below; 0.6 likewise.
+        neg_margin: m_n, in units of score: score that a negative must not exceed; 0.6 likewise.
 
     Counts: negatives above their margin, whole numbers; unit 1, one violation.
     Net: pull and push are the numbers of violating positives and negatives; nothing ties one to the other.

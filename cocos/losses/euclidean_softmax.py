@@ -57,8 +57,8 @@ class EuclideanSoftmax(SoftmaxLoss):
         \ell(d) = \sum_{p \in P} \log \left( 1 + \sum_{n \in N} e^{T (f_1(d_p) - f_2(d_n))} \right)
 
     P are the positives of the query (the proxy of its class), N its negatives (the other proxies), d the Euclidean
-    distances, minus the score, between embeddings that nobody normalises, and T the scale. A slope of f is what a force
-    is multiplied by: under t² it grows with the distance and the query drops out of its own gradient, under √t it has
+    distances, minus the score, between raw embeddings, and T the scale. The slope of f multiplies
+    the force: under t² it grows with the distance and the query drops out of its own gradient, under √t it has
     no bound at the own proxy, where the slope is taken as 0 (at distance 0 no force has a direction).
 
     Args:

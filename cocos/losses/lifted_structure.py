@@ -24,7 +24,7 @@ class LiftedStructure(ShelfLoss):
     query i, and :math:`N^p` the negatives of its positive p, so that the loss of a query also weighs the pairs of
     others. Between two sides :math:`N^p` are the queries that have p for a negative (its column). In a labelled set,
     where no sample is its own candidate, they are the negatives of sample p as a query (its row): distances are
-    symmetric, so value and gradient of the embeddings are the same either way. A pair without any negative on either
+    symmetric, so value and gradient are the same in both cases. A pair without any negative on either
     end contributes nothing.
 
     Args:
@@ -76,8 +76,8 @@ class LiftedStructure(ShelfLoss):
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). The whole matrix sums to zero.
 
-        With :math:`u_{ip} = [J_{ip}]_+` and :math:`\rho_{ip}` the part of the sum in :math:`J_{ip}` that the negatives
-        of i hold: positives :math:`-u_{ip}`; negatives :math:`(\sum_p u_{ip} \rho_{ip}) \,
+        With :math:`u_{ip} = [J_{ip}]_+` and :math:`\rho_{ip}` the part of the sum in :math:`J_{ip}` due to the
+        negatives of i: positives :math:`-u_{ip}`; negatives :math:`(\sum_p u_{ip} \rho_{ip}) \,
         \mathrm{softmax}_{N_i}(m - d)_n` and, for each positive p of some query,
         :math:`\sum_i u_{ip} (1 - \rho_{ip})` times the softmax over :math:`N^p`.
         """

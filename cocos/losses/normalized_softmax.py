@@ -18,7 +18,7 @@ class NormalizedSoftmax(SoftmaxLoss):
     .. math:: \ell(s) = -\sum_{p \in P} \log \frac{e^{s_p / \tau}}{e^{s_p / \tau} + \sum_{n \in N} e^{s_n / \tau}}
 
     P are the positives of the query (the proxy of its class), N its negatives (the other proxies) and s their cosines.
-    The formula is NT-Xent's; there the candidates are other samples, here a learned proxy stands for each class.
+    The formula is NT-Xent's, with a learned proxy of each class in place of the other samples.
 
     Args:
         temperature: τ, in units of score; 0.05 as in the paper.

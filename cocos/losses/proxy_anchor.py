@@ -23,8 +23,8 @@ class ProxyAnchor(ShelfLoss):
 
     P and N are the positives and the negatives of a query, s their scores, C the candidates (proxies) that take part
     and :math:`C^+` those with a positive query in the batch. The queries that a candidate sums over compete for its
-    weight; candidates meet only in the two numbers. The loss of a query is an equal part of every sum that it stands
-    in: only the total over the batch is the authors'.
+    weight; candidates meet only in the two numbers. The loss of a query is an equal part of every sum that it enters:
+    only the total over the batch is the authors'.
 
     Args:
         alpha: α, in 1/score; 32 as in the paper.
@@ -62,7 +62,7 @@ class ProxyAnchor(ShelfLoss):
         return (pull, pairs.positive, present), (push, pairs.negative, taking_part)
 
     def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats: its parts of the sums that it stands in."""
+        """Loss of each query, (Q,), in nats: its parts of the sums that it enters."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for logits, mask, number in self._sides(pairs):
             side = logsumexp(logits, mask, dim=0)

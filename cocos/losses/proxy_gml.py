@@ -21,17 +21,17 @@ class ProxyGML(ShelfLoss):
         S_c = \sum_{k \in c \cap K} s_k, \quad |K| = \lceil r (|P| + |N|) \rceil
 
     The positives P of a query are its own class y, those of its negatives N that have one group another class c each
-    (without groups every negative is a class of its own), and s are cosines. K holds the positives and then the nearest
-    negatives, of equally near ones the first; no gradient flows through the choice. There is no temperature. The
-    published code drops a class whose logit is exactly 0; here it stays. The paper's regulariser of the proxies carries
-    no query and is left out.
+    (without groups every negative is a class of its own), and s are cosines. K contains the positives and then the
+    nearest negatives, of equally near ones the first; no gradient flows through the choice. There is no temperature.
+    The published code drops a class whose logit is exactly 0; here it stays. The paper's regulariser of the proxies
+    carries no query and is left out.
 
     Args:
         ratio: r, the part of a query's candidates that is kept, above 0 and at most 1. The published code takes 0.05 of
             some 1200 proxies; the default of 0.3 is for smaller sets.
 
     Counts: kept negatives whose class has a softmax probability above eps; unit 1.
-    Net: a class weighs what the softmax leaves to it on each kept proxy, so that push and pull differ by the numbers of
+    Net: each kept proxy has the whole softmax error of its class, so push and pull differ by the numbers of
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
     Also called: Proxy-Few.

@@ -57,7 +57,7 @@ class RecallAtK(ShelfLoss):
             raise ValueError(f"ks must be whole numbers of at least 1, got {self.ks}")
 
     def _above(self, pairs: Pairs, index: Tensor) -> Tensor:
-        """How far every other candidate stands above one positive of each query, in temperatures; -inf for itself."""
+        """Score of every other candidate minus that of one positive of each query, in temperatures; -inf for itself."""
         logits = (pairs.scores - pairs.scores.gather(1, index)) / self.temperature
         return logits.masked_fill(~(pairs.positive | pairs.negative).scatter(1, index, False), -torch.inf)
 
@@ -81,7 +81,7 @@ class RecallAtK(ShelfLoss):
         r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
 
         With :math:`g_{ij} = \sigma' / \tau` and :math:`c_i = \frac{1}{|K|} \sum_k [\textstyle\sum < k]
-        \frac{\sigma'((k - r_i) / \tau_k)}{\tau_k \min(k, |P|)}`, what positive i loses with a rank: negatives
+        \frac{\sigma'((k - r_i) / \tau_k)}{\tau_k \min(k, |P|)}`, the loss of positive i per rank: negatives
         :math:`w_n = \sum_i c_i g_{in}`, positives :math:`w_i = \sum_{j \in P} c_j g_{ji} - c_i \sum_j g_{ij}`.
         """
         within, found, ks = self._passed(pairs)

@@ -22,7 +22,7 @@ class SoftTriple(ShelfLoss):
 
     The positives of a query are its own class y, negatives of one group another class c each (without groups every
     negative is a class of its own), and s are cosines. A class with no candidate in either mask of a query takes no
-    part. A proxy that stands more than γ below its class's similarity has the opposite sign: far proxies of the own
+    part. A proxy more than γ below the similarity of its class has the opposite sign: far proxies of the own
     class are pushed, far ones of other classes pulled. The paper's penalty on the distances of proxies carries no
     query and is left out.
 
@@ -32,7 +32,7 @@ class SoftTriple(ShelfLoss):
         margin: δ, in units of score; 0.01 as in the paper.
 
     Counts: negatives whose weight is above eps in size, whatever its sign; unit λ.
-    Net: push equals pull for every query; the weights of a class sum to λ times what the softmax leaves to it.
+    Net: push equals pull for every query; the weights of a class sum to λ times its softmax error.
     Source: Qian et al. 2019, SoftTriple Loss, arXiv:1909.05235.
     Family: proxy.
 
@@ -60,7 +60,7 @@ class SoftTriple(ShelfLoss):
         return place, place.new_zeros(len(place), number).scatter_add(1, place, taking_part) > 0
 
     def _shares(self, pairs: Pairs, place: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """Share q of each pair in its class, and how far it stands below the nearest one (at most 0), (Q, C) each."""
+        """Share q of each pair in its class, and its score minus that of the nearest one (at most 0), (Q, C) each."""
         taking_part = pairs.positive | pairs.negative
         masked = pairs.scores.detach().masked_fill(~taking_part, -torch.inf)
         nearest = torch.full_like(there, -torch.inf, dtype=masked.dtype).scatter_reduce(1, place, masked, "amax")

@@ -22,7 +22,7 @@ class SupAP(ShelfLoss):
         H(x) = \begin{cases} \sigma(x / \tau) & x \le 0 \\ \tfrac12 + \sigma(x / \tau) & 0 < x \le \delta \\
         \rho (x - \delta) + o & x > \delta \end{cases}
 
-    :math:`A_i` is the true rank of positive i among the positives, itself included; of tied positives each stands
+    :math:`A_i` is the true rank of positive i among the positives, itself included; of tied positives each ranks
     above the other. It has no gradient: the order among the positives is not trained. H jumps by ½ at 0, and at δ
     from ½ + σ(δ/τ) = 1.493 down to o = 1.44 with the default values; the gradient is that of the pieces.
 
@@ -54,7 +54,7 @@ class SupAP(ShelfLoss):
     sample: ClassVar[str] = "groups"
 
     def _surrogate(self, gap: Tensor) -> Tensor:
-        """H of how far a negative stands above a positive."""
+        """Compute H of the gap between a negative and a positive, elementwise."""
         sigmoid = (gap / self.temperature).sigmoid()
         continued = 0.5 + (gap.new_tensor(self.delta) / self.temperature).sigmoid()
         beyond = continued if self.offset is None else self.offset

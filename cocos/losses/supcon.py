@@ -19,7 +19,7 @@ class SupCon(ShelfLoss):
     .. math::
         \ell(s) = -\frac{1}{|P|} \sum_{p \in P} \log \frac{e^{s_p / \tau}}{\sum_{j \in P \cup N} e^{s_j / \tau}}
 
-    P are the positives of the query, N its negatives and s their scores. Every positive stands in the denominator, so
+    P are the positives of the query, N its negatives and s their scores. Every positive is in the denominator, so
     the best are restrained: a positive with more than 1/|P| of the softmax is pushed away.
 
     Args:

@@ -21,7 +21,7 @@ class WarpedSoftmax(SoftmaxLoss):
         f_1(t) = \begin{cases} k_1 t + \Delta & t < \alpha \\ k_2 t + (1 - k_2) \alpha & t \ge \alpha \end{cases}
 
     P are the positives of the query (the proxy of its class), N its negatives (the other proxies), d the Euclidean
-    distances, minus the score, between embeddings that nobody normalises, and T the scale.
+    distances, minus the score, between raw embeddings, and T the scale.
     :math:`\Delta = \delta (t - k_1 t)` is a constant in training: with δ = 1 the value inside α is t, and its slope is
     :math:`k_1`. So the gradient is not the derivative of the value, by design, and finite differences disagree. With δ
     above 1 the loss jumps at α, by up to :math:`T (\delta - 1)(1 - k_1) \alpha`.

@@ -66,7 +66,7 @@ class Exponentials:
         self.reference[k][where] = reference
 
     def note(self, k: int, more: list[Piece] | None, most: int | None = None, tile: Tile | None = None) -> None:
-        """Append to the list of a direction; if it is long, drop what is below the current limits, or give up."""
+        """Append to the list of a direction; if it is long, drop the entries below the current limits, or give up."""
         noted = self.noted[k]
         if more is None or noted is None:
             return self.give_up(k)

@@ -4,7 +4,7 @@ In: a view and the scale λ of Σ exp(λ score). Out: `Sums`, and exact counts o
 
 Why few negatives need to be noted: a sum of exponentials only grows. A negative whose share of the whole sum exceeds
 eps therefore has a share of the partial sum that exceeds eps, whenever it is visited. So only negatives above a limit
-that follows from the partial sum, lowered by what rounding may do (`bounds.room`), are noted; at most 1 / eps of a
+that follows from the partial sum, lowered by the effect of rounding (`bounds.room`), are noted; at most 1 / eps of a
 query's negatives can be above the limit after a tile, and the list is cut down to these when it is full. If even that
 is too much, `counts` makes a second pass, whose limits are final. Negatives within rounding of a limit are decided in
 float64.

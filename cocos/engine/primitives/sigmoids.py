@@ -3,8 +3,8 @@ r"""Sigmoids of the negatives around the positives of their query: their sums, t
 With :math:`\sigma_{jk} = \sigma((s_j - s_k) / \tau)` for negative j and positive k, and :math:`g_{jk} = \sigma_{jk} (1
 - \sigma_{jk})`, a first pass (`Sigmoids`) sums both over the negatives. This gives the smooth rank of every positive
 among all candidates, B = A + Σ σ, with A its smooth rank among the positives. A second pass (`Shares`) computes the
-share of each negative, :math:`\sum_k A_k / B_k^2\, g_{jk}`, and counts what is certainly, and what is possibly, above
-eps: the difference is left to float64.
+share of each negative, :math:`\sum_k A_k / B_k^2\, g_{jk}`, and counts the negatives certainly above eps, and those
+possibly: float64 decides about the difference.
 """
 
 import math

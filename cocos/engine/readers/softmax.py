@@ -80,7 +80,7 @@ class SoftmaxReader:
         return sums, []  # noqa: B901 - the value of `yield from`
 
     def _least(self, view: View, k: int) -> tuple[Tensor, Tensor]:
-        """Lower bounds of log2 of the positives' terms in the denominator, and offsets of what counts, (n,) each.
+        """Lower bounds of log2 of the positives' terms in the denominator, and offsets of shares that count, (n,) each.
 
         A share of the push has no positives in its denominator.
         """

@@ -130,8 +130,8 @@ class Embedded:
         own = queries == candidates and not part.shared and bool(pairs.positive.diagonal().all())
         if self.matching == "rows" and not own:
             raise Unfit(
-                f"{self.spelling}: it is told no labels, so query i must match candidate i, which is not so here; draw "
-                "pairs of two sides (--sample pairs)"
+                f"{self.spelling}: it receives no labels, so query i must match candidate i, and here it does not; "
+                "draw pairs of two sides (--sample pairs)"
             )
         if self.needs == "one set" and not part.shared:
             raise Unfit(
@@ -232,7 +232,7 @@ class Embedded:
         return pairs.with_scores(2 * pairs.scores - 2), 2.0
 
     def _has_gradient(self, part: Embeddings) -> bool:
-        """Autograd follows it, on candidates in another order, where no hinge of it is likely to sleep."""
+        """Whether autograd follows it; on candidates in another order, so that hinges are unlikely to be inactive."""
         leaf = part.candidate.detach().flip(0).requires_grad_()
         try:
             with torch.enable_grad():

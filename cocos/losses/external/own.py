@@ -58,7 +58,7 @@ def _from_file(spelling: str, path: Path, kind: str) -> Any:
 
 
 def _is_there(module: str) -> bool:
-    """There is such a module; the packages that hold it are imported."""
+    """Whether there is such a module; the packages that contain it are imported."""
     parent, _, _ = module.rpartition(".")
     return (not parent or _is_there(parent)) and importlib.util.find_spec(module) is not None
 

@@ -139,7 +139,7 @@ class _Library:
         cls: its class.
         given: plain arguments.
         objects: name -> (class, its arguments).
-        proxies: the parameter that holds its proxies, and whether a proxy is a row of it; None without proxies.
+        proxies: the parameter of its proxies, and whether a proxy is a row of it; None without proxies.
         watched: look at all matrices that PyTorch computes, not only at those of its distance.
     """
 
@@ -188,7 +188,7 @@ class _Library:
         if "miner" in self.objects:
             miner = _object(self.spelling, "miner", *self.objects["miner"])
             others = () if part.shared or self.proxies else (part.candidate.detach(), reference)
-            arguments["indices_tuple"] = miner(part.query.detach(), labels, *others)  # what it chooses has no gradient
+            arguments["indices_tuple"] = miner(part.query.detach(), labels, *others)  # its choice has no gradient
         shape = (len(query), len(candidate))
         watch = Watch(shape, see) if self.watched else contextlib.nullcontext()
         if not self.watched:
@@ -291,7 +291,7 @@ def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
 
 
 def _proxies(loss: _Library) -> tuple[str, bool] | None:
-    """The parameter that holds one proxy a class, by its shape in a trial."""
+    """Find the parameter of one proxy a class by its shape in a trial, and whether a proxy is a row."""
     for name, parameter in loss.build(TRIAL_CLASSES, TRIAL_WIDTH).named_parameters():
         if tuple(parameter.shape) in {(TRIAL_CLASSES, TRIAL_WIDTH), (TRIAL_WIDTH, TRIAL_CLASSES)}:
             return name, parameter.shape[0] == TRIAL_CLASSES

@@ -47,7 +47,7 @@ class Told:
         keywords = {name: value for name, value in values.items() if not name.isdigit()} | self.given
         if self.reduction:
             none = {} if isinstance(self.target, torch.nn.Module) else {"reduction": "none"}
-            with contextlib.suppress(Exception):  # what is wrong shows below, where it is called as it was given
+            with contextlib.suppress(Exception):  # an error shows below, in the call as it was given
                 result = self._fresh(like, reduction="none")(*positional, **keywords, **none)
                 if isinstance(result, Tensor) and tuple(result.shape) == (len(like),):
                     return result
@@ -64,7 +64,7 @@ class Told:
         return found if found in {"mean", "sum"} else None
 
     def _fresh(self, like: Tensor, reduction: str | None = None) -> Any:
-        """A copy of a module, since it may remember what it has seen; anything else is itself."""
+        """A copy of a module, since it may keep state between calls; anything else is returned as it is."""
         if not isinstance(self.target, torch.nn.Module):
             return self.target
         module: Any = copy.deepcopy(self.target).to(device=like.device, dtype=like.dtype)
@@ -160,7 +160,7 @@ class OfScores:
         """
         notes = []
         try:
-            # In another order, where no hinge of it is likely to sleep.
+            # In another order, so that hinges are unlikely to be inactive.
             value = self._value(pairs.with_scores(pairs.scores.detach().flip(1).requires_grad_()))
         except InputError:
             return self
@@ -190,13 +190,13 @@ class OfScores:
             square = scores.shape[0] == scores.shape[1]
             if not square or not torch.equal(positive, torch.eye(len(scores), dtype=torch.bool, device=scores.device)):
                 raise Unfit(
-                    f"{self.spelling}: it is told scores alone, so query i must match candidate i and no other, which "
-                    "is not so here; draw pairs of two sides (--sample pairs), or let it take (scores, positive)"
+                    f"{self.spelling}: it receives scores alone, so query i must match candidate i and no other, and "
+                    "here it does not; draw pairs of two sides (--sample pairs), or let it take (scores, positive)"
                 )
         counts = known.sum(dim=1)
         if not (counts == counts[0]).all():
             raise Unfit(
-                f"{self.spelling}: it is told no negatives, and some pairs are neither positive nor negative; "
+                f"{self.spelling}: it receives no negatives, and some pairs are neither positive nor negative; "
                 "let it take (scores, positive, negative)"
             )
         if not known.all():  # as a sample and itself in a labelled set

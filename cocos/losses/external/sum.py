@@ -254,7 +254,7 @@ def load(text: str, parameters: dict[str, Any]) -> Sum:
     """Build a sum from its terms; a parameter is `TERM.NAME`, or `NAME` where one term alone has it.
 
     Raises:
-        InputError: a term or a parameter that cannot be used, or a loss that stands in the sum twice.
+        InputError: a term or a parameter that cannot be used, or a loss that occurs twice.
     """
     terms = terms_of(text)
     names = [name for _, name in terms]
