@@ -100,7 +100,10 @@ def test_what_could_be_meant_too_is_named(tmp_path):
 
 
 def test_a_recorded_margin_and_scale_are_the_defaults(tmp_path):
-    content = {"state_dict": {"head.weight": ROWS}, "hyper_parameters": {"loss": "arcface", "margin": 0.4, "scale": 30}}
+    content = {
+        "state_dict": {"classifier.weight": ROWS},
+        "hyper_parameters": {"loss": "arcface", "margin": 0.4, "scale": 30},
+    }
     found = cocos.open(saved(tmp_path / "a.ckpt", content))
     assert (found.trained_with, found.recorded) == ("arcface", {"arcface": {"margin": 0.4, "scale": 30.0}})
 
@@ -154,7 +157,8 @@ def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
         {"weight": drawn(4, 3, 3, 3)},
         {"weight": torch.arange(12).reshape(3, 4)},
         {"W": drawn(1, 30)},
-        {"head.weight": drawn(2, 30)},
+        {"projection_head.2.weight": drawn(30, 8)},
+        {"classifier.weight": drawn(2, 30)},
         {"linear.weight": drawn(8, 8)},
         {"Proxies": [1, 2]},
         {"optimizer": {"proxies": ROWS}},

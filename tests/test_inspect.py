@@ -303,13 +303,17 @@ def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):
     def read(file, data):
         return cocos.checkpoints.Checkpoint(file.path, file.sha256, "mine", {}, encoder=list)
 
-    mine = types.SimpleNamespace(recognises=recognises, read=read)
+    mine = types.SimpleNamespace(recognises=recognises, read=read, LIBRARIES=("torch", "no_such_library"))
     monkeypatch.setattr(_inspection, "format_of", lambda file: mine)
     found = about(folder)
     assert [(each["file"], len(each["names"])) for each in found["refused"]] == [("training_args.bin", 1)]
     assert "TrainingArguments" in found["refused"][0]["names"][0] and found["why"] == "A folder"
     assert found["next"] == f"cocos count {folder} --data DATA --loss ntxent"
     assert [each["parameters"] for each in found["towers"]] == [4]
+    assert [("no_such_library" in each, "--data" in each) for each in found["missing"]] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_training_data_are_told_from_checkpoints(tmp_path):
@@ -321,3 +325,10 @@ def test_training_data_are_told_from_checkpoints(tmp_path):
         f"cocos encode {path} --model MODEL --out embeddings.npz",
     )
     assert "pairs" in call("inspect", path).stdout
+
+
+def test_the_table_of_a_static_model_is_not_taken_for_samples(tmp_path):
+    safetensors.torch.save_file({"embeddings": drawn(9, 4)}, tmp_path / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(InputError, match="static table of tokens; name its folder"):
+        cocos.open(tmp_path / "model.safetensors")

@@ -1,5 +1,6 @@
 """Class vectors of a file: class weights of a softmax, or proxies; they are counted without a backbone."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ __all__ = ["ClassVectors", "checkpoint", "found", "numbered"]
 
 # Centers of a class in SoftTripleLoss, unless its user chose another number, which the file does not record.
 CENTERS_PER_CLASS = 10
+# As often the projection that a contrastive loss reads as class weights: pointed at, and not counted.
+PROJECTION = re.compile(r"(^|\.)\w*head(\.\d+)*\.weight$")
 STAND_IN = (
     "{} holds class vectors and no samples: each vector stands for a sample at the center of its class, where samples "
     "are pushed least. Real samples count with numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
@@ -52,7 +55,9 @@ def found(tensors: Mapping[str, Tensor]) -> ClassVectors | None:
     """
     roles = {}
     for name, tensor in tensors.items():
-        if about := _inventory.role(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")):
+        if not PROJECTION.search(name) and (
+            about := _inventory.role(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        ):
             roles[name] = about
     if not roles:
         return None

@@ -1,5 +1,6 @@
 """All that a file, a folder or the run of a training says of itself, as plain data: the document of `cocos inspect`."""
 
+import importlib.util
 import re
 import shlex
 from dataclasses import replace
@@ -93,7 +94,8 @@ def _refused(folder: File | Folder) -> list[dict]:
 
 
 def _of_format(found: Checkpoint, format: Format) -> dict:
-    missing, beside = [], found.contents.get("data")
+    absent = [name for name in getattr(format, "LIBRARIES", ()) if importlib.util.find_spec(name) is None]
+    missing, beside = [f"the library {name}: pip install {name}" for name in absent], found.contents.get("data")
     if found.encoder is not None and found.training is None:
         missing.append(OWN_DATA)
     elif found.encoder is None and found.proxies is not None:

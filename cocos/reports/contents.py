@@ -21,7 +21,7 @@ def table(about: dict) -> Table:
     rows += _training(about)
     shown = about["tensors"][: 0 if about["why"] and about["towers"] and not about["class_weights"] else TENSOR_LINES]
     rows += [(_text(each["name"]), f"({', '.join(map(str, each['shape']))}) {each['dtype']}") for each in shown]
-    if about["tensors_in_all"] > len(shown):
+    if shown and about["tensors_in_all"] > len(shown):
         rows.append(("", f"and {about['tensors_in_all'] - len(shown)} more tensors (--json)"))
     rows += [("missing", _text(each)) for each in about["missing"]]
     if about["read_as_values"]:
@@ -62,7 +62,9 @@ def _training(about: dict) -> list[tuple[str, str]]:
     rows = [("trained with", about["trained_with"])] if about["trained_with"] else []
     rows += [(f"recorded for {name}", _text(parameters)) for name, parameters in about["recorded"].items()]
     rows += [("splits", ", ".join(about["splits"]))] if about["splits"] else []
-    rows += [pair for pair in _pairs(about["training"]) if pair[0] not in about["contents"]]
+    rows += [
+        pair for pair in _pairs(about["training"]) if not {pair[0], pair[0].replace("_", " ")} & set(about["contents"])
+    ]
     settings = _pairs({name: each for name, each in about["hyper_parameters"].items() if name not in about["contents"]})
     rows += settings[:SETTING_LINES]
     if len(settings) > SETTING_LINES:

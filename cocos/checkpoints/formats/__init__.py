@@ -25,7 +25,7 @@ class Format(Protocol):
     """A file of this shelf. No two formats may recognise the same file: the first one, by name, would read it.
 
     A format with `LAST = True` reads a part of what a file of another format may hold: it is asked about files that no
-    other format recognises, not even one of another distribution.
+    other format recognises, not even one of another distribution. `LIBRARIES` names what its encoder imports on use.
     """
 
     def recognises(self, file: File) -> bool:

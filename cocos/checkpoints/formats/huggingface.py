@@ -15,6 +15,8 @@ from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
+LIBRARIES = ("transformers",)
+
 ADAPTER = "adapter_config.json"
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # numbers that Pillow gives them
 # Of the images that CLIP was trained with; a preprocessor_config.json may say otherwise. Source: Radford et al. 2021.

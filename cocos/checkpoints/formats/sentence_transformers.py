@@ -15,6 +15,8 @@ from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
+LIBRARIES = ("transformers",)
+
 # Modules by the last part of their type; nothing is imported by that name. The first ones had one for each model.
 TRANSFORMERS = frozenset("Transformer BERT RoBERTa DistilBERT ALBERT CamemBERT XLMRoBERTa T5".split())
 FIRST = TRANSFORMERS | {"StaticEmbedding"}

@@ -7,6 +7,8 @@ from cocos.errors import InputError
 
 __all__ = ["read", "recognises"]
 
+LIBRARIES = ("tokenizers",)
+
 LONGEST = 512  # tokens that model2vec cuts a text to, unless it is told otherwise
 
 
