@@ -95,10 +95,11 @@ class Route:
             found = read(file, format, None if code else self.data)
         if code and found.encoder is None:
             raise InputError(f"data {_shown(self.data)}: {file.path} ({found.format}) has no encoder to read them with")
-        if self.data is None or found.encoder is None or (found.training and not code and not self.recipe.options):
+        settled = (found.training or found.embedder) and not code and not self.recipe.options
+        if self.data is None or found.encoder is None or settled:
             return found
         source = self._source()
-        return replace(found, training=source, splits=source.splits, rows=None)
+        return replace(found, training=source, splits=source.splits, rows=None, embedder=None)
 
 
 def _shown(given: Any) -> str:

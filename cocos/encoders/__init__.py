@@ -6,7 +6,7 @@ are looked up only where no file of the shelf has the name, and a file can name 
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -33,6 +33,8 @@ __all__ = [
 
 # Rows that are encoded at once, unless an encoder has an `items_at_once` of its own.
 ITEMS_AT_ONCE = 512
+# Arguments that are dictionaries of sizes themselves.
+HOLDS_SIZES = ("cnn", "sizes")
 
 
 class Encoder(Protocol):
@@ -127,10 +129,21 @@ def _bound(name: str, arguments: dict, tensors: int, numbers: int) -> None:
         InputError: naming the argument.
     """
     for key, value in arguments.items():
+        if isinstance(value, dict) and key in HOLDS_SIZES:
+            _bound(name, value, tensors, numbers)
         most, of = (tensors, "tensors") if key.startswith("num_") else (numbers, "numbers")
-        for item in value if isinstance(value, list | tuple) else [value]:
+        for item in _items(value):
             if isinstance(item, int) and not isinstance(item, bool) and not 0 < item <= most:
                 raise InputError(f"encoder {name}: {key} {item}, expected 1 to {most}: the weights have {most} {of}")
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """Yield what a value holds, lists in lists included."""
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _items(item)
+    else:
+        yield value
 
 
 def freeze(model: nn.Module, state: dict) -> nn.Module:

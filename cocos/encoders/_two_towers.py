@@ -1,5 +1,6 @@
 """Common parts of VSE++ and VSRN: the text tower (word embedding, GRU, last valid output), and both towers together."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,19 +67,27 @@ class TwoTowers(nn.Module):
 
     Args:
         name: of the architecture, for sentences.
-        image: tower with a first layer `fc`; it refuses features of another shape.
+        image: tower with a layer `fc`, the `kind` of rows that it reads, and for images their `preparation`.
         text: tower of the captions.
     """
 
-    kinds = ("features", "text")
-
-    def __init__(self, name: str, image: nn.Module, text: GRUText):
+    def __init__(self, name: str, image: Any, text: GRUText):
         super().__init__()
         self.name, self.image, self.text = name, image, text
+        self.kinds = (image.kind, "text")
+        if image.kind == "image":
+            self.items_at_once = image.items_at_once
+
+    @property
+    def identity(self) -> str:
+        """Settings that the embeddings depend on beside the weights: switches, and the ids of the words."""
+        switches = {key: value for key, value in vars(self.image).items() if isinstance(value, bool)}
+        words = hashlib.sha256(repr(sorted(self.text.vocabulary.items())).encode()).hexdigest()
+        return f"{self.name} {switches} {self.text.use_abs} {words}"
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
-        """Encode features, as the image tower reads them, or captions, to (N, D)."""
+        """Encode images or features, as the image tower reads them, or captions, to (N, D)."""
         if kind == "text":
             return self.text(items)
-        first: Any = self.image.fc
-        return self.image(torch.as_tensor(items).to(first.weight))
+        prepare = self.image.preparation if kind == "image" else torch.as_tensor
+        return self.image(prepare(items).to(self.image.fc.weight))

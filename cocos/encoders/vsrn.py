@@ -36,6 +36,8 @@ class GraphLayer(nn.Module):
 class RegionTower(nn.Module):
     """Encode regions in the joint space; the keys of the state dict are those of the published code."""
 
+    kind = "features"
+
     def __init__(
         self,
         img_dim: int,

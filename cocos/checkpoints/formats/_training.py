@@ -42,6 +42,7 @@ class Training:
         progress: epoch, best_rsum, Eiters; None if not recorded.
         rows: number of words in the word embedding.
         raw: the image tower reads images, not precomputed features.
+        known: its image tower is one that cocos builds.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class Training:
     progress: dict
     rows: int
     raw: bool
+    known: bool
 
     def switch(self, name: str) -> bool:
         """Read a switch of the training script; its default if `opt` does not record it."""
@@ -108,11 +110,10 @@ class Training:
 
     def refusal(self) -> str | None:
         """Say why this version cannot embed with the checkpoint; None if it can."""
-        if self.raw:
+        if not self.known:
             return (
-                f"{self.path}: its image tower reads raw images through cnn_type "
-                f"{self.options.get('cnn_type')!r}, which this version does not run (it runs the *_precomp "
-                f"towers); {EMBED_INSTEAD}"
+                f"{self.path}: its image tower reads raw images through cnn_type {self.options.get('cnn_type')!r}, "
+                f"whose layers are those of no ResNet or VGG that cocos builds; {EMBED_INSTEAD}"
             )
         size = _number(self.options.get("vocab_size"))
         if size is not None and size != self.rows:
@@ -134,7 +135,7 @@ class Training:
         return None
 
 
-def read(path: Path, content: dict, rows: int, raw: bool) -> Training:
+def read(path: Path, content: dict, rows: int, raw: bool, known: bool) -> Training:
     """Read the training options of a file; unusual types become plain numbers or text.
 
     Args:
@@ -142,7 +143,8 @@ def read(path: Path, content: dict, rows: int, raw: bool) -> Training:
         content: of the file.
         rows: number of words in the word embedding.
         raw: the image tower reads images, not precomputed features.
+        known: its image tower is one that cocos builds.
     """
     options = {str(key): _plain(value) for key, value in vars(content["opt"]).items()}
     progress = {name: _plain(content.get(name)) for name in ("epoch", "best_rsum", "Eiters")}
-    return Training(path, dict(sorted(options.items())), progress, rows, raw)
+    return Training(path, dict(sorted(options.items())), progress, rows, raw, known)

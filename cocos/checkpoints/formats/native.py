@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from cocos import data as shelf
 from cocos import encoders, losses, writing
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, plain
+from cocos.encoders._weights import without_memory
 from cocos.errors import InputError
 
 __all__ = ["read", "recognises", "write"]
@@ -44,13 +44,6 @@ def _record(file: File) -> dict:
     return record
 
 
-class _Unfilled(TorchFunctionMode):
-    """Initialise no layer with normal numbers: on the meta device PyTorch imports its compiler to do so (2 s)."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **(kwargs or {}))
-
-
 def read(file: File, data=None) -> Checkpoint:
     """Build the frozen encoder that the file names, and find its data.
 
@@ -64,7 +57,7 @@ def read(file: File, data=None) -> Checkpoint:
     record, state = _record(file), file.record["state"]
     name = record["encoder"]["name"]
     distribution = encoders.distribution_of(name)  # imports it, which must not happen on the meta device
-    with torch.device("meta"), _Unfilled():  # the file's sizes: nothing is allocated before they fit its weights
+    with without_memory():  # the file's sizes: nothing is allocated before they fit its weights
         model = encoders.build(name, record["encoder"]["arguments"], state)
     model = encoders.freeze(model, state)
     name, parameters = record["loss"]["name"], record["loss"]["parameters"]

@@ -22,7 +22,7 @@ from cocos.checkpoints._class_vectors import ClassVectors
 from cocos.checkpoints.files import File, whole_state_dicts
 from cocos.errors import InputError
 
-__all__ = ["read", "recognises"]
+__all__ = ["read", "recognises", "vectors"]
 
 NAMES = re.compile(r"((loss|losses\.\w+)\.)*(W|proxies|fc|weight|beta)$")
 # Losses that have such parameters, in words, by the last part of the name.
@@ -57,6 +57,27 @@ def recognises(file: File) -> bool:
     return _learned(file) is not None
 
 
+def vectors(file: File) -> ClassVectors | None:
+    """Read the class vectors of a loss, of several losses the last; None if the file has none.
+
+    Args:
+        file: the file.
+
+    Raises:
+        InputError: the number of classes cannot be told.
+    """
+    learned = _learned(file)
+    if learned is None:
+        return None
+    name, found = list(learned.items())[-1]
+    kind, beside = name.rpartition(".")[2], tuple(each for each in learned if each != name)
+    if kind == "proxies":
+        return ClassVectors(name, "proxies", found, beside=beside)
+    if kind == "fc":
+        return _class_vectors.numbered(ClassVectors(name, "centers", found.T, beside=beside))
+    return ClassVectors(name, "class weights", found.T, beside=beside)
+
+
 def read(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a loss; of several losses, the last.
 
@@ -67,17 +88,10 @@ def read(file: File, data=None) -> Checkpoint:
     Raises:
         InputError: data are given, or the number of classes cannot be told.
     """
-    learned = _learned(file)
-    if learned is None:
+    one = vectors(file)
+    if one is None:
         raise InputError(f"{file.path} holds no parameters of a loss of pytorch-metric-learning")
-    name, vectors = list(learned.items())[-1]
-    kind, beside = name.rpartition(".")[2], tuple(each for each in learned if each != name)
-    if kind == "proxies":
-        one = ClassVectors(name, "proxies", vectors, beside=beside)
-    elif kind == "fc":
-        one = _class_vectors.numbered(ClassVectors(name, "centers", vectors.T, beside=beside))
-    else:
-        one = ClassVectors(name, "class weights", vectors.T, beside=beside)
+    kind = one.name.rpartition(".")[2]
     trained = "softtriple" if kind == "fc" else None
     about = {"learned by": LEARNED_BY[kind]}
     return _class_vectors.checkpoint(file, data, one, format="pml_losses", contents=about, trained_with=trained)

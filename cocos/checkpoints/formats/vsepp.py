@@ -3,7 +3,7 @@
 from cocos import encoders
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats._two_towers import arguments, checkpoint, towers
+from cocos.checkpoints.formats._two_towers import arguments, checkpoint, network, towers
 
 __all__ = ["read", "recognises"]
 
@@ -17,20 +17,22 @@ def recognises(file: File) -> bool:
 
 
 def read(file: File, data=None) -> Checkpoint:
-    """Read a VSE++ checkpoint; it embeds where its image tower reads precomputed features.
+    """Read a VSE++ checkpoint.
 
     Args:
         file: the file.
-        data: folder of the features, captions and vocabulary (see `cocos.data.precomp`), instead of the one
-            recorded.
+        data: folder of the features, captions and vocabulary (see `cocos.data.precomp`), or of images with captions and
+            the vocabulary, instead of the one recorded.
     """
     image, text = towers(file)
+    cnn = network(image)
+    reads = {} if cnn is None else {"cnn": cnn[0]}
     return checkpoint(
         file,
         data,
         format="vsepp",
         image_tower="VSE++",
         build=lambda training, vocabulary: encoders.build(
-            "vsepp", arguments(image, text, training) | {"vocabulary": vocabulary}
+            "vsepp", arguments(image, text, training) | reads | {"vocabulary": vocabulary}
         ),
     )

@@ -1,0 +1,98 @@
+"""Folders of timm: weights, and a `config.json` with the architecture and the preparation of its images."""
+
+from typing import Any
+
+from torch import Tensor
+
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.files import File, Folder, weights
+from cocos.checkpoints.formats import _networks
+from cocos.encoders import image_network
+from cocos.errors import InputError
+
+__all__ = ["read", "recognises"]
+
+CONFIG = "config.json"
+CLASSIFIERS = ("fc", "classifier", "head", "head.fc")  # names of the last layer, where the configuration has none
+CROP_SHARE = 0.875  # share of the shorter side that is cut from the centre; source: timm's default `crop_pct`
+
+
+def recognises(file: File | Folder) -> bool:
+    """A folder whose `config.json` names an architecture, and its classes or how it was pretrained."""
+    return isinstance(file, Folder) and bool(_config(file))
+
+
+def _config(folder: Folder) -> dict:
+    """Read the configuration; empty if it is none of timm."""
+    if CONFIG not in folder:
+        return {}
+    try:
+        config = folder.json(CONFIG)
+    except InputError:
+        return {}
+    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+        return {}
+    return config if "pretrained_cfg" in config or "num_classes" in config else {}
+
+
+def _preparation(config: dict) -> dict[str, Any]:
+    """Read how images are prepared, as timm does it for evaluation.
+
+    Raises:
+        InputError: a value that is no size, or not one number a channel.
+    """
+    about = config.get("pretrained_cfg")
+    about = about if isinstance(about, dict) else {}
+    size, share = about.get("input_size", (3, 224, 224)), about.get("crop_pct", CROP_SHARE)
+    try:
+        _, height, width = map(int, size)
+        found = {
+            "resize": int(height / float(share)),
+            "crop": (height, width),
+            "mean": tuple(map(float, about.get("mean", (0.485, 0.456, 0.406)))),
+            "std": tuple(map(float, about.get("std", (0.229, 0.224, 0.225)))),
+            "resampling": str(about.get("interpolation", "bicubic")),
+        }
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        raise InputError(f"{CONFIG}: pretrained_cfg does not say how images are prepared ({error})") from None
+    if not len(found["mean"]) == len(found["std"]) == 3 or not all(found["std"]):
+        raise InputError(f"{CONFIG}: mean {found['mean']}, std {found['std']}, expected three numbers each, std not 0")
+    return found
+
+
+def _without_classifier(state: dict[str, Tensor], config: dict) -> dict[str, Tensor]:
+    """Leave out the last layer, whose outputs are classes."""
+    about = config.get("pretrained_cfg")
+    named = about.get("classifier") if isinstance(about, dict) else None
+    heads = (named,) if isinstance(named, str) else CLASSIFIERS
+    last = {f"{head}.{part}" for head in heads for part in ("weight", "bias")}
+    return {key: each for key, each in state.items() if key not in last}
+
+
+def read(file: Folder, data=None) -> Checkpoint:
+    """Read a folder of timm; the embeddings are those in front of the classifier.
+
+    Args:
+        file: the folder.
+        data: images, with labels or captions.
+
+    Raises:
+        InputError: no weights in it, or a configuration that makes no sense.
+    """
+    config, state = _config(file), weights(file)
+    if state is None:
+        raise InputError(f"{file.path} has a {CONFIG} of timm and no model.safetensors or pytorch_model.bin beside it")
+    preparation, bare = _preparation(config), _without_classifier(state, config)
+    found = image_network.trunk(bare)
+    if found is not None:
+        arguments = {"trunk": found[0], "sizes": found[1], "preparation": preparation}
+        named = {f"trunk.{key}": each for key, each in bare.items()}
+        network = _networks.Network("image_network", arguments, named, "in the folder", {})
+        notes = ()
+    else:
+        arguments = {"architecture": config["architecture"], "preparation": preparation}
+        named = {f"network.{key}": each for key, each in bare.items()}
+        network = _networks.Network("timm", arguments, named, "in the folder", {})
+        notes = (f"{file.path}: {config['architecture']} is built by timm, if it is installed (pip install timm)",)
+    contents = {"architecture": config["architecture"], "classes": config.get("num_classes"), "images": preparation}
+    return _networks.checkpoint(file, network, format="timm", contents=contents, notes=notes)

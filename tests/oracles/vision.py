@@ -1,0 +1,224 @@
+"""Forward passes of image and speech networks, from the raw tensors of a state dict, in float64.
+
+Written without `torch.nn` and apart from `cocos.encoders`: a convolution is a sum over the places of its kernel, batch
+normalisation is arithmetic with four vectors, an LSTM is a loop over frames. Papers are named at each network.
+"""
+
+import math
+
+import numpy as np
+
+
+def convolve(x, weight, bias=None, stride=1, padding=0):
+    """(n, c, h, w) by (o, c / groups, k, k); groups are read off the channels."""
+    out, inner, height, width = weight.shape
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    groups = x.shape[1] // inner
+    rows, columns = ((size - kernel) // stride + 1 for size, kernel in zip(x.shape[2:], (height, width), strict=True))
+    found = np.zeros((len(x), out, rows, columns))
+    each = out // groups
+    for g in range(groups):
+        part, kernel = x[:, g * inner : (g + 1) * inner], weight[g * each : (g + 1) * each]
+        for i in range(height):
+            for j in range(width):
+                seen = part[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
+                found[:, g * each : (g + 1) * each] += np.einsum("nchw,oc->nohw", seen, kernel[:, :, i, j])
+    return found if bias is None else found + bias[:, None, None]
+
+
+def norm(x, state, name):
+    """Batch normalisation with the running statistics of a file."""
+    shape = (-1, *(1,) * (x.ndim - 2))
+    mean, var, weight, bias = (
+        state[f"{name}.{part}"].reshape(shape) for part in ("running_mean", "running_var", "weight", "bias")
+    )
+    return (x - mean) / np.sqrt(var + 1e-5) * weight + bias
+
+
+def pool(x, kernel, stride, padding=0):
+    """The largest number of each window."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)), constant_values=-np.inf)
+    rows, columns = ((size - kernel) // stride + 1 for size in x.shape[2:])
+    windows = [
+        x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
+        for i in range(kernel)
+        for j in range(kernel)
+    ]
+    return np.max(windows, axis=0)
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def linear(x, state, name):
+    return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+
+def unit(x):
+    return x / np.sqrt((x * x).sum(1, keepdims=True))
+
+
+def numbers(state, prefix):
+    """Numbers that follow a prefix in the names, in order."""
+    return sorted({int(key[len(prefix) :].split(".")[0]) for key in state if key.startswith(prefix)})
+
+
+def resnet_maps(x, state, p=""):
+    """He et al. 2016: the last maps. Stages after the first halve them, in their first 3 x 3 convolution."""
+    x = relu(norm(convolve(x, state[f"{p}conv1.weight"], stride=2, padding=3), state, f"{p}bn1"))
+    x = pool(x, 3, 2, 1)
+    for stage in (1, 2, 3, 4):
+        for block in numbers(state, f"{p}layer{stage}."):
+            at = f"{p}layer{stage}.{block}."
+            y, strided = x, stage > 1 and block == 0
+            count = 3 if f"{at}conv3.weight" in state else 2
+            for k in range(1, count + 1):
+                weight = state[f"{at}conv{k}.weight"]
+                size = weight.shape[2]
+                stride = 2 if strided and size == 3 else 1
+                strided = strided and size != 3
+                y = norm(convolve(y, weight, stride=stride, padding=size // 2), state, f"{at}bn{k}")
+                y = relu(y) if k < count else y
+            if f"{at}downsample.0.weight" in state:
+                x = convolve(x, state[f"{at}downsample.0.weight"], stride=2 if stage > 1 else 1)
+                x = norm(x, state, f"{at}downsample.1")
+            x = relu(x + y)
+    return x
+
+
+def resnet(x, state, p=""):
+    found = resnet_maps(x, state, p).mean((2, 3))
+    return linear(found, state, f"{p}fc") if f"{p}fc.weight" in state else found
+
+
+def adaptive_mean(x, size):
+    """Means over size x size windows that cover the maps."""
+    cuts = [[(math.floor(i * n / size), math.ceil((i + 1) * n / size)) for i in range(size)] for n in (x.shape[2:])]
+    return np.stack([np.stack([x[:, :, a:b, c:d].mean((2, 3)) for c, d in cuts[1]], -1) for a, b in cuts[0]], -2)
+
+
+def vgg(x, state, features="features.", classifier="classifier."):
+    """Simonyan & Zisserman 2015: a max pooling wherever the numbers of the layers leave room for one."""
+    places = [n for n in numbers(state, features) if state[f"{features}{n}.weight"].ndim == 4]
+    for n, following in zip(places, [*places[1:], 10**6], strict=True):
+        x = convolve(x, state[f"{features}{n}.weight"], state[f"{features}{n}.bias"], padding=1)
+        used = 2
+        if f"{features}{n + 1}.weight" in state and state[f"{features}{n + 1}.weight"].ndim == 1:
+            x, used = norm(x, state, f"{features}{n + 1}"), 3
+        x = relu(x)
+        if following - n > used:
+            x = pool(x, 2, 2)
+    x = adaptive_mean(x, 7).reshape(len(x), -1)
+    x = relu(linear(relu(linear(x, state, f"{classifier}0")), state, f"{classifier}3"))
+    return linear(x, state, f"{classifier}6") if f"{classifier}6.weight" in state else x
+
+
+def relu6(x):
+    return np.clip(x, 0, 6)
+
+
+def mobilenet_v2(x, state, strides):
+    """Sandler et al. 2018: `strides` of the 17 blocks; names counted layer by layer, or nested as in torchvision."""
+    x = relu6(norm(convolve(x, state["features.0.0.weight"], stride=2, padding=1), state, "features.0.1"))
+    for block, stride in enumerate(strides, start=1):
+        at = f"features.{block}.conv."
+        names = [key.removesuffix(".weight") for key in state if key.startswith(at) and state[key].ndim == 4]
+        y = x
+        for k, name in enumerate(names):
+            weight = state[f"{name}.weight"]
+            size = weight.shape[2]
+            y = convolve(y, weight, stride=stride if size == 3 else 1, padding=size // 2)
+            head, _, number = name.rpartition(".")
+            y = norm(y, state, f"{head}.{int(number) + 1}")
+            y = relu6(y) if k < len(names) - 1 else y
+        x = x + y if stride == 1 and x.shape == y.shape else y
+    last = f"features.{len(strides) + 1}"
+    return relu6(norm(convolve(x, state[f"{last}.0.weight"]), state, f"{last}.1")).mean((2, 3))
+
+
+def warpnet(x, state):
+    """Maximum plus mean over places, layer normalisation without weights, a linear layer."""
+    maps = resnet_maps(x, state, "Backbone.")
+    pooled = maps.max((2, 3)) + maps.mean((2, 3))
+    centred = pooled - pooled.mean(1, keepdims=True)
+    return linear(centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5), state, "Backbone.Embedding")
+
+
+def iresnet(x, state):
+    """Duta et al. 2021, as insightface: normalise, convolve, normalise, PReLU, convolve, normalise."""
+
+    def prelu(x, name):
+        return np.where(x > 0, x, x * state[f"{name}.weight"][:, None, None])
+
+    plain = state["conv1.weight"].shape[2] == 3
+    x = prelu(norm(convolve(x, state["conv1.weight"], stride=1 if plain else 2, padding=1), state, "bn1"), "prelu")
+    for stage in (1, 2, 3, 4):
+        for block in numbers(state, f"layer{stage}."):
+            at = f"layer{stage}.{block}."
+            stride = 2 if block == 0 and (plain or stage > 1) else 1
+            y = norm(convolve(norm(x, state, f"{at}bn1"), state[f"{at}conv1.weight"], padding=1), state, f"{at}bn2")
+            y = convolve(prelu(y, f"{at}prelu"), state[f"{at}conv2.weight"], stride=stride, padding=1)
+            if f"{at}downsample.0.weight" in state:
+                x = convolve(x, state[f"{at}downsample.0.weight"], stride=stride)
+                x = norm(x, state, f"{at}downsample.1")
+            x = x + norm(y, state, f"{at}bn3")
+    return norm(linear(norm(x, state, "bn2").reshape(len(x), -1), state, "fc"), state, "features")
+
+
+def lstm(frames, state, layer):
+    """Every output of one layer: Hochreiter & Schmidhuber 1997 with a forget gate, in the order i, f, g, o."""
+    ih, hh, b, c = (state[f"lstm.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    width = hh.shape[1]
+    h, cell, found = np.zeros(width), np.zeros(width), []
+    for frame in frames:
+        i, f, g, o = np.split(ih @ frame + b + hh @ h + c, 4)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        cell = f * cell + i * np.tanh(g)
+        h = o * np.tanh(cell)
+        found.append(h)
+    return found
+
+
+def speaker(frames, state):
+    """Wan et al. 2018: the last state, a linear layer, ReLU, unit length."""
+    for layer in numbers(state, "lstm.weight_ih_l"):
+        frames = lstm(frames, state, layer)
+    return unit(relu(linear(frames[-1][None], state, "linear")))[0]
+
+
+def tfeat(x, state):
+    """Balntas et al. 2016: zero mean and unit variance of a patch, tanh after each layer."""
+    x = (x - x.mean((2, 3), keepdims=True)) / np.sqrt(x.var((2, 3), keepdims=True) + 1e-5)
+    x = pool(np.tanh(convolve(x, state["features.1.weight"], state["features.1.bias"])), 2, 2)
+    x = np.tanh(convolve(x, state["features.4.weight"], state["features.4.bias"]))
+    return np.tanh(linear(x.reshape(len(x), -1), state, "descr.0"))
+
+
+def hard_tfeat(x, state):
+    """Mishkin et al. 2018: the sample deviation (n - 1) of a patch, a convolution over all places, unit length."""
+    x = (x - x.mean((2, 3), keepdims=True)) / (x.std((2, 3), keepdims=True, ddof=1) + 1e-7)
+    x = pool(np.tanh(convolve(x, state["features.0.weight"], state["features.0.bias"])), 2, 2)
+    x = np.tanh(convolve(x, state["features.3.weight"], state["features.3.bias"]))
+    x = np.tanh(convolve(x, state["classifier.1.weight"], state["classifier.1.bias"]))[:, :, 0, 0]
+    return x / np.sqrt((x * x).sum(1, keepdims=True) + 1e-8)
+
+
+def triangle(image, size):
+    """Resize (h, w) as Pillow's bilinear filter does: weights of a triangle as wide as the scale, each axis by itself.
+
+    Results of the first axis are rounded to whole numbers, as those of the second are.
+    """
+    for axis, after in ((1, size[1]), (0, size[0])):
+        before = image.shape[axis]
+        scale = before / after
+        support = max(scale, 1)
+        rows = []
+        for k in range(after):
+            centre = (k + 0.5) * scale
+            low, high = max(0, int(centre - support + 0.5)), min(before, int(centre + support + 0.5))
+            weights = np.array([max(0.0, 1 - abs((n + 0.5 - centre) / support)) for n in range(low, high)])
+            part = np.take(image, range(low, high), axis)
+            rows.append(np.tensordot(part, weights / weights.sum(), (axis, 0)))
+        image = np.clip(np.floor(np.stack(rows, axis) + 0.5), 0, 255)
+    return image

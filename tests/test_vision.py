@@ -1,0 +1,445 @@
+"""Networks of images and speech: published names, forward passes against slow ones, files as people save them."""
+
+import argparse
+import hashlib
+import json
+import sys
+import types
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+
+import cocos
+from cocos import encoders
+from cocos.checkpoints import formats
+from cocos.checkpoints.files import file_or_folder
+from cocos.data import image_captions
+from cocos.encoders import _resnet, ge2e, image_network, iresnet, tfeat, vsepp, warpnet
+from cocos.encoders._pictures import Preparation
+from cocos.encoders._weights import without_memory
+from cocos.encoders.words import SPECIAL
+from cocos.errors import InputError
+from oracles import vision
+
+RESNET = {"stem": 4, "num_blocks": [2, 1, 1, 1], "widths": [4, 6, 8, 10], "outputs": [16, 24, 32, 40]}
+RESNET |= {"bottleneck": True, "groups": 2}
+BASIC = {"stem": 4, "num_blocks": [1, 2, 1, 1], "widths": [4, 6, 8, 10], "outputs": [4, 6, 8, 10], "bottleneck": False}
+VGG = {"parts": [[3], [4], [4, 5], [5], [6, 6]], "batch_norm": False, "hidden": 7}
+MOBILE = {"widths": [4] + [4, 6, 6] + [6] * 3 + [8] * 4 + [8] * 3 + [10] * 3 + [10] + [12]}
+MOBILE |= {"inner": [4] + [12] * 16, "nested": False}
+STRIDES = [
+    s if k == 0 else 1 for s, n in zip((1, 2, 2, 2, 1, 2, 1), (1, 2, 3, 4, 3, 3, 1), strict=True) for k in range(n)
+]
+FACES = {"num_blocks": [1, 2, 1, 1], "widths": [4, 4, 5, 6, 7], "dimensions": 6, "side": 32, "places": 2}
+PATCHES = {"channels": (3, 4), "dimensions": 5}
+
+
+def trunk(name, sizes, **more):
+    return image_network.build(trunk=name, sizes=sizes, **more)
+
+
+def filled(model, seed=0):
+    """Weights that are different from their initial values, so that none of them can be forgotten."""
+    random = torch.Generator().manual_seed(seed)
+    state = OrderedDict()
+    for name, each in model.state_dict().items():
+        values = torch.randn(each.shape, generator=random) * (0.5 if each.ndim < 2 else (each[0].numel()) ** -0.5)
+        state[name] = values.abs() + 0.5 if name.endswith("running_var") else values
+        if name.endswith("num_batches_tracked"):
+            state[name] = torch.tensor(3)
+    return state
+
+
+def in_float64(state, prefix=""):
+    return {key.removeprefix(prefix): each.double().numpy() for key, each in state.items() if key.startswith(prefix)}
+
+
+def of_trunk(slow):
+    def run(images, state):
+        return slow(images, {key.removeprefix("trunk."): each for key, each in state.items()})
+
+    return run
+
+
+def mobilenet(images, state):
+    return vision.mobilenet_v2(images, state, STRIDES)
+
+
+def embedded(images, state):
+    found = vision.resnet(images, {key.removeprefix("trunk."): each for key, each in state.items()})
+    return vision.unit(vision.linear(vision.relu(vision.norm(found, state, "embedder.0")), state, "embedder.2"))
+
+
+HEAD = [["batch_norm", 40], ["relu"], ["linear", 40, 5]]
+PASSES = {
+    "resnet": (lambda: trunk("resnet", RESNET), 64, of_trunk(vision.resnet)),
+    "resnet, basic, fc": (lambda: trunk("resnet", BASIC | {"classes": 5}), 64, of_trunk(vision.resnet)),
+    "vgg": (lambda: trunk("vgg", VGG | {"classes": 5}), 64, of_trunk(vision.vgg)),
+    "vgg, batch norm": (lambda: trunk("vgg", VGG | {"batch_norm": True}), 224, of_trunk(vision.vgg)),
+    "mobilenet": (lambda: trunk("mobilenet_v2", MOBILE), 64, of_trunk(mobilenet)),
+    "mobilenet, nested": (lambda: trunk("mobilenet_v2", MOBILE | {"nested": True}), 64, of_trunk(mobilenet)),
+    "head": (lambda: trunk("resnet", RESNET, layers=HEAD, unit=True), 64, embedded),
+    "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), 64, vision.warpnet),
+    "iresnet": (lambda: iresnet.build(**FACES), 32, vision.iresnet),
+    "iresnet, kernel 7": (lambda: iresnet.build(**FACES | {"kernel": 7}), 32, vision.iresnet),
+    "tfeat": (lambda: tfeat.build(**PATCHES), 32, vision.tfeat),
+    "hard tfeat": (lambda: tfeat.build(**PATCHES, hard=True), 32, vision.hard_tfeat),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_forward_pass_is_the_slow_one(name):
+    build, side, slow = PASSES[name]
+    model = build()
+    state = filled(model)
+    model = encoders.freeze(model, state)
+    channels = len(model.preparation.mean)
+    images = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(1))
+    np.testing.assert_allclose(model(images), slow(images.double().numpy(), in_float64(state)), rtol=2e-5, atol=2e-5)
+
+
+def test_a_recording_of_any_length_is_the_slow_one():
+    model = ge2e.build(channels=3, hidden=4, num_layers=2, dimensions=5)
+    state = filled(model)
+    state["linear.bias"] = state["linear.bias"].abs()  # not all numbers are cut off by the ReLU
+    encoders.freeze(model, state)
+    frames = [torch.rand(n, 3, generator=torch.Generator().manual_seed(n)) for n in (4, 7, 1)]
+    slow = [vision.speaker(each.double().numpy(), in_float64(state)) for each in frames]
+    np.testing.assert_allclose(model.encode(frames, "speech", "query"), slow, atol=2e-6)
+    np.testing.assert_allclose(model.encode(frames[:1], "features", "query"), slow[:1], atol=2e-6)
+    with pytest.raises(InputError, match=r"recording \(4, 2\): expected \(frames, 3\)"):
+        model.encode([torch.rand(4, 2)], "speech", "query")
+
+
+# Number of names of published state dicts, and the beginning of the sha256 of their sorted lines "NAME SHAPE". Sources:
+# torchvision for ResNet and VGG; the published code of the warped softmax, commit 4246433, for WarpNet and IResNet-100,
+# and that of Bleeker & de Rijke, commit 9800594, for the image tower of VSE++ on ResNet-50.
+PUBLISHED = {
+    "resnet18": (122, "867b8d8ae95f5a28"),
+    "resnet50": (320, "2d5b8870b35e1530"),
+    "resnet152": (932, "f11957010a75631a"),
+    "vgg19": (38, "2ae6c231664ee367"),
+    "warpnet": (322, "804b400beb8e7cde"),
+    "iresnet100": (919, "b57a8a326982b000"),
+    "vsepp": (320, "8e2b1a3c17f30a59"),
+}
+SIZES = {
+    "resnet18": ([2, 2, 2, 2], False),
+    "resnet50": ([3, 4, 6, 3], True),
+    "resnet152": ([3, 8, 36, 3], True),
+}
+
+
+def resnet_sizes(name):
+    blocks, bottleneck = SIZES[name]
+    widths = [64, 128, 256, 512]
+    outputs = [4 * width for width in widths] if bottleneck else widths
+    return {"stem": 64, "num_blocks": blocks, "widths": widths, "outputs": outputs, "bottleneck": bottleneck}
+
+
+def digest(state):
+    lines = sorted(f"{key} {list(each.shape)}" for key, each in state.items())
+    return len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def vgg19():
+    parts = [[64] * 2, [128] * 2, [256] * 4, [512] * 4, [512] * 4]
+    return image_network.network("vgg", {"parts": parts, "batch_norm": False, "hidden": 4096, "classes": 1000})
+
+
+def vsepp_tower():
+    tower = vsepp.build(
+        vocabulary=dict.fromkeys(SPECIAL, 0),
+        img_dim=2048,
+        cnn={"trunk": "resnet", "sizes": resnet_sizes("resnet50")},
+    )
+    state = {key.removeprefix("image."): each for key, each in tower.state_dict().items() if key.startswith("image.")}
+    return {key.replace("cnn.", "cnn.module."): each for key, each in state.items()}
+
+
+BUILDERS = {
+    **{name: lambda name=name: _resnet.ResNet(**resnet_sizes(name), classes=1000) for name in SIZES},
+    "vgg19": vgg19,
+    "warpnet": lambda: warpnet.build(dimensions=512, **resnet_sizes("resnet50"), classes=1000),
+    "iresnet100": lambda: iresnet.build(num_blocks=[3, 13, 30, 3], kernel=7),
+    "vsepp": vsepp_tower,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_names_and_shapes_are_those_of_the_published_files(name):
+    with without_memory():
+        built = BUILDERS[name]()
+    assert digest(built if isinstance(built, dict) else built.state_dict()) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize(("before", "after"), [((40, 30), (16, 16)), ((9, 13), (20, 20)), ((28, 28), (256, 256))])
+def test_images_are_resized_as_by_the_triangle_filter(before, after):
+    image = torch.randint(0, 256, (1, *before), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    found = Preparation(after, None, (0.0,), (1 / 255,))([image])[0, 0]
+    slow = vision.triangle(image[0].double().numpy(), after)
+    assert abs(found.numpy() - slow).max() < 1.01, "Pillow's weights are fixed-point numbers"
+
+
+def test_the_middle_of_an_image_is_read_and_normalised():
+    image = torch.arange(6 * 9, dtype=torch.uint8).view(1, 6, 9).expand(3, -1, -1)
+    prepare = Preparation(None, (4, 4), (0.1, 0.2, 0.3), (1.0, 2.0, 4.0))
+    found = prepare([image])[0]
+    for channel, (mean, std) in enumerate(zip(prepare.mean, prepare.std, strict=True)):
+        np.testing.assert_allclose(found[channel], (image[0, 1:5, 2:6].numpy() / 255 - mean) / std, rtol=1e-5)
+    padded = Preparation(None, (8, 4), (0.0,) * 3, (1.0,) * 3)([image])[0, 0]
+    assert padded.shape == (8, 4) and (padded[0] == 0).all() and (padded[7] == 0).all()
+    assert Preparation(12, None)([image]).shape == (1, 3, 12, 18)
+    assert Preparation(None, None, (0.0,), (1.0,))([image]).shape == (1, 1, 6, 9)
+    for wrong in (image.float(), image[0], image.expand(3, -1, -1)[:2]):
+        with pytest.raises(InputError, match=r"expected \(3, height, width\)"):
+            prepare([wrong])
+
+
+# Files as people save them.
+
+
+def save(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(content, path)
+    return path
+
+
+def opened(path):
+    """Open a file or folder that exactly one format recognises, before those that are asked last."""
+    file = file_or_folder(path)
+    first = [each for each in formats._every() if each.recognises(file) and not getattr(each, "LAST", False)]
+    assert len(first) == 1
+    return first[0].read(file, None)
+
+
+def vectors(checkpoint, images):
+    return checkpoint.model.encode(images, "image", "query")
+
+
+IMAGES = torch.randint(0, 256, (3, 3, 40, 40), generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
+FAMILIES = {
+    "ge2e": (lambda: ge2e.build(channels=3, hidden=4, num_layers=2, dimensions=5), "model_state"),
+    "iresnet": (lambda: iresnet.build(**FACES), None),
+    "tfeat": (lambda: tfeat.build(**PATCHES), None),
+    "warpnet": (lambda: warpnet.build(dimensions=5, **RESNET, classes=3), None),
+    "image_network": (lambda: _resnet.ResNet(**RESNET), "net"),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
+    build, key = FAMILIES[family]
+    state = filled(build())
+    wrapped = OrderedDict((f"module.{name}", each) for name, each in state.items())
+    checkpoint = opened(save(tmp_path / "a.pth", {key: wrapped, "step": 3} if key else wrapped))
+    assert checkpoint.format == family and checkpoint.contents["numbers"] == sum(map(torch.numel, state.values()))
+    held = list(checkpoint.model.state_dict().values())
+    assert [torch.equal(one, other) for one, other in zip(held, state.values(), strict=True)] == [True] * len(held)
+    for name, change in (
+        ("one less", lambda s: s.popitem(last=False)),
+        ("one more", lambda s: s.update(more=torch.ones(1))),
+    ):
+        other = OrderedDict(state)
+        change(other)
+        recognised = [
+            each for each in formats._every() if each.recognises(file_or_folder(save(tmp_path / name, other)))
+        ]
+        assert recognised == [], name
+
+
+def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
+    state = filled(ge2e.build(channels=3, hidden=4, num_layers=1, dimensions=5))
+    state |= {"similarity_weight": torch.tensor([20.0]), "similarity_bias": torch.tensor([-5.0])}
+    checkpoint = opened(save(tmp_path / "a.pt", {"model_state": state}))
+    assert checkpoint.loss("ntxent")[0].temperature == 0.05
+    assert checkpoint.recorded["normalized_softmax"] == {"scale": 20.0}
+    assert checkpoint.contents["similarity"].startswith("20 cosine -5")
+
+
+def test_the_descriptor_ignores_filters_that_never_change(tmp_path):
+    state = filled(tfeat.build(**PATCHES, hard=True)) | {"SIFT.gx.0.weight": torch.ones(1, 1, 1, 3)}
+    assert opened(save(tmp_path / "a.pth", {"epoch": 2, "state_dict": state})).contents["sizes"]["hard"] is True
+
+
+def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
+    state = filled(_resnet.ResNet(**BASIC))
+    old = {key: each for key, each in state.items() if not key.endswith("num_batches_tracked")}
+    torch.testing.assert_close(
+        vectors(opened(save(tmp_path / "old.pth", old)), IMAGES),
+        vectors(opened(save(tmp_path / "new.pth", state)), IMAGES),
+    )
+
+
+def test_half_precision_is_encoded_in_float32(tmp_path):
+    state = {
+        key: each.half() if each.is_floating_point() else each for key, each in filled(_resnet.ResNet(**BASIC)).items()
+    }
+    assert vectors(opened(save(tmp_path / "a.pth", state)), IMAGES).dtype == torch.float32
+
+
+def test_proxies_of_the_same_epoch_are_found(tmp_path):
+    network = save(
+        tmp_path / "Checkpoints" / "WarpNet_40_0.712Recall@1.pth", filled(warpnet.build(dimensions=5, **RESNET))
+    )
+    assert opened(network).proxies is None
+    other = tmp_path / "Proxies" / "Proxy_50_0.712Recall@1.pth"
+    proxies = save(tmp_path / "Proxies" / "Proxy_40_0.712Recall@1.pth", {"Proxies": torch.ones(7, 5)})
+    save(other, {"Proxies": torch.zeros(7, 5)})
+    found = opened(network)
+    assert found.proxies.tolist() == torch.ones(7, 5).tolist() and found.trained_with == "warped_softmax"
+    save(proxies, {"Proxies": torch.ones(7, 4)})
+    with pytest.raises(InputError, match=r"Proxies \(7, 4\), expected \(classes, 5\)"):
+        opened(network)
+
+
+def test_class_weights_of_all_ranks_are_found(tmp_path):
+    network = save(tmp_path / "model.pt", filled(iresnet.build(**FACES)))
+    for rank, number in ((1, 3), (0, 2)):
+        save(tmp_path / f"softmax_fc_gpu_{rank}.pt", {"weight": torch.full((number, 6), float(rank))})
+    assert opened(network).proxies[:, 0].tolist() == [0, 0, 1, 1, 1]
+    save(tmp_path / "softmax_fc_gpu_0.pt", {"weight": torch.ones(2, 7)})
+    save(tmp_path / "softmax_fc_gpu_1.pt", {"weight": torch.ones(2, 7)})
+    with pytest.raises(InputError, match=r"\(4, 7\), expected \(classes, 6\)"):
+        opened(network)
+
+
+def trained(folder, epoch, **parts):
+    for part, state in parts.items():
+        save(folder / f"{part}_{epoch}.pth", state)
+
+
+def test_trunk_embedder_and_loss_of_one_epoch_are_one_model(tmp_path):
+    state, linear = filled(_resnet.ResNet(**RESNET)), {"weight": torch.randn(5, 40), "bias": torch.randn(5)}
+    trained(
+        tmp_path, 9, trunk=state, embedder=linear, metric_loss={"W": torch.ones(5, 4)}, trunk_optimizer={"state": {}}
+    )
+    trained(tmp_path, "best2", trunk=state, embedder={f"net.1.{k}": v for k, v in linear.items()})
+    whole, last = opened(tmp_path), opened(tmp_path / "trunk_9.pth")
+    assert whole.format == last.format == "pytorch_metric_learning"
+    assert whole.proxies is None and last.proxies.shape == (4, 5)
+    bare = torch.relu(vectors(opened(save(tmp_path / "other.pth", state)), IMAGES))  # net.0 has no weights: ReLU
+    torch.testing.assert_close(vectors(whole, IMAGES), bare @ linear["weight"].T + linear["bias"])
+    save(tmp_path / "embedder_9.pth", {"attention.weight": torch.ones(2, 2)})
+    with pytest.raises(InputError, match=r"embedder_9.pth: .*attention\.weight.*--model FILE.py:build"):
+        opened(tmp_path / "trunk_9.pth")
+
+
+def test_an_embedding_depends_on_the_embedder_beside_it(tmp_path):
+    trained(tmp_path, 1, trunk=filled(_resnet.ResNet(**BASIC)), embedder={"weight": torch.ones(5, 10)})
+    one = opened(tmp_path / "trunk_1.pth").settings
+    save(tmp_path / "embedder_1.pth", {"weight": torch.zeros(5, 10)})
+    assert opened(tmp_path / "trunk_1.pth").settings != one
+
+
+def test_a_network_under_an_attribute_of_lightning_has_its_head(tmp_path):
+    state = {f"encoder.backbone.{key}": each for key, each in filled(_resnet.ResNet(**RESNET)).items()}
+    state |= {"encoder.head.0.weight": torch.randn(6, 40), "encoder.head.2.weight": torch.randn(5, 6)}
+    state |= {"loss_fn.proxies": torch.randn(4, 5), "classifier.weight": torch.randn(9, 40)}
+    settings = {"loss": "ProxyAnchorLoss", "margin": 0.2, "embedding_size": 5}
+    content = {"pytorch-lightning_version": "2.1.0", "state_dict": state, "hyper_parameters": settings, "epoch": 3}
+    checkpoint = opened(save(tmp_path / "a.ckpt", content))
+    assert checkpoint.format == "lightning" and checkpoint.contents["hyperparameters"] == settings
+    assert checkpoint.loss()[0] == cocos.losses.load("proxy_anchor", {"margin": 0.2})
+    assert torch.equal(checkpoint.proxies, state["loss_fn.proxies"])
+    bare = {key.removeprefix("encoder.backbone."): each for key, each in state.items() if "backbone" in key}
+    trunk_only = vectors(opened(save(tmp_path / "b.pth", bare)), IMAGES)
+    head = torch.relu(trunk_only @ state["encoder.head.0.weight"].T) @ state["encoder.head.2.weight"].T
+    torch.testing.assert_close(vectors(checkpoint, IMAGES), head)
+
+
+def test_without_a_version_of_lightning_it_is_an_image_network(tmp_path):
+    state = {f"backbone.{key}": each for key, each in filled(_resnet.ResNet(**RESNET)).items()}
+    state |= {"a.weight": torch.randn(6, 40), "b.weight": torch.randn(5, 40)}
+    checkpoint = opened(save(tmp_path / "a.pth", {"model_state_dict": state}))
+    assert checkpoint.format == "image_network" and vectors(checkpoint, IMAGES).shape == (3, 40)
+    assert any("a, b could each follow" in note for note in checkpoint.notes)
+
+
+def test_the_classes_of_imagenet_are_no_embedding(tmp_path):
+    for classes, width in ((1000, 10), (7, 7)):
+        checkpoint = opened(save(tmp_path / "a.pth", filled(_resnet.ResNet(**BASIC, classes=classes))))
+        assert vectors(checkpoint, IMAGES).shape == (3, width)
+
+
+def test_a_tracker_resizes_the_whole_image(tmp_path):
+    network = image_network.network("mobilenet_v2", MOBILE)
+    checkpoint = opened(save(tmp_path / "a.pt", filled(network)))
+    assert checkpoint.model.preparation.resize == (224, 224) and checkpoint.model.preparation.crop is None
+
+
+CONFIG = {"architecture": "resnet50", "num_classes": 7, "pretrained_cfg": {"input_size": [3, 32, 48], "crop_pct": 0.8}}
+
+
+def test_a_folder_of_timm_is_prepared_as_it_says(tmp_path):
+    save(tmp_path / "pytorch_model.bin", filled(_resnet.ResNet(**BASIC, classes=7)))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = opened(tmp_path).model
+    assert model.preparation == Preparation(40, (32, 48), resampling="bicubic")
+    assert model.encode(IMAGES, "image", "query").shape == (3, 10)
+
+
+def test_other_architectures_of_timm_are_built_by_timm(tmp_path, monkeypatch):
+    save(tmp_path / "pytorch_model.bin", {"stem.weight": torch.full((4, 3), 2.0), "head.fc.weight": torch.ones(7, 4)})
+    config = CONFIG | {"architecture": "tiny.in1k", "pretrained_cfg": {"classifier": "head.fc"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(InputError, match="pip install timm"):
+        _ = opened(tmp_path).model
+
+    def create(name, pretrained, num_classes):
+        assert (name, pretrained, num_classes) == ("tiny", False, 0)
+        return torch.nn.Sequential(OrderedDict(stem=torch.nn.Linear(3, 4, bias=False)))
+
+    library = types.SimpleNamespace(is_model="tiny".__eq__, list_models=lambda: ["tiny"], create_model=create)
+    monkeypatch.setitem(sys.modules, "timm", library)
+    assert opened(tmp_path).model.network(torch.ones(1, 3)).tolist() == [[6.0] * 4]
+    for name in ("hf-hub:some/model", "local-dir:x", "large"):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"architecture": name}))
+        with pytest.raises(InputError, match="unknown architecture of timm"):
+            _ = opened(tmp_path).model
+
+
+# VSE++ on images.
+
+WORDS = [*SPECIAL, "a", "cat", "dog"]
+
+
+@pytest.mark.parametrize("trunk", ["resnet", "vgg", "vgg of 2017"])
+def test_vsepp_reads_images(tmp_path, trunk):
+    sizes = RESNET if trunk == "resnet" else VGG
+    network = image_network.network(trunk[:6].strip(" of"), sizes)
+    state = filled(network)
+    image = {f"cnn.{name}": each for name, each in published(trunk, state).items()}
+    image |= {"fc.weight": torch.randn(6, network.width), "fc.bias": torch.randn(6)}
+    text = filled(torch.nn.GRU(4, 6))
+    text = {"embed.weight": torch.randn(len(WORDS), 4)} | {f"rnn.{name}": each for name, each in text.items()}
+    opt = argparse.Namespace(data_name="coco", cnn_type=trunk, margin=0.2, max_violation=True, measure="cosine")
+    path = save(tmp_path / "model_best.pth.tar", {"epoch": 1, "model": [image, text], "opt": opt, "Eiters": 2})
+    (tmp_path / "coco_vocab.json").write_text(json.dumps({word: number for number, word in enumerate(WORDS)}))
+    checkpoint = opened(path)
+    assert checkpoint.format == "vsepp" and checkpoint.model.kinds == ("image", "text")
+    images = checkpoint.model.image.preparation(IMAGES[:1])
+    slow = {"resnet": vision.resnet}.get(trunk, vision.vgg)(images.double().numpy(), in_float64(state))
+    found = vision.unit(vision.linear(vision.unit(slow), in_float64(image), "fc"))
+    np.testing.assert_allclose(checkpoint.model.encode(IMAGES[:1], "image", "query"), found, atol=2e-5)
+    training = image_captions(
+        IMAGES, ["a cat", "a dog", "cat"], torch.arange(3), torch.arange(3), name="x", split="train"
+    )
+    embeddings = encoders.embed(lambda: checkpoint.model, training, device="cpu")
+    assert embeddings.query.shape == embeddings.candidate.shape == (3, 6)
+
+
+def published(trunk, state):
+    """Names as VSE++ saves them: DataParallel around a ResNet, or around the convolutions of a VGG."""
+    if trunk == "resnet":
+        return {f"module.{name}": each for name, each in state.items()}
+    named = {name.replace("features.", "features.module."): each for name, each in state.items()}
+    if trunk == "vgg":
+        return named
+    return {
+        name.replace("classifier.3", "classifier.4").replace("classifier.0", "classifier.1"): v
+        for name, v in named.items()
+    }
