@@ -1,7 +1,7 @@
 """How to count: `standard`, and `ecir2022`, which returns what the published counters return, faults included.
 
 The published code is that of Bleeker & de Rijke (ECIR 2022), commit 9800594. Its numbers are in the printed tables, so
-one must be able to stand beside them; they are right only where `footnotes` says nothing.
+ours must be comparable; the printed ones are right only where `footnotes` is silent.
 """
 
 import torch
@@ -42,11 +42,6 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
             f"convention ecir2022: the published counter of {type(loss).__name__} knows two directions and batches of "
             f"{loss.sample} (--sample {loss.sample}) only; use the standard convention"
         )
-
-
-def same_group(convention: str) -> str:
-    """Relation of two rows of one group in a batch of pairs: the published batches keep them as negatives."""
-    return "negative" if convention == "ecir2022" else "ignore"
 
 
 def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:

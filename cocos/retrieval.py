@@ -1,6 +1,6 @@
-"""Retrieval metrics: plain functions of the places where positives stand. Parts are in percent, 0 to 100.
+"""Retrieval metrics: plain functions of the ranks of positives. Fractions are in percent, 0 to 100.
 
-A negative that ties with a positive stands above it, so embeddings that are all the same score R@1 = 0, not 100. The
+A negative that ties with a positive ranks above it, so embeddings that are all the same score R@1 = 0, not 100. The
 positives of one query are ordered by score, and never compete: the rank of its m-th best positive is m plus the number
 of negatives at or above it. Queries without any positive take no part.
 """

@@ -7,6 +7,8 @@ from inspect import Parameter
 from numbers import Integral
 from typing import ParamSpec, TypedDict, TypeVar
 
+import numpy as np
+
 from cocos import docstrings
 from cocos.batches import Batch
 from cocos.errors import InputError, nearest
@@ -125,6 +127,20 @@ def whole_number(name: str, value, least: int, most: int | None = None) -> None:
     ):
         scope = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{name}: {value!r}, expected a whole number {scope}")
+
+
+def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
+    """Ascending values of an option, (J,) float64, from 0 on or above it.
+
+    Raises:
+        InputError: naming the option and its values.
+    """
+    grid = np.asarray(values, dtype=np.float64)
+    right = grid.ndim == 1 and len(grid) and (grid[0] >= 0 if zero else grid[0] > 0) and np.isfinite(grid[-1])
+    if not right or not (np.diff(grid) > 0).all():
+        bound = "of at least" if zero else "above"
+        raise InputError(f"{name}: {grid.tolist()}, expected finite numbers {bound} 0 in ascending order")
+    return grid
 
 
 def meanings(measure: Callable) -> dict[str, str]:

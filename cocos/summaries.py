@@ -34,7 +34,7 @@ def places(size: int) -> np.ndarray:
 
 
 def plain(value) -> float | int | bool | None:
-    """A number as JSON has it; None where there is none."""
+    """A number as JSON represents it; None where it is not finite."""
     value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
 

@@ -113,7 +113,7 @@ def test_a_loss_that_is_right_for_square_batches_only_is_found(wild):
     data = measures.verify(losses.load(f"{wild}:smoothap"), against="smoothap")
     faults = data.attrs["faults"]
     assert data.attrs["verdict"] == "wrong"
-    assert "its weights hang on the order of queries or candidates" in faults
+    assert "its weights depend on the order of queries or candidates" in faults
     assert "differs from smoothap" in faults and "it is right only for square batches" in faults
     square = data.sel(case=[c for c in data["case"].values if c.startswith("square")])
     assert float(square["against"].max()) < 1e-9

@@ -185,7 +185,7 @@ def plot(
     extra = {name.replace("-", "_"): value for name, value in named_values(more, "option", "bins=50").items()}
     parameters = named_values(param)
     from cocos import losses as shelf
-    from cocos.reports import plot_kinds, saving
+    from cocos.reports import plot_kinds, saving, table
 
     bare = not (given or extra or parameters or out or as_json)
     if kind is None:
@@ -220,7 +220,8 @@ def plot(
         chosen.draw(found, options, path, words, names=names, width=width)
 
     def text() -> str:
-        tables = [lines(chosen.table(each, told)) for each, told in zip(found, words, strict=True)]
+        told = [{key: one[key] for key in ("labels", "query") if key in one} for one in words]
+        tables = [lines(table(chosen.name, each, **own)) for each, own in zip(found, told, strict=True)]
         return "\n\n".join(f"{names[place]}:\n{table}" if names else table for place, table in enumerate(tables))
 
     return Answer(

@@ -1,4 +1,4 @@
-"""The same loss in pytorch-metric-learning, where it has it and is installed: value and gradient of the embeddings."""
+"""Differences from the same loss of pytorch-metric-learning, if it is installed: value and gradient."""
 
 import importlib.util
 

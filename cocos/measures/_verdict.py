@@ -143,7 +143,7 @@ def faults_of(
     mixed = [f for f in whole if f.order > SHUFFLED_TOLERANCE and f.trial.smooth]
     if mixed:
         faults.append(
-            f"its weights hang on the order of queries or candidates, as on {_where(mixed[0], None)}"
+            f"its weights depend on the order of queries or candidates, as on {_where(mixed[0], None)}"
             f"{_shape_of(mixed, [f for f in whole if f.order <= SHUFFLED_TOLERANCE])}"
         )
     other_than = [f for f in whole if f.against > SAME_LOSS]

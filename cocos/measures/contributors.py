@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Integral
 from typing import Unpack
 
 import torch
@@ -32,10 +33,10 @@ CONTRIBUTOR_LABELS = {
 
 
 def _drawn(run: Run, row: int, direction: str, second: bool) -> tuple[int, Batch]:
-    """The first batch that has the query, seen from its side, and which one it is.
+    """Number of the first batch that contains the query, and the batch seen from its side.
 
     Raises:
-        InputError: no batch has it.
+        InputError: no batch contains it.
     """
     for number, batch in enumerate(run.plan.batches):
         seen = batch.flip() if second else batch
@@ -57,7 +58,7 @@ def _middle(run: Run, side: Embeddings, second: bool) -> int:
 
 
 def _first(batch: Batch, row: int, *, both: bool) -> Batch:
-    """The same batch with the query in front, so that the first block of its scores has it."""
+    """The same batch with the query in front, so that the first block of its scores contains it."""
     place = int((batch.query_index == row).nonzero()[0, 0])
     order = torch.arange(len(batch.query_index), device=batch.query_index.device)
     order = torch.cat([order[place : place + 1], order[:place], order[place + 1 :]])
@@ -112,9 +113,9 @@ def contributors(
     top: int | None = 20,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
-    """List the candidates of one query by their share of its gradient, in the first batch of a seed that has it.
+    """List the candidates of one query by their share of its gradient, in the first batch that contains it.
 
-    A query that is drawn twice in that batch, with two of its positives, is looked at where it stands first.
+    A query that is drawn twice in that batch, with two of its positives, counts at its first place.
 
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
@@ -131,7 +132,7 @@ def contributors(
         `weight`, signed; `share`, |weight| / unit; `part`, its fraction of the push or, below zero, of the pull, and
         `held`, the cumulative fraction up to it; `positive`; `contributes`, a negative above eps.
         Totals are in the attributes: `push`, `pull`, `positives`, `negatives`, `contributing`, `effective`;
-        `left_out`, candidates of the batch that are neither; and `repeated`, how often one stands in the list again.
+        `left_out`, candidates of the batch that are neither; and `repeated`, rows that repeat a candidate.
 
     Raises:
         InputError: an option or an embedding that cannot be used, a row or a direction that is not there.
@@ -143,13 +144,14 @@ def contributors(
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
         [0.424, 0.212, 0.212]
     """
-    for name, value, least in (("top", top, 1), ("row", row, 0)):
-        if value is not None:
-            whole_number(name, value, least)
+    if top is not None:
+        whole_number("top", top, 1)
+    if row is not None and not isinstance(row, Integral):
+        raise InputError(f"row: {row!r}, expected a whole number")
     run = prepare(embeddings, loss, eps=eps, **sampling)
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
-    if row >= len(side.query):
+    if not 0 <= row < len(side.query):
         raise InputError(f"row: {row}, expected one of the queries of {direction}, 0 to {len(side.query) - 1}")
     number, batch = _drawn(run, row, direction, second)
     batch = _first(batch, row, both=batch.paired or side.shared)
@@ -166,7 +168,7 @@ def contributors(
         **totals,
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {results.above(attrs)}", "1")}
-    variables = {name: ("candidate", values[:top], *labels[name]) for name, values in found.items()}
+    variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
     variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
     return results.labelled(variables, attrs)
 

@@ -31,7 +31,7 @@ QUERY_LABELS = {
     "contributing": ("contributing negatives", "candidates"),
     "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
     "relative_uncertain": ("candidates whose part of the push is too near eps to tell", "candidates"),
-    "uncertain": ("candidates too near eps to tell: the count lies within so many", "candidates"),
+    "uncertain": ("candidates too near eps to tell: the count is uncertain by this number", "candidates"),
     "weight_above_per_query": ("summed share of the negatives above eps", "share"),
     "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
     "weight_positive_per_query": ("summed share of the positives", "share"),
@@ -196,8 +196,8 @@ def count(
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
-        n90: the number of negatives that hold 90 % of the push as well, which sorts the scores of every query: they are
-            kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is.
+        n90: the number of negatives that carry 90 % of the push as well, which sorts the scores of every query: they
+            are kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -216,8 +216,9 @@ def count(
         array([2., 2.])
     """
     conventions.check(convention)
-    sampling["same_group"] = sampling["same_group"] or conventions.same_group(convention)
     standard = convention == "standard"
+    # The published batches keep rows of one group as negatives of each other.
+    sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
     run = prepare(embeddings, loss, eps=eps, visits=standard and not n90, whole=not standard, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
     conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))

@@ -45,7 +45,7 @@ def dtp(
     Args:
         runs: of each run or function, by its name, one entry a checkpoint: samples with the proxies as candidates
             (one direction), or checkpoints that give such embeddings. None from there on where a run has diverged.
-        steps: of the checkpoints: epochs, say; None: 0, 1, 2 and so on.
+        steps: steps of the checkpoints, such as epochs; None: 0, 1, 2 and so on.
         alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest.
         metric: `euclidean` (eq. 9), `squared_euclidean` or `cosine` (1 minus the cosine).
         split: of a checkpoint's data.
@@ -91,7 +91,7 @@ def dtp(
         told = [f"{name}, step {step}" for step in steps]
         every.append([])
         for entry, what in zip(run, told, strict=True):
-            embeddings = _opened(entry, split, device)
+            embeddings = entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
             every[-1].append(_by_class(embeddings, metric, what))
             left[what] = "" if embeddings is None else _left_out(embeddings)
         _check_end(name, every[-1])
@@ -120,10 +120,6 @@ def _counted(lengths: dict[str, int]) -> str:
     (first, number), *others = lengths.items()
     told = [f"{first} has {number} checkpoint{'' if number == 1 else 's'}", *(f"{name} {n}" for name, n in others)]
     return f"{', '.join(told)}; expected as many in each"
-
-
-def _opened(entry: Embeddings | Checkpoint | None, split: str, device: str) -> Embeddings | None:
-    return entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
 
 
 def _check_end(name: str, run: list[dict[int, float]]) -> None:

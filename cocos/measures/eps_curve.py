@@ -13,10 +13,9 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import Tally, Tile, View, devices
 from cocos.engine.readers.lines import Lines
-from cocos.errors import InputError
 from cocos.measures._passes import passes
 from cocos.run import Run, prepare
-from cocos.sampling import Sampling, sampled
+from cocos.sampling import Sampling, ladder, sampled
 
 # Lowest bits of a share that the grid drops: 2**(52 - CELL_BITS) cells from a number to its double.
 CELL_BITS = 44
@@ -52,14 +51,12 @@ def eps_curve(
         >>> data["contributing_all"].values.tolist()
         [[2.0, 0.0], [2.0, 0.0]]
     """
-    grid = np.logspace(-6, 0, 61) if eps is None else np.asarray(eps, dtype=np.float64)
-    if grid.ndim != 1 or not len(grid) or not np.all(np.diff(grid) > 0) or grid[0] < 0 or not np.isfinite(grid[-1]):
-        raise InputError(f"eps: {grid.tolist()}, expected finite shares of at least 0 in ascending order")
+    grid = np.logspace(-6, 0, 61) if eps is None else ladder("eps", eps, zero=True)
     run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")
-    directions, ladder = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
+    directions, steps = [name for name, _, _ in run.sides], torch.from_numpy(grid).to(run.embeddings.query.device)
     above, some, queries = ({name: 0 for name in directions} for _ in range(3))
-    for name, number, *found in (_visited if run.visited else _held)(run, ladder, report):
+    for name, number, *found in (_visited if run.visited else _held)(run, steps, report):
         queries[name] += number
         above[name], some[name] = above[name] + found[0], some[name] + found[1]
     total, some = (

@@ -38,7 +38,7 @@ def _gradient(loss, embeddings: Embeddings, unit: bool) -> Tensor:
 
 
 def equivalences(loss="ntxent") -> xr.Dataset:
-    """Compare a loss with those that it says it is, by the gradient of the embeddings.
+    """Compare a loss with the losses that it is documented to equal, by the gradient of the embeddings.
 
     Args:
         loss: a loss of the shelf, or its name.

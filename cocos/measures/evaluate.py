@@ -207,11 +207,11 @@ def evaluate(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Rank the candidates of every query and say where its positives stand, in every direction.
+    """Rank the candidates of every query, in every direction, and summarise the ranks of its positives.
 
-    A negative that ties with a positive stands above it. Queries without any positive are left out, and their number is
-    said. Where candidates match no query (distractors), everything is given without and with them. The scores are
-    visited once, tile by tile, and once more for a direction that has distractors.
+    A negative that ties with a positive ranks above it. Queries without any positive are left out and counted. Where
+    candidates match no query (distractors), everything is given without and with them. The scores are visited once,
+    tile by tile, and once more for a direction that has distractors.
 
     Args:
         embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded).

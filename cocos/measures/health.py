@@ -38,7 +38,7 @@ def health(
     loss="ntxent",
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
-    """Say how far embeddings are from one point, and how much of pull and push reaches them in a training batch.
+    """Measure how far embeddings are from one point, and how much of pull and push reaches them in a training batch.
 
     `count` has the same numbers in its attribute `health`, and in the JSON of `cocos count`.
 
@@ -48,7 +48,7 @@ def health(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        What `cocos.health.side` and `cocos.health.felt` say, (side,) and (direction,); a side is `query` or
+        The quantities of `cocos.health.side` and `cocos.health.felt`, (side,) and (direction,); a side is `query` or
         `candidate`, and a labelled set has one. Quantities that are unknown for a direction are missing.
 
     Raises:

@@ -1,5 +1,6 @@
 """What does a loss look like around its proxies, and where does it want an embedding to be?"""
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -116,7 +117,8 @@ def landscape(
             f"{size:g} apart)"
         )
     about = {"proxies": len(corners), "distance": size, "points": points}
-    found, state = _minima.descended(_steepness(chosen, plane, corners), places, size)
+    falling = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
+    found, state = _minima.descended(functools.partial(_force, falling), places, size)
     predicted, why = None, None
     if isinstance(chosen, CurveSoftmax):
         about |= {"f1": chosen.f1.name, "f2": chosen.f2.name, "scale": chosen.scale}
@@ -150,12 +152,7 @@ def _labelled(
         "binary": (("other", *cells), fields["binary"], "loss with one other proxy alone", unit),
         "proxy_x": ("proxy", places[:, 0], "proxies, the own one first", "distance"),
         "proxy_y": ("proxy", places[:, 1], "proxies, the own one first", "distance"),
-        "predicted": (
-            "axis",
-            none if predicted is None else predicted,
-            "minimum by Proposition III.2",
-            "distance",
-        ),
+        "predicted": ("axis", none if predicted is None else predicted, "minimum by Proposition III.2", "distance"),
         "found": ("axis", none if found is None else found, "minimum by a descent along the gradient", "distance"),
         "x": ("x", x, "in the plane of the proxies", "distance"),
         "y": ("y", y, "in the plane of the proxies", "distance"),
@@ -264,12 +261,6 @@ def _odds(chosen: CurveSoftmax, plane: _Plane, corners: Tensor) -> Callable[[Ten
         return exponents[:, 1:].logsumexp(dim=1) - exponents[:, 0]
 
     return odds
-
-
-def _steepness(chosen, plane: _Plane, corners: Tensor) -> Callable[[Tensor], Tensor]:
-    """The force of a descent, (N, 2) at (N, 2)."""
-    value = (_odds if isinstance(chosen, CurveSoftmax) else _value)(chosen, plane, corners)
-    return lambda coordinates: _force(value, coordinates)
 
 
 def _attributes(

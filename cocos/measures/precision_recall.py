@@ -40,7 +40,7 @@ def precision_recall(
     take part in it. PR-AUC is :math:`\sum_i (R_i - R_{i-1}) P_i` over all thresholds, as in `evaluate`, not over the
     points that are kept. Of each fine step of recall the first, the last, the lowest and the highest point are kept,
     which draws the same line. The precision of a query at recall r is that at its m-th best positive, m the smallest
-    number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive stands above it.
+    number that reaches r, at least 1: nothing is interpolated. A negative that ties with a positive ranks above it.
 
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).

@@ -26,9 +26,9 @@ def retrievals(
     direction: str | None = None,
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
-    """The nearest candidates of some queries, which of them are positive, and where the best positive stands.
+    """The nearest candidates of some queries, which of them are positive, and the rank of the best positive.
 
-    A negative that ties with a positive stands before it. The rank of the best positive is 1 plus the number of
+    A negative that ties with a positive ranks above it. The rank of the best positive is 1 plus the number of
     negatives at or above it.
 
     Args:

@@ -37,7 +37,7 @@ def score_distribution(
     ks: Iterable[int] = (1, 10, 100),
     **asking: Unpack[Queries],
 ) -> xr.Dataset:
-    r"""The negatives of each query by their score, the scores of the positives, and where each k-th neighbour stands.
+    r"""The negatives of each query by their score, the scores of the positives, and those of each k-th neighbour.
 
     The spread across queries is one number for each k. With :math:`t_q` the score of the k-th neighbour of query q
     (of all of its candidates, positives and negatives, itself aside) and :math:`\sigma_q` the standard deviation of the

@@ -16,7 +16,7 @@ from cocos.engine import devices, readers
 from cocos.errors import InputError
 from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, prepare
-from cocos.sampling import Sampling, sampled
+from cocos.sampling import Sampling, ladder, sampled
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
 PARAMETERS = {"temperature": "score", "scale": "1 / score"}
@@ -51,18 +51,6 @@ def _parameter(loss) -> str:
     )
 
 
-def _with(loss, name: str, value: float):
-    """The same loss with another value of a parameter.
-
-    Raises:
-        InputError: it refuses the value.
-    """
-    try:
-        return replace(loss, **{name: value})
-    except ValueError as error:
-        raise InputError(f"loss {losses.name_of(loss)}: {error}") from None
-
-
 @devices.threads(1)
 @sampled(dtype=None)
 def temperature_curve(
@@ -75,7 +63,7 @@ def temperature_curve(
 ) -> xr.Dataset:
     """Weigh the same batches of the same embeddings with other values of the temperature or scale of a loss.
 
-    It is a what-if: the embeddings are those of a model that was trained as it was trained. The parameter is the one
+    This is a what-if: the embeddings stay those of the model as it was trained. The parameter is the one
     that is called `temperature`, or else `scale`.
 
     Args:
@@ -103,9 +91,7 @@ def temperature_curve(
         >>> data["idle_fraction"].values.tolist()
         [[1.0, 0.0], [1.0, 0.0]]
     """
-    grid = None if values is None else np.asarray(values, dtype=np.float64)
-    if grid is not None and not _usable(grid):
-        raise InputError(f"values: {grid.tolist()}, expected finite numbers above 0 in ascending order")
+    grid = None if values is None else ladder("values", values, zero=False)
     if not isinstance(loss, str):
         _parameter(losses.of(loss))
     run = prepare(embeddings, loss, eps=eps, visits=True, **sampling)
@@ -113,7 +99,10 @@ def temperature_curve(
     own = float(getattr(run.loss, parameter))
     if grid is None:
         grid = own * SPAN ** np.linspace(-1, 1, CURVE_VALUES)
-    others = [_with(run.loss, parameter, value) for value in grid.tolist()]
+    try:
+        others = [replace(run.loss, **{parameter: value}) for value in grid.tolist()]
+    except ValueError as error:
+        raise InputError(f"loss {losses.name_of(run.loss)}: {error}") from None
     report = sampling["progress"] and sampling["progress"]("weighing")
     directions = [name for name, _, _ in run.sides]
     sums = {name: torch.zeros(len(SUMS), len(grid), dtype=torch.float64) for name in directions}
@@ -180,10 +169,3 @@ def _visited(run: Run, others: list, eps: float, report: Callable | None) -> Ite
             parts = [[sides[k][key] for key in keys] for sides in found]
             sums = [_sums(effective, above, uncertain.sum()) for effective, above, uncertain in parts]
             yield name, torch.tensor(sums, dtype=torch.float64).T
-
-
-def _usable(grid: np.ndarray) -> bool:
-    """Finite numbers above 0 that ascend."""
-    return (
-        grid.ndim == 1 and len(grid) > 0 and grid[0] > 0 and np.isfinite(grid[-1]) and bool((np.diff(grid) > 0).all())
-    )

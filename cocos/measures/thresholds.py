@@ -75,8 +75,8 @@ def thresholds(
 
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
-        recalls: for each, the highest cut-off with at least this recall over all pairs; beside them stands the one of
-            the best F1.
+        recalls: for each, the highest cut-off with at least this recall over all pairs; the cut-off of the best
+            F1 comes with them.
         precisions: in their place, for each the cut-off of the largest recall that has at least this precision over all
             pairs. One that no cut-off reaches is left out and named in `not_reached`; of two with one cut-off the
             larger stays.

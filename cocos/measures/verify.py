@@ -130,8 +130,7 @@ def verify(
     Args:
         loss: a loss, or its name.
         embeddings: real ones, or a checkpoint.
-        against: another loss that it should be, up to a factor; or the name of one, which takes the parameters of the
-            same name.
+        against: another loss that it should equal, up to a factor; or its name, with the parameters of the same name.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:

@@ -80,31 +80,22 @@ def count(
 
 
 def title(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """State how many negatives contribute to a query and how many queries have none; name a collapse."""
-    collapsed = any(health.warnings(data.attrs.get("notes", "")) for data in datasets)
-    return _finding(datasets, names) + ("\ncollapsed embeddings" if collapsed else "")
-
-
-def _finding(datasets: Sequence[xr.Dataset], names: Sequence[str]) -> str:
-    """State the counts of one Dataset, or the losses that leave the most and the fewest queries idle."""
+    """State the counts of one Dataset, or the losses with the most and the fewest idle queries; name a collapse."""
+    collapsed = "\ncollapsed embeddings" if any(health.warnings(d.attrs.get("notes", "")) for d in datasets) else ""
     parts = [histogram(data) for data in datasets]
     idle = [between(part["idle_fraction"].values) for part in parts]
     if len(parts) == 1:
         mean, negatives = parts[0]["mean"].values, float(parts[0]["negatives"].mean())
         kind = results.about_weights(datasets[0].attrs).partition(":")[0]
         name = f"{names[0]} ({kind})" if kind else names[0]
-        return (
-            f"{name}: {between(mean, number)} of {negatives:.0f} negatives contribute per query; {idle[0]} of the "
-            "queries have none"
-        )
+        counts = f"{between(mean, number)} of {negatives:.0f} negatives contribute per query"
+        return f"{name}: {counts}; {idle[0]} of the queries have none{collapsed}"
     means = [float(part["idle_fraction"].mean()) for part in parts]
     most, least = int(np.argmax(means)), int(np.argmin(means))
+    which = f"under {names[most]}, {idle[least]} under {names[least]}"
     if idle[most] == idle[least]:
-        return f"{idle[most]} of the queries have no contributing negative under each of the {len(parts)} losses"
-    return (
-        f"{idle[most]} of the queries have no contributing negative under {names[most]}, {idle[least]} under "
-        f"{names[least]}"
-    )
+        which = f"under each of the {len(parts)} losses"
+    return f"{idle[most]} of the queries have no contributing negative {which}{collapsed}"
 
 
 def size(datasets: Sequence[xr.Dataset]) -> tuple[float, float]:

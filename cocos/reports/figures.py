@@ -157,25 +157,20 @@ def _save(parts: dict[str, xr.Dataset], key: str, path: Path) -> None:
     writing.write(path, tree.to_netcdf(engine="h5netcdf", encoding=packed), "data of a figure")
 
 
-def _said(parts: dict[str, xr.Dataset], name: str) -> str:
-    """Provenance in the metadata of a figure: version, command, checkpoints, seeds."""
+def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
+    """Draw and write the files of a figure; their metadata have its caption, version, command, checkpoints, seeds."""
     about = [f"cocos {cocos.__version__}", f"command: cocos figures {name}"]
     for key, what in (("checkpoint_sha256", "checkpoint sha256"), ("seed", "seed")):
         values = dict.fromkeys(str(part.attrs[key]) for part in parts.values() if key in part.attrs)
         about += [f"{what}: {', '.join(values)}"] if values else []
-    return "; ".join(about)
-
-
-def _draw(module: ModuleType, parts: dict[str, xr.Dataset], name: str, folder: Path) -> list[Path]:
-    said, files = _said(parts, name), []
-    told = captions.write(module, parts)
+    told, files = captions.write(module, parts), []
     with styled():
         figure = Figure(figsize=getattr(module, "SIZE", (6.4, 4.4)), layout="constrained")
         module.draw(parts, figure)
         finish(figure)
         for suffix in FIGURE_FILES:
             files.append(folder / f"{name}.{suffix}")
-            save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": said})
+            save(figure, files[-1], {"Title": f"{told.claim}. {told.alt}", "Description": "; ".join(about)})
     return files
 
 
@@ -185,12 +180,8 @@ def index(analysis: Path, folder: Path) -> str:
     Raises:
         InputError: missing data, or a caption that no longer fits them.
     """
-    lines = [
-        "# Figures",
-        "",
-        "Written by `cocos figures`; the data of each figure are in the `.nc` file beside it.",
-        "",
-    ]
+    lines = ["# Figures", ""]
+    lines += ["Written by `cocos figures`; the data of each figure are in the `.nc` file beside it.", ""]
     lines += ["Every number below is computed from those data, and a test compares it.", ""]
     for name in names(analysis):
         if not (folder / f"{name}.png").is_file():

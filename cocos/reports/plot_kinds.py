@@ -15,7 +15,6 @@ from pathlib import Path
 
 import xarray as xr
 
-import cocos.reports
 from cocos import docstrings, measures, plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.data import Items
@@ -81,10 +80,6 @@ class PlotKind:
         rows = [(spelled(name), written(each.default), meant.get(name, "")) for name, each in self.options.items()]
         return Table(("option", "default", ""), tuple(rows), (f"{self.name}: {self.sentence}", self.command), left=True)
 
-    def table(self, data: xr.Dataset, texts: Mapping[str, object]) -> Table:
-        """Write a Dataset of `measured` as a table."""
-        return cocos.reports.table(self.name, data, labels=texts.get("labels"), query=texts.get("query"))
-
     def chosen(self, given: Mapping[str, object], spelled: Callable[[str], str]) -> dict[str, object]:
         """Convert options to the values that the functions take; texts are read.
 
@@ -94,11 +89,8 @@ class PlotKind:
         for name in given:
             if name not in self.options:
                 close = difflib.get_close_matches(name, self.options, n=1)
-                meant = (
-                    f"did you mean {spelled(close[0])}?"
-                    if close
-                    else f"it takes {', '.join(map(spelled, self.options))}"
-                )
+                known = f"it takes {', '.join(map(spelled, self.options))}"
+                meant = f"did you mean {spelled(close[0])}?" if close else known
                 raise InputError(f"{self.name} does not take {spelled(name)}: {meant}")
         return {
             name: read(value, self.options[name].annotation, spelled(name)) if isinstance(value, str) else value
@@ -120,7 +112,7 @@ class PlotKind:
             return [self.measure(**given)]
         held = []
         given |= {"progress": progress} if "progress" in self.takes else {}
-        measure = partial(self.measure, _once(checkpoint, options.get("direction"), held), **given)
+        measure = partial(self.measure, once(checkpoint, options.get("direction"), held), **given)
         found = [measure()]
         if "direction" in self.takes and "direction" not in given:
             found += [measure(direction=name) for name in held[0].directions[1:]]
@@ -206,11 +198,6 @@ class PlotKind:
         return {"pictures": look}
 
 
-def once(checkpoint: Checkpoint) -> Checkpoint:
-    """Let a checkpoint encode only once, however often it is asked to."""
-    return _once(checkpoint, None, [])
-
-
 def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
     """Name runs that share a plot by their loss, their file, or both, whichever differs."""
     files, losses = ({run[k] for run in runs} for k in (0, 1))
@@ -243,8 +230,9 @@ def split_parameters(parameters: Mapping[str, str], losses: Sequence[str]) -> li
     return found
 
 
-def _once(checkpoint: Checkpoint, direction: str | None, held: list) -> Checkpoint:
+def once(checkpoint: Checkpoint, direction: str | None = None, held: list | None = None) -> Checkpoint:
     """Let a checkpoint encode only once, into `held`, and refuse a direction that its embeddings do not have."""
+    held = [] if held is None else held
 
     def embedder(split, device, progress):
         if not held:
