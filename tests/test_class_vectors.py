@@ -5,6 +5,7 @@ import os
 import pickle
 import zipfile
 
+import numpy
 import pytest
 import safetensors.torch
 import torch
@@ -203,3 +204,40 @@ def test_a_planted_command_is_refused_by_name(tmp_path, name, monkeypatch):
     with pytest.raises(UnsafeFile, match=r"it would run \w+\.system"):
         cocos.open(planted(tmp_path / "loss.pth", FILES[name][0]))
     assert not (tmp_path / "ran").exists()
+
+
+OTHER_NAMES = {
+    "clip": ({"image_features": ROWS, "text_features": UNIT.T}, ("i2t", "t2i")),
+    "triples": ({"anchor": ROWS, "positive": UNIT.T, "negative": ROWS}, ("q2c", "c2q")),
+    "query and passage": ({"query": ROWS, "passage": UNIT.T}, ("q2c", "c2q")),
+    "features": ({"features": ROWS, "targets": torch.arange(30) % 3}, ("s2s",)),
+    "listed labels": ({"embeddings": ROWS, "label": ["a", "b"] * 15}, ("s2s",)),
+    "proxies": ({"x": ROWS, "y": torch.arange(30) % 3, "proxies": drawn(3, 8)}, ("s2p",)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_embeddings_under_the_names_of_other_code_are_read_with_a_note(tmp_path, name):
+    content, directions = OTHER_NAMES[name]
+    found = cocos.open(saved(tmp_path / "a.pt", content))
+    embeddings = found.embed(device="cpu")
+    assert (found.format, embeddings.directions) == ("embeddings", directions)
+    assert torch.equal(embeddings.query, ROWS)
+    others = [key for key in content if key not in {"query", "embeddings", "negative", "proxies"}]
+    assert all(any(f"{key} is read as " in note for note in found.notes) for key in others)
+    if all(isinstance(value, torch.Tensor) for value in content.values()):
+        numpy.savez(tmp_path / "a.npz", **{key: value.numpy() for key, value in content.items()})
+        assert cocos.open(tmp_path / "a.npz").embed(device="cpu").directions == directions
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"image_features": ROWS, "text_features": drawn(20, 8)},
+        {"features": ROWS, "labels": torch.arange(29)},
+        {"features": ROWS},
+        {"features": drawn(30), "labels": torch.arange(30)},
+    ],
+)
+def test_other_names_with_other_shapes_are_not_guessed(tmp_path, content):
+    assert formats.format_of(File(saved(tmp_path / "a.pt", content))) is None

@@ -140,10 +140,10 @@ def test_a_model_function_starts_from_what_its_checkpoint_records(lightning):
 
 
 def test_arrays_without_the_names_of_embeddings_are_listed(tmp_path):
-    np.savez(tmp_path / "a.npz", features=np.zeros((5, 3), np.float16), y=np.arange(5))
+    np.savez(tmp_path / "a.npz", layer=np.zeros((5, 3), np.float16), y=np.arange(5))
     found = about(tmp_path / "a.npz")
-    assert [(each["name"], each["shape"]) for each in found["tensors"]] == [("features", [5, 3]), ("y", [5])]
-    assert "(it holds features, y)" in found["advice"]
+    assert [(each["name"], each["shape"]) for each in found["tensors"]] == [("layer", [5, 3]), ("y", [5])]
+    assert "(it holds layer, y)" in found["advice"]
     with pytest.raises(InputError, match="no array 'query'"):
         cocos.open(tmp_path / "a.npz")
 

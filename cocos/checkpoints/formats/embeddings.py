@@ -14,6 +14,7 @@ from cocos import annotations
 from cocos.checkpoints import Checkpoint, _inventory
 from cocos.checkpoints.files import File
 from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.formats._other_names import renamed
 from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
@@ -38,10 +39,10 @@ LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *NA
 
 
 def recognises(file: File) -> bool:
-    """Recognise arrays or tensors of which one has a name that embeddings have."""
+    """Arrays or tensors of which one has a name that embeddings have, here or in other code."""
     if file.kind != "npz" and not isinstance(file.content, dict):
         return False
-    return bool({"query", "candidate", "embeddings"} & set(_names_in(file)))
+    return bool({"query", "candidate", "embeddings"} & set(_names_in(file)) or renamed(file)[0])
 
 
 def _names_in(file: File) -> list[str]:
@@ -129,8 +130,10 @@ def _map(
     return np.memmap(file.at, dtype, "r", offset, shape, order)
 
 
-def _sort_out(file: File, arrays: list[str]) -> list[str]:
+def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
     """Refuse arrays that are missing, misspelt, or of two kinds of file at once; return the names of those not used.
+
+    Names that are not used may be like others where the file is of other code, as `strict` says it is not.
 
     Raises:
         InputError: naming the array.
@@ -140,6 +143,8 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
         raise InputError(f"{file.path} holds both a labelled set and two sides ({held}); save each in its own file")
     labelled = "embeddings" in arrays
     missing = [name for name in (("embeddings", "labels") if labelled else TWO_SIDED) if name not in arrays]
+    if missing == ["labels"] and Path(file.path).with_name("tokenizer.json").is_file():
+        raise InputError(f"{file.path} looks like a static table of tokens; name its folder, with the tokenizer")
     if missing:
         close = difflib.get_close_matches(missing[0], arrays, n=1, cutoff=0.6)
         meant = f", so rename {close[0]!r}" if close else ""
@@ -150,7 +155,7 @@ def _sort_out(file: File, arrays: list[str]) -> list[str]:
         )
     known = LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS
     unused = [str(name) for name in arrays if name not in known]
-    for name in unused[:100]:
+    for name in unused[:100] if strict else ():
         close = difflib.get_close_matches(name[:40], set(known) - set(arrays), n=1, cutoff=0.8)
         if close:
             raise InputError(f"{file.path}: unknown array {name!r}: did you mean {close[0]!r}?")
@@ -255,19 +260,26 @@ def read(file: File, data=None) -> Checkpoint:
     Raises:
         InputError: arrays that are missing, unknown together, damaged, or do not fit.
     """
-    names = _names_in(file)
-    unused, labelled = _sort_out(file, names), "embeddings" in names
+    here, directions = renamed(file)
+    there = {name: other for other, name in here.items()}
+    names = [here.get(name, name) for name in _names_in(file)]
+    unused, labelled = _sort_out(file, names, strict=not here), "embeddings" in names
     wanted = [name for name in (LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS) if name in names]
     if data is not None and not any(name in wanted for name in PICTURE_ARRAYS):
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
-    arrays = _npz(file, wanted) if file.kind == "npz" else {name: file.content[name] for name in wanted}
+    held = [there.get(name, name) for name in wanted]
+    arrays = _npz(file, held) if file.kind == "npz" else {name: file.content[name] for name in held}
+    arrays = {here.get(name, name): value for name, value in arrays.items()}
+    if directions is not None:
+        arrays.setdefault("directions", directions)
     if "directions" in file.metadata and "directions" not in arrays:
         arrays["directions"] = file.metadata["directions"]
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name != "directions"}
     folder = Path(data) if data is not None else Path(file.path).parent
     found = _embeddings(file, tensors, more, folder)
-    notes = [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
+    notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
+    notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
         notes.append(f"{file.path} has no groups: row i of the queries matches row i of the candidates")
     contents = {name: _shown(value) for name, value in tensors.items()}
