@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, rows
 
-__all__ = ["Batch", "coverage", "matches", "once", "with_negatives"]
-
 
 @dataclass(frozen=True, eq=False)
 class Batch:

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.batches._batch import Batch
 from cocos.embeddings import Embeddings
 
-__all__ = ["against_proxies", "classes", "queries"]
-
 # Samples of one class in a batch of a labelled set, the m of m-per-class samplers.
 SAMPLES_PER_CLASS = 4
 

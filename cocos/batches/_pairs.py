@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.batches._batch import Batch, once
 from cocos.embeddings import Embeddings
 
-__all__ = ["Pairing", "pairs"]
-
 
 @dataclass(frozen=True, eq=False)
 class Pairing:

@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.losses._shelf import SoftmaxLoss
 from cocos.scores import Pairs
 
-__all__ = ["MultipliedAngle", "multiplied", "shifted"]
-
 
 def multiplied(cosine: Tensor, margin: int, annealing: float) -> tuple[Tensor, Tensor]:
     r"""The cosine of a positive with the margin of L-Softmax and A-Softmax on it, and its slope, elementwise.

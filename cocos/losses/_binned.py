@@ -6,8 +6,6 @@ from torch import Tensor
 from cocos.losses._shelf import ShelfLoss
 from cocos.scores import Pairs
 
-__all__ = ["BinnedAP"]
-
 
 class BinnedAP(ShelfLoss):
     r"""One minus the average precision of candidates shared out between the two nearest bin centres, best bin first.

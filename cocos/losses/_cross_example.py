@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.losses._shelf import ShelfLoss
 from cocos.scores import Pairs, logsumexp, softmax
 
-__all__ = ["BatchSoftmax"]
-
 
 class BatchSoftmax(ShelfLoss):
     r"""Cross-entropy of each positive of a query against negative pairs T of the batch, summed over the positives.

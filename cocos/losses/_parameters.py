@@ -8,8 +8,6 @@ from typing import Any, cast
 from cocos.errors import InputError, nearest
 from cocos.losses._protocols import Loss
 
-__all__ = ["accepted", "build", "fields", "settled"]
-
 
 def accepted(cls: type) -> set[str]:
     """Names of the parameters of a class of losses, and `scale` beside a temperature.

@@ -4,27 +4,26 @@ import dataclasses
 import math
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
 from cocos.scores import Pairs
 
-__all__ = ["Finite", "Fraction", "NonNegative", "Positive", "Range", "ShelfLoss", "SoftmaxLoss", "whole"]
 
-
-@dataclass(frozen=True)
 class Range:
-    """Values that a parameter may have.
+    """Values that a parameter may have; its words stand in the signature of a loss.
 
     Args:
         words: end of the sentence "it must be ...".
         holds: whether a value is one of them; False for NaN.
     """
 
-    words: str
-    holds: Callable[[Any], bool]
+    def __init__(self, words: str, holds: Callable[[Any], bool]):
+        self.words, self.holds = words, holds
+
+    def __repr__(self) -> str:
+        return repr(self.words)
 
 
 def whole(least: int, most: int | None = None) -> Range:

@@ -5,8 +5,6 @@ from typing import Any
 
 from cocos import docstrings, html
 
-__all__ = ["table"]
-
 
 def table(loss: Any) -> str:
     """Lay out a loss of the shelf as an HTML table.

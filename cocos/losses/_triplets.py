@@ -7,8 +7,6 @@ from torch import Tensor
 from cocos.losses._shelf import ShelfLoss
 from cocos.scores import Pairs
 
-__all__ = ["AllTriplets"]
-
 
 class AllTriplets(ShelfLoss):
     r"""Hinge over all triplets of a query, summed over its positives and negatives.
