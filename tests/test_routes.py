@@ -89,6 +89,7 @@ BAD_DATA = {
     "{'query': ['a'], 'candidate': ['b', 'c']}": "1 query rows, 2 candidate rows and no groups",
     "{'query': ['a'], 'candidate': ['b'], 'query_kind': 'texts'}": "kind of rows 'texts'",
     "{'query': ['a'], 'candidate': ['b'], 'negatives': [[3]]}": "expected rows of candidate, 0 to 0",
+    "{'query': ['a', 3], 'candidate': ['b', 'c']}": "query has int in row 1 among texts",
     "{}['x']": "KeyError: 'x'",
 }
 
@@ -151,6 +152,9 @@ def test_python_takes_the_functions_themselves(folder):
     found = opened.embed(device="cpu")
     torch.testing.assert_close(found.query, images(torch.from_numpy(np.load("features/train_ims.npy"))).detach())
     assert found.directions == ("i2t", "t2i") and found.names[0][2] == "image of: the sea"
+    rows = {"items": np.eye(4, dtype="float32"), "labels": [0, 0, 1, 1]}
+    opened = cocos.open("w.pt", model=lambda content: torch.nn.Identity(), data=rows)
+    assert opened.embed(device="cpu").query.tolist() == np.eye(4).tolist()
     again = cocos.open("w.pt", model=lambda content: lambda rows: rows, data=precomp_of)
     assert again.training.load("dev").split == "dev"
 
@@ -177,7 +181,7 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "gone"], "model 'gone': no function is named; write it as file.py:function"),
         (["features", "--model", "gone.pt"], "name one checkpoint or folder that is there"),
         (["features", "--model", "w.pt"], "w.pt is a bare state dict of 1 tensors (mixing)"),
-        (["w.pt", "--model", "features"], "features is a folder"),
+        (["w.pt", "--model", "features"], "features is training data (precomp)"),
         (["features", "--model", "w.pt", "--data", "features"], "features is the data that w.pt encodes; name one"),
         (["w.pt", "--model", "my.py:build"], "--data DATA"),
         (["w.pt", "--model", "my.py:build", "--data", "my.py"], "data my.py: no known kind of training data; there is"),
@@ -196,12 +200,14 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:number", "--data", "my.py:load"], "int, expected a function from a batch of rows"),
         (["w.pt", "--model", "my.py:build", "--data", "my.py:labelled", "--split", "val"], "split 'val' is asked for"),
         (["e.npz", "--data", "my.py:load"], "data my.py:load: e.npz (embeddings) has no encoder"),
-        (["features"], "features is a folder; name a checkpoint"),
+        (["features"], "features is training data (precomp), and names no model: cocos count features --model"),
+        (["recipes"], "recipes is a folder; name a checkpoint"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
 def test_a_wrong_route_gets_a_sentence(folder, arguments, sentence):
     np.savez("e.npz", query=np.eye(4), candidate=np.eye(4)[::-1])
+    (folder / "recipes").mkdir()
     done = call("count", *arguments)
     assert done.exit_code == 2 and not done.stdout, done.output
     assert sentence in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr, done.stderr
@@ -371,3 +377,25 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint(device):
     assert found.directions == ("s2p",) and found.candidate_group.tolist() == [1, 0]
     query, proxy = made.items().texts("s2p")
     assert (query(2), proxy(1)) == ("c", "proxy 1")
+
+
+def test_names_of_a_users_embeddings_are_shown(folder):
+    side = torch.eye(4)
+    calls = []
+
+    def encode(content, data, split, device):
+        calls.append(split)
+        return cocos.Embeddings(side, side + 0.1, names=(list("abcd"), None))
+
+    opened = cocos.open("w.pt", model=encode)
+    opened.embed(device="cpu")
+    query, candidate = opened.items().texts("q2c")
+    assert (query(1), candidate(2), calls) == ("b", "row 2, group 2", ["train"])
+
+
+def test_rows_without_texts_are_described_by_the_other_side():
+    captions, features = ["a", "b"], np.ones((2, 3), dtype="float32")
+    found = shelf.training_set({"query": features, "candidate": captions, "query_kind": "speech"}, "mine")
+    assert found.names() == (("recording of: a", "recording of: b"), ("a", "b"))
+    assert shelf.training_set({"query": features, "candidate": features}, "mine").names() == (None, None)
+    assert shelf.training_set({"query": ["a\0b"], "candidate": ["c"]}, "mine").names()[0] == ("a b",)

@@ -116,6 +116,7 @@ class Checkpoint:
                 f"{loss}: {', '.join(f'{name} {value}' for name, value in parameters.items())}"
                 for loss, parameters in self.recorded.items()
             ),
+            "data": self.training and f"{self.training.path or ''} ({self.training.kind})".strip(),
             "splits": ", ".join(self.splits),
             "notes": "; ".join(self.notes),
         }
@@ -233,10 +234,12 @@ class Checkpoint:
         return loss, ", ".join(origin) or "no parameters given"
 
     def identity(self) -> dict[str, str]:
-        """Return the provenance: path, sha256, format and distribution; size and time of a mapped file."""
+        """Return the provenance: path, sha256, format and distribution; size and time of a mapped file; the data."""
         more = {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
         if self.distribution:
             more["checkpoint_distribution"] = self.distribution
+        if self.training is not None:
+            more |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
         return more | {
             "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,

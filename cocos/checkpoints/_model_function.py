@@ -94,7 +94,17 @@ class Model:
                 raise InputError(f"{self.name} takes no argument; it must take the content of {file.path}")
             beside |= {"encoder": lambda: self._built(function, content), "training": data}
         else:
-            beside["embedder"] = lambda split, device, progress: self._embedded(function, content, data, split, device)
+            made: dict[str, Embeddings] = {}  # the last split, so that its rows can be shown
+
+            def embedder(split: str, device: str, progress: Any = None) -> Embeddings:
+                made.clear()
+                return made.setdefault(split, self._embedded(function, content, data, split, device))
+
+            def rows(split: str) -> shelf.AnnotatedRows | None:
+                found = made.get(split) or embedder(split, "auto")
+                return shelf.AnnotatedRows(found) if found.names or found.pictures else None
+
+            beside |= {"embedder": embedder, "rows": rows}
         return Checkpoint(
             path=file.path,
             sha256=file.sha256,

@@ -20,6 +20,9 @@ from cocos.errors import InputError
 
 __all__ = ["Route", "read", "route"]
 
+# Kinds of files, as `File.kind` says, that may be training data.
+DATA_KINDS = ("text", "gzip", "unknown", "folder")
+
 
 @dataclass(frozen=True)
 class Route:
@@ -71,7 +74,7 @@ class Route:
         """The training data that were named; None where none were."""
         if self.data is None or isinstance(self.data, shelf.Source):
             return self.data
-        return shelf.own(self.data) if _is_code(self.data) else shelf.find(self.data, self.recipe.options)
+        return shelf.own(self.data) if shelf.is_own(self.data) else shelf.find(self.data, self.recipe.options)
 
     def _own(self) -> Checkpoint:
         """A checkpoint whose model is code of the user's."""
@@ -87,15 +90,15 @@ class Route:
             InputError: no format is known, or it has no encoder for the data that are named.
         """
         file = file_or_folder(self.file)
-        code = isinstance(self.data, shelf.Source) or _is_code(self.data)
+        own = isinstance(self.data, shelf.Source) or shelf.is_own(self.data)
         with one_sentence(file.path, "is a damaged file"):
             format = format_of(file)
             if format is None:
-                raise InputError(describe(file))
-            found = read(file, format, None if code else self.data)
-        if code and found.encoder is None:
+                raise InputError(_unread(file))
+            found = read(file, format, None if own else self.data)
+        if own and found.encoder is None:
             raise InputError(f"data {_shown(self.data)}: {file.path} ({found.format}) has no encoder to read them with")
-        settled = (found.training or found.embedder) and not code and not self.recipe.options
+        settled = (found.training or found.embedder) and not own and not self.recipe.options
         if self.data is None or found.encoder is None or settled:
             return found
         source = self._source()
@@ -104,12 +107,20 @@ class Route:
 
 def _shown(given: Any) -> str:
     """Name what a user gave: its spelling, or the name of the function."""
-    return str(getattr(given, "__name__", given))
+    if isinstance(given, str | Path):
+        return str(given)
+    return str(getattr(given, "__name__", None) or getattr(given, "name", None) or f"of type {type(given).__name__}")
 
 
-def _is_code(data: Any) -> bool:
-    """Whether training data are named as a function of the user's."""
-    return shelf.is_spelled(data) and not (isinstance(data, str) and Path(data).exists())
+def _unread(file: File | Folder) -> str:
+    """Say what a file is that no format recognises."""
+    kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
+    if kind is None:
+        return describe(file)
+    return (
+        f"{file.path} is training data ({kind}), and names no model: cocos count {file.path} --model CHECKPOINT, or a "
+        "function of yours, file.py:function"
+    )
 
 
 def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:

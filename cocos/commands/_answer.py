@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cocos import writing
-from cocos.commands._options import Source
+from cocos.commands._options import Opening
 from cocos.reports import terminal
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def checked(out: Path | None, *inputs: Path | str | None, figures: bool = False)
     return figure
 
 
-def opened(file: Path, loss: str | None, parameters: dict, source: Source) -> tuple:
+def opened(file: Path, loss: str | None, parameters: dict, source: Opening) -> tuple:
     """The checkpoint, the loss, and the origin of its parameters; a loss that cannot be is refused before."""
     from cocos import losses
 

@@ -68,7 +68,7 @@ Width = Annotated[
 
 
 @dataclass(frozen=True)
-class Source:
+class Opening:
     """How to open a checkpoint."""
 
     data: Data = None
@@ -79,12 +79,9 @@ class Source:
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
         from cocos import checkpoints
+        from cocos import data as shelf
 
-        data = (
-            Path(self.data)
-            if self.data is not None and (":" not in self.data or Path(self.data).exists())
-            else self.data
-        )
+        data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
         return checkpoints.open(file, data=data, model=self.model or None, trust=self.trust, recipe=self.recipe)
 
 
@@ -110,7 +107,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class BatchOptions:
     """How batches are drawn and encoded.
 
     Raises:

@@ -9,7 +9,7 @@ from typer import Option
 
 from cocos import processes
 from cocos.commands._answer import answer, checked, opened, progress
-from cocos.commands._options import AsJson, Batches, Dtype, File, Gradient, Out, SameGroup, Sampling, Source
+from cocos.commands._options import AsJson, Batches, BatchOptions, Dtype, File, Gradient, Opening, Out, SameGroup
 from cocos.commands._program import command
 from cocos.errors import InputError
 
@@ -26,8 +26,8 @@ Format = StrEnum("Format", ["table", "latex", "json"])
 def count(
     file: File,
     gradient: Gradient,
-    sampling: Sampling,
-    source: Source,
+    sampling: BatchOptions,
+    source: Opening,
     batches: Batches = None,
     same_group: Annotated[
         SameGroup | None,

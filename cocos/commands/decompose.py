@@ -3,15 +3,15 @@
 from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
     Batches,
+    BatchOptions,
     Dtype,
     File,
     Gradient,
+    Opening,
     Out,
     Precision,
     SameGroup,
     SameGroupRows,
-    Sampling,
-    Source,
 )
 from cocos.commands._program import command
 
@@ -20,8 +20,8 @@ from cocos.commands._program import command
 def decompose(
     file: File,
     gradient: Gradient,
-    sampling: Sampling,
-    source: Source,
+    sampling: BatchOptions,
+    source: Opening,
     batches: Batches = None,
     same_group: SameGroupRows = SameGroup.ignore,
     dtype: Precision = Dtype.float64,

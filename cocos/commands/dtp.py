@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import answer, checked, progress
-from cocos.commands._options import Device, Figure, Source, Split, Width, whole_numbers
+from cocos.commands._options import Device, Figure, Opening, Split, Width, whole_numbers
 from cocos.commands._program import command
 from cocos.errors import InputError, nearest
 
@@ -49,7 +49,7 @@ def _about_steps(at: list | None, given: bool, unnumbered: str) -> list[str]:
 @command("Plots", 3)
 def dtp(
     run: Annotated[list[Path], Argument(help="The checkpoints of one run, or a folder for each run.")],
-    source: Source,
+    source: Opening,
     alpha: Annotated[
         list[str] | None,
         Option(help="Boundary of the warp, for all runs or as RUN=NUMBER; repeatable. [as recorded]"),

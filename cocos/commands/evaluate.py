@@ -6,14 +6,14 @@ from typing import Annotated
 from typer import Option
 
 from cocos.commands._answer import answer, checked, progress
-from cocos.commands._options import Device, File, Out, Seed, Source, whole_numbers
+from cocos.commands._options import Device, File, Opening, Out, Seed, whole_numbers
 from cocos.commands._program import command
 
 
 @command("Look at a file", 4)
 def evaluate(
     file: File,
-    source: Source,
+    source: Opening,
     k: Annotated[str, Option(help="Cut-offs of R@k and mAP@k.")] = "1,5,10",
     folds: Annotated[int, Option(help="Number of parts to cut the set into: 5 is the 1k protocol of COCO.")] = 1,
     distractors: Annotated[

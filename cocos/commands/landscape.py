@@ -7,14 +7,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import answer, checked, progress
-from cocos.commands._options import Figure, Param, Source, Width, named_values, whole_numbers
+from cocos.commands._options import Figure, Opening, Param, Width, named_values, whole_numbers
 from cocos.commands._program import command
 from cocos.errors import InputError
 
 
 @command("Plots", 2)
 def landscape(
-    source: Source,
+    source: Opening,
     file: Annotated[
         Path | None,
         Argument(help="A checkpoint or a file of embeddings, whose candidates are the proxies.", show_default=False),

@@ -12,10 +12,10 @@ from cocos.commands._options import (
     Batches,
     Drawn,
     Dtype,
+    Opening,
     Param,
     PerGroup,
     SameGroup,
-    Source,
     Width,
     named_values,
 )
@@ -87,7 +87,7 @@ class _Request:
     files: list[Path]
     losses: list[str | None]
     parameters: dict[str, str]
-    source: Source
+    source: Opening
 
     def __post_init__(self):
         kind = self.kind
@@ -159,7 +159,7 @@ def _refuse_several(target: Path, found: "list[xr.Dataset]", names: list[str] | 
 @command("Plots", 1)
 def plot(
     asked: _Options,
-    source: Source,
+    source: Opening,
     kind: Annotated[str | None, Argument(help=f"Kind of plot: {_names()}. [list them]", show_default=False)] = None,
     files: Annotated[
         list[Path] | None,

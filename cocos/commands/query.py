@@ -9,14 +9,14 @@ from typer import Option
 
 from cocos.commands._answer import answer, checked, opened, progress
 from cocos.commands._options import (
+    BatchOptions,
     Dtype,
     File,
     Gradient,
+    Opening,
     Precision,
     SameGroup,
     SameGroupRows,
-    Sampling,
-    Source,
     Width,
 )
 from cocos.commands._program import command
@@ -27,8 +27,8 @@ def query(
     file: File,
     row: Annotated[int, Option(help="Row of the query among the embeddings of its side.")],
     gradient: Gradient,
-    sampling: Sampling,
-    source: Source,
+    sampling: BatchOptions,
+    source: Opening,
     direction: Annotated[str | None, Option(help="Direction of retrieval, like q2c. [the first one]")] = None,
     same_group: SameGroupRows = SameGroup.ignore,
     top: Annotated[int, Option(help="Number of candidates to list.")] = 20,

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer, checked, progress, saved
-from cocos.commands._options import Device, Param, Seed, Source, Split, named_values
+from cocos.commands._options import Device, Opening, Param, Seed, Split, named_values
 from cocos.commands._program import command
 from cocos.errors import InputError
 
@@ -28,7 +28,7 @@ def _parted(target: str | None, loss: str | None) -> tuple[str | None, str | Non
 
 @command("Losses", 2)
 def verify(
-    source: Source,
+    source: Opening,
     target: Annotated[
         str | None,
         Argument(help="A checkpoint, a file of embeddings, or a loss. [synthetic input]", show_default=False),

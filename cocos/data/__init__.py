@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from cocos.data._items import (
     TrainingSet,
     image_captions,
 )
-from cocos.data._own import is_spelled, loader, training_set
+from cocos.data._own import is_own, loader, training_set
 from cocos.errors import InputError, nearest, unreachable
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "find",
     "image_captions",
     "load",
-    "is_spelled",
+    "is_own",
     "names",
     "own",
     "recognised",
@@ -182,12 +182,12 @@ def source(name: str, *path: Path, **arguments: Any) -> Source:
     )
 
 
-def own(given: Callable | str) -> Source:
-    """Training data that a function of the user's loads.
+def own(given: Callable | str | TrainingSet | Mapping) -> Source:
+    """Training data of the user's: as they are, or as a function loads them.
 
     Args:
-        given: `load(split)`, or its name as `file.py:function` or `package.module:function`; it returns a
-            `TrainingSet`, or a dictionary (`training_set`).
+        given: a `TrainingSet`, or a dictionary (`training_set`); or `load(split)`, which returns one of these, or its
+            name as `file.py:function` or `package.module:function`.
 
     Raises:
         InputError: it is not there.
@@ -196,6 +196,9 @@ def own(given: Callable | str) -> Source:
         >>> cocos.data.own(lambda split: {"query": ["a cat"], "candidate": ["it purrs"]}).load("train").directions
         ('q2c', 'c2q')
     """
+    if isinstance(given, TrainingSet | Mapping):
+        found = given if isinstance(given, TrainingSet) else training_set(given, "data")
+        return Source("own", (found.split,), lambda split: found)
     return Source("own", (), loader(given))
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,8 +20,8 @@ __all__ = ["KINDS", "AnnotatedRows", "Items", "PictureOf", "Rows", "Side", "Text
 
 # Kinds of rows that encoders read.
 KINDS = ("text", "image", "features", "speech")
-# Noun for a row of each kind; the precomputed features of the published data sets are those of images.
-NOUNS = {"text": "text", "image": "image", "features": "image", "speech": "recording"}
+# Noun for a row of each kind.
+NOUNS = {"text": "text", "image": "image", "features": "features", "speech": "recording"}
 HASHED_AT_ONCE = 1024  # rows that are read at once to be hashed
 
 TextOf = Callable[[int], str]  # row -> its text
@@ -255,7 +255,11 @@ def image_captions(
         InputError: images or captions without one id each.
     """
     try:
-        query, candidate = Side(images, kind, image_group, None, pictures), Side(tuple(captions), "text", caption_group)
+        candidate = Side(tuple(captions), "text", caption_group)
+        query = Side(images, kind, image_group, None, pictures)
+        if kind == "features":  # of images, which have no other name
+            text = _text_of(Side(images, "image", image_group), candidate)
+            query = replace(query, names=tuple(map(text, range(len(query)))))
     except InputError as error:
         raise InputError(f"{name}, {split}: {error}") from None
     return TrainingSet(query, candidate, name, split, directions=("i2t", "t2i"))

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,18 @@ from cocos.errors import InputError, nearest
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
 
-__all__ = ["is_spelled", "loader", "training_set"]
+__all__ = ["is_own", "loader", "training_set"]
 
 TWO_SIDED = ("query", "candidate", "query_group", "candidate_group", "negatives", "directions")
 LABELLED = ("items", "labels", "proxies", "proxy_labels")
 MORE = ("kind", "name", "image")  # of a side, behind its name, as in query_kind
 
 
-def is_spelled(given: Any) -> bool:
-    """Whether something is a function, or the name of one: text with a colon."""
-    return callable(given) or (isinstance(given, str) and ":" in given)
+def is_own(given: Any) -> bool:
+    """Whether training data are in memory, a function of the user's, or the name of one; otherwise they are a path."""
+    if isinstance(given, str):
+        return ":" in given and not Path(given).exists()
+    return callable(given) or isinstance(given, TrainingSet | Mapping)
 
 
 def loader(given: Callable | str) -> Callable[[str], TrainingSet]:
@@ -136,7 +139,9 @@ def _rows(name: str, key: str, values: Any) -> Any:
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
         raise InputError(f"{name}: {key} is {type(values).__name__}, expected rows: texts, an array or a tensor")
     if (said := annotations.texts(values)) is not None:
-        return tuple(annotations.spelled(f"{name}, {key}", said))
+        if other := [row for row, each in enumerate(said) if not isinstance(each, str)]:
+            raise InputError(f"{name}: {key} has {type(said[other[0]]).__name__} in row {other[0]} among texts")
+        return tuple(said)
     if hasattr(values, "to_numpy") and not isinstance(values, Tensor):
         return values.to_numpy()
     return values
