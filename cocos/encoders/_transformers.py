@@ -64,12 +64,28 @@ def installed(name: str) -> ModuleType:
         ) from None
 
 
+def _imported(name: Any) -> None:
+    """Import what a type of model is made of: nothing may be imported while tensors are made on the meta device.
+
+    Raises:
+        InputError: the library that is installed does not have it.
+    """
+    library = installed("transformers")
+    if name in TEXT_MODELS | PAIRED_MODELS:
+        place = name.replace("-", "_").removesuffix("_text")
+        try:
+            importlib.import_module(f"transformers.models.{place}.modeling_{place}")
+        except ImportError as error:
+            raise InputError(f"transformers {library.__version__} has no model {name} ({error})") from None
+
+
 class _Unfilled(TorchFunctionMode):
-    """Leave weights as they are allocated: a file fills them all, and no random number is drawn."""
+    """Draw no random number: a file fills all weights. Zeros end the loops of those that draw again."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if RANDOM.fullmatch(getattr(func, "__name__", "")):
-            return args[0] if args else kwargs["tensor"]
+            with torch.no_grad():
+                return (args[0] if args else kwargs["tensor"]).zero_()
         return func(*args, **(kwargs or {}))
 
 
@@ -186,6 +202,7 @@ def filled(
         InputError: weights that do not fit.
     """
     _check_sizes(config, len(weights), sum(map(torch.numel, weights.values())))
+    _imported(config.get("model_type"))
     with torch.device("meta"):
         encoder = build()
     if (numbers := sum(map(torch.numel, encoder.buffers()))) > MAX_BUFFERS:
