@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import checkpoints
-from cocos.checkpoints import _inspection
+from cocos.checkpoints import _inspection, _runs
 from cocos.commands import app
 from cocos.errors import InputError, UnsafeFile
 
@@ -283,9 +283,33 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     ]
     last = found["checkpoints"][-1]
     assert last["container"] == "refused" and "torch.nn.modules.linear.Linear" in last["advice"]
-    assert found["next"] == f"cocos count {tmp_path / 'run' / 'Proxy_12_0.812Recall@1.pth'}"
+    assert found["next"] == f"cocos inspect {tmp_path / 'run' / 'Proxy_12_0.812Recall@1.pth'}"
     text = call("inspect", tmp_path / "run").stdout
     assert "epoch=9-step=30.ckpt" in text and "no known model (torch)" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "step"),
+    [
+        ("Proxy_12_0.812Recall@1.pth", False, 12),
+        ("epoch=9-step=30.ckpt", False, 30),
+        ("epoch_3_loss_0.25.pt", False, 3),
+        ("model.7.pth.tar", False, 7),
+        ("checkpoint-500", True, 500),
+        ("checkpoint-500/pytorch_model.bin", False, 500),
+        ("labse-2_Dense", True, None),
+        ("resnet_v2/best.pt", False, None),
+        ("model_20260101120000123.pt", False, None),
+    ],
+)
+def test_steps_are_read_from_names(name, folder, step):
+    assert _runs._step(name, folder) == step
+
+
+def test_weights_of_a_folder_point_to_it(tmp_path):
+    safetensors.torch.save_file({"w": drawn(2, 2)}, tmp_path / "model.safetensors")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert about(tmp_path / "model.safetensors")["next"] == f"cocos inspect {tmp_path}"
 
 
 def test_a_folder_of_nothing_is_refused(tmp_path):

@@ -109,6 +109,7 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
         "splits": list(found.splits),
         "contents": found.contents,
         "notes": list(found.notes),
+        "encoder": found.encoder is not None,
         "proxies": None if found.proxies is None else list(found.proxies.shape),
         "missing": missing,
         "advice": None,
@@ -139,6 +140,7 @@ def _of_kind(file: File) -> dict:
         "splits": [],
         "contents": _inventory.values(file),
         "notes": [],
+        "encoder": False,
         "proxies": None,
         "missing": missing,
         "advice": describe(file),
@@ -150,8 +152,11 @@ def _next(found: dict) -> str | None:
     path, data = shlex.quote(found["path"]), found["data"]
     given = f" --data {shlex.quote(data) if data else 'DATA'}" if data or OWN_DATA in found["missing"] else ""
     if found["advice"] is not None:
+        if "name the folder" in found["advice"]:
+            return f"cocos inspect {shlex.quote(str(Path(found['path']).parent))}"
         return f"cocos count {path} --model file.py:function{given}" if OWN_MODEL in found["missing"] else None
-    loss = found["trained_with"] or found["contents"].get("losses to begin with") or "ntxent"
+    otherwise = "normalized_softmax" if found["proxies"] else "ntxent"
+    loss = found["trained_with"] or found["contents"].get("losses to begin with") or otherwise
     return f"cocos count {path}{given} --loss {loss}"
 
 
@@ -165,7 +170,7 @@ def _of_run(folder: Folder, listed: list[dict]) -> dict:
         "format": "run",
         "checkpoints": listed,
         "notes": [],
-        "next": f"cocos {'count' if usable else 'inspect'} {last}",
+        "next": f"cocos inspect {last}",
     }
 
 

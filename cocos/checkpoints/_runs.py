@@ -14,9 +14,9 @@ CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", "
 MIN_IDENTIFIER = 16
 STEP_NUMBER = re.compile(r"\d+")
 # A step that is said to be one, as Lightning writes it, is taken before the last number of a name.
-NAMED_STEP = re.compile(r"(?:step|iter|iteration|epoch)s?[=_-]?(\d+)", re.IGNORECASE)
-# A number that is no part of a decimal, and no rank: of `Proxy_12_0.812Recall@1` it is 12.
-WHOLE_NUMBER = re.compile(r"(?<!\d\.)(?<![\d@])(\d+)(?!\.?\d)")
+NAMED_STEP = re.compile(r"(?:step|iter|iteration|epoch|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
+# A number that is no part of a decimal, no rank and no version: of `Proxy_12_0.812Recall@1` it is 12.
+WHOLE_NUMBER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 # Files of a model in a folder of its own, beside its weights.
 OF_A_MODEL = ("modules.json", "config.json")
 # Files of a training that hold no model.
@@ -69,13 +69,12 @@ def _members(folder: Folder) -> Iterator[str]:
             yield name
 
 
-def _step(name: str) -> int | None:
-    """Read the step of a checkpoint from its name, or from that of the folder that it lies in."""
-    for part in reversed(name.split("/")):
-        said = NAMED_STEP.findall(part) or WHOLE_NUMBER.findall(_bare(part))
-        if said and len(said[-1]) < MIN_IDENTIFIER:
-            return int(said[-1])
-    return None
+def _step(name: str, folder: bool) -> int | None:
+    """Read the step of a checkpoint from its name, or from that of a folder around it that says so."""
+    *around, last = name.split("/")
+    said = NAMED_STEP.findall(last) or ([] if folder else WHOLE_NUMBER.findall(_bare(last)))
+    said = said or [number for part in around for number in NAMED_STEP.findall(part)]
+    return int(said[-1]) if said and len(said[-1]) < MIN_IDENTIFIER else None
 
 
 def listed(folder: Folder) -> list[dict]:
@@ -88,7 +87,14 @@ def listed(folder: Folder) -> list[dict]:
     for name in list(_members(folder))[:MAX_LISTED]:
         inside = [each for each in folder.names if each == name or each.startswith(f"{name}/")]
         size = sum(map(folder.size, inside))
-        about = {"name": name, "step": _step(name), "size": size, "format": None, "container": None, "advice": None}
+        about = {
+            "name": name,
+            "step": _step(name, name not in folder),
+            "size": size,
+            "format": None,
+            "container": None,
+            "advice": None,
+        }
         if size > left:
             about["advice"] = "not read: the run is large"
         else:

@@ -19,7 +19,7 @@ def table(about: dict) -> Table:
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]
     rows += _training(about)
-    shown = about["tensors"][: 0 if about["why"] and about["towers"] and not about["class_weights"] else TENSOR_LINES]
+    shown = about["tensors"][: 0 if about["encoder"] and about["towers"] else TENSOR_LINES]
     rows += [(_text(each["name"]), f"({', '.join(map(str, each['shape']))}) {each['dtype']}") for each in shown]
     if shown and about["tensors_in_all"] > len(shown):
         rows.append(("", f"and {about['tensors_in_all'] - len(shown)} more tensors (--json)"))
@@ -27,7 +27,8 @@ def table(about: dict) -> Table:
     if about["read_as_values"]:
         rows.append(("read as plain values", ", ".join(about["read_as_values"])))
     rows += [("refused", _text(f"{each['file']}: {', '.join(each['names'][:4])}")) for each in about["refused"]]
-    pointed = about["class_weights"][:CLASS_WEIGHT_LINES] if about["proxies"] is None else ()
+    known = about["encoder"] or about["proxies"]
+    pointed = () if known else about["class_weights"][:CLASS_WEIGHT_LINES]
     notes = [each["advice"] for each in pointed]
     notes += [about["advice"]] if about["advice"] else []
     return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=typed)
@@ -65,7 +66,8 @@ def _training(about: dict) -> list[tuple[str, str]]:
     rows += [
         pair for pair in _pairs(about["training"]) if not {pair[0], pair[0].replace("_", " ")} & set(about["contents"])
     ]
-    settings = _pairs({name: each for name, each in about["hyper_parameters"].items() if name not in about["contents"]})
+    told = about["contents"].keys() | ({"hyper_parameters"} if "hyperparameters" in about["contents"] else set())
+    settings = _pairs({name: each for name, each in about["hyper_parameters"].items() if name not in told})
     rows += settings[:SETTING_LINES]
     if len(settings) > SETTING_LINES:
         rows.append(("", f"and {len(settings) - SETTING_LINES} more settings (--json)"))
@@ -82,7 +84,8 @@ def _run(about: dict, typed: tuple[str, ...]) -> Table:
     more = len(about["checkpoints"]) - len(rows)
     notes = [_text(each["advice"]) for each in about["checkpoints"] if each["container"] in {"refused", "unreadable"}]
     notes += [f"and {more} more checkpoints (--json)"] if more > 0 else []
-    head = (f"{about['path']}: a run with {len(about['checkpoints'])} checkpoints, in the order of their steps",)
+    number = len(about["checkpoints"])
+    head = (f"{about['path']}: {number} checkpoint{'s' if number > 1 else ''}, in the order of their steps",)
     return Table(("checkpoint", "step", "bytes", "format"), tuple(rows), head=head, notes=tuple(notes), typed=typed)
 
 

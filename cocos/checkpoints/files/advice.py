@@ -25,6 +25,8 @@ EMBED_INSTEAD = (
     "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "
     "`cocos count FILE`"
 )
+# Files beside the weights of a Hugging Face model, which are of no use without them.
+OF_A_FOLDER = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
@@ -85,6 +87,9 @@ def describe(file: File | Folder) -> str:
     if not isinstance(content, dict):
         return f"{file.path} holds a {type(content).__name__}, not named tensors; {EMBED_INSTEAD}"
     tensors = {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    folder = file.path.parent
+    if tensors and any((folder / name).is_file() for name in OF_A_FOLDER):
+        return f"{file.path} holds the weights of a model whose other files lie beside it; name the folder: {folder}"
     if tensors and len(tensors) == len(content):
         heads = list(dict.fromkeys(str(k)[:40].split(".")[0] for k in tensors))
         return (
