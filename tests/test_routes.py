@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -364,8 +365,7 @@ def test_identity_changes_with_every_part():
     assert precomp is not native
 
 
-@pytest.mark.parametrize("device", ["cpu"])
-def test_labels_are_counted_against_the_proxies_of_a_checkpoint(device):
+def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
     data = shelf.own(
         lambda split: {"items": np.eye(4, dtype="float32"), "labels": [0, 0, 1, 1], "items_name": list("abcd")}
     )
@@ -373,10 +373,14 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint(device):
         shelf.Path("a.pt"), "", "own", {}, encoder=lambda: encoders.own(lambda rows: rows, "same"), training=data,
         proxies=torch.eye(4)[:2], proxy_labels=torch.tensor([1, 0]),
     )  # fmt: skip
-    found = made.embed(device=device)
+    found = made.embed(device="cpu")
     assert found.directions == ("s2p",) and found.candidate_group.tolist() == [1, 0]
     query, proxy = made.items().texts("s2p")
     assert (query(2), proxy(1)) == ("c", "proxy 1")
+    (note,) = found.notes
+    assert "2 classes in the data, 2 among the proxies" in note
+    with pytest.raises(InputError, match="class 1 of the data has no proxy: the checkpoint has 1, of classes 0 to 0"):
+        replace(made, proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")
 
 
 def test_names_of_a_users_embeddings_are_shown(folder):

@@ -238,6 +238,8 @@ def _assembled(
     if training.candidate is None:
         if training.proxies is not None:
             proxies, proxy_labels = training.proxies, training.proxy_labels
+        elif proxies is not None:
+            notes = (*notes, _matched(query.group, proxies, proxy_labels))
         if proxies is None:
             return Embeddings.labelled(found[0], query.group, names=names[0], pictures=query.shown, notes=notes)
         proxies = proxies.to(found[0])
@@ -253,6 +255,26 @@ def _assembled(
         pictures=(query.shown, candidate.shown),
         negatives=training.negatives,
         notes=notes,
+    )
+
+
+def _matched(classes: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
+    """Say how the classes of the data and the proxies of a checkpoint were matched: by number.
+
+    Raises:
+        InputError: a class without a proxy.
+    """
+    known = torch.arange(len(proxies)) if labels is None else labels.cpu()
+    found = classes.unique()
+    if missing := found[~torch.isin(found, known)].tolist():
+        shown = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise InputError(
+            f"class {shown} of the data has no proxy: the checkpoint has {len(proxies)}, of classes {int(known.min())} "
+            f"to {int(known.max())}; give the data of its training, whose classes are numbered alike"
+        )
+    return (
+        f"class k of the data is taken for the class k of the proxies that came with the model ({len(found)} classes "
+        f"in the data, {len(known.unique())} among the proxies); folders of classes are numbered in order of name"
     )
 
 
