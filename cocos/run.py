@@ -19,7 +19,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
-from cocos.errors import InputError
+from cocos.errors import InputError, Unfit
 from cocos.sampling import DEFAULTS, Progress, Sampling
 from cocos.scores import Pairs
 
@@ -334,6 +334,7 @@ def prepare(
 
     Raises:
         InputError: an option or an embedding that cannot be used.
+        Unfit: a query without any positive, or no negative for any query.
     """
     options = DEFAULTS | sampling
     count, sample, dtype, same_group = (options[name] for name in ("batches", "sample", "dtype", "same_group"))
@@ -359,7 +360,10 @@ def prepare(
     if drawn:
         sample = sample or ("groups" if embeddings.shared else loss.sample)
         sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
-        plan = batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
+        try:
+            plan = batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
+        except Unfit as error:
+            raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
     else:
         given = tuple(batch.to(embeddings.query.device) for batch in count)
         for batch in given:

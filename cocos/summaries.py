@@ -1,11 +1,9 @@
 """Summarise a plot in numbers: totals of a Dataset, bands over its queries, and a few points of its curves."""
 
-import json
-
 import numpy as np
 import xarray as xr
 
-from cocos import health
+from cocos import health, results
 
 # Axes that a figure has many values of: summarised by mean and percentiles.
 ITEMS = ("batch", "query")
@@ -93,14 +91,12 @@ def numbers(data: xr.Dataset) -> dict:
 
 def about(data: xr.Dataset) -> dict:
     """Version, file, loss and options."""
-    attrs = data.attrs
-    about = {"cocos": attrs["cocos"]}
+    attrs, about = data.attrs, results.about(data.attrs)
+    about |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
     if "checkpoint_path" in attrs:
-        about["checkpoint"] = {key: attrs[f"checkpoint_{key}"] for key in ("path", "sha256", "format")}
         about["health"] = {"collapsed": bool(health.warnings(attrs.get("notes", "")))}
-    if "loss" in attrs:
-        about["loss"] = {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
-        about["gradient"] = attrs["gradient"]
+    else:
+        del about["checkpoint"]
     given = {key: attrs[key] for key in OPTIONS if key in attrs}
     return about | {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
 

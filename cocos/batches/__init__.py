@@ -13,7 +13,7 @@ from cocos.batches import _groups
 from cocos.batches._batch import Batch, coverage, matches, with_negatives
 from cocos.batches._pairs import Pairing, pairs
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, rows
+from cocos.errors import InputError, Unfit, rows
 
 __all__ = ["SAMPLINGS", "Batch", "Plan", "check", "matches", "plan"]
 
@@ -179,7 +179,7 @@ def _require_both(embeddings: Embeddings) -> None:
     """Require a positive for every query somewhere in the set, and negatives.
 
     Raises:
-        InputError: naming the queries that have no positive.
+        Unfit: naming the queries that have no positive.
     """
     groups = embeddings.groups
     if embeddings.shared:
@@ -190,13 +190,13 @@ def _require_both(embeddings: Embeddings) -> None:
             lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0].cpu()] = False
     if found := lonely.nonzero().flatten().tolist():
         ids = ", ".join(map(str, embeddings.query_group[found[:5]].tolist()))
-        raise InputError(
+        raise Unfit(
             f"query without any positive: {rows(found)} (group {ids}) has {reason}; remove it or give it a positive"
         )
     if int((groups.candidates > 0).sum()) < 2:
         number = len(embeddings.candidate)
         what = "there is one candidate" if number == 1 else f"all {number} candidates are of one group"
-        raise InputError(f"no query has any negative: {what}; rows of another group are its negatives")
+        raise Unfit(f"no query has any negative: {what}; rows of another group are its negatives")
 
 
 def _passes(

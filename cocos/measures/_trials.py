@@ -1,5 +1,6 @@
 """Inputs that `verify` tries a loss on, and the questions it asks of each."""
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,12 +12,7 @@ from cocos.embeddings import Embeddings
 from cocos.measures import _regimes
 from cocos.scores import Pairs
 
-TRIED_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 # Seeds of each regime.
 SEEDS = range(4)
 # Step of central differences in float64.
@@ -29,6 +25,16 @@ FLOAT32_STEP, FLOAT32_ERROR = 1e-3, 0.05
 MOVED_SCORES = 400
 # Random directions along which larger inputs are moved.
 DIRECTIONS = 8
+PEER_LIBRARY = "pytorch_metric_learning"
+PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
+PEER_DISTANCES = {
+    "cosine": {"distance": "CosineSimilarity"},
+    "dot": {"distance": "DotProductSimilarity", "distance.normalize_embeddings": False},
+    "euclidean": PEER_LENGTH,
+    "squared_euclidean": PEER_LENGTH | {"distance.power": 2},
+}
+# Seeds of labelled sets with unit embeddings, or of two sides with one positive a query.
+PEER_SEEDS = (1, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,3 +205,29 @@ def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tupl
     if single and worst < FLOAT32_ERROR:
         return 0.0, None
     return worst, divmod(int(off.argmax()), off.shape[1])
+
+
+def parity(loss) -> tuple[float, float, str] | None:
+    """Largest differences from the same loss of pytorch-metric-learning in value and embedding gradient, in float64.
+
+    Returns:
+        Both relative to their size, with the name of the peer; None where there is no peer.
+    """
+    peer = loss.peer() if isinstance(loss, losses.HasPeer) else None
+    if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:
+        return None
+    name, arguments, setting = peer
+    theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
+    value_gap = gradient_gap = 0.0
+    if setting == "labelled":
+        inputs = [_regimes.labelled(loss.metric, seed) for seed in PEER_SEEDS]
+    else:
+        inputs = [scores.pairs(_regimes.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
+    for pairs in inputs:
+        (a, ours), (b, other) = (embedding_gradient(each, pairs) for each in (loss, theirs))
+        if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more
+            ours, other = (g - (g * pairs.embeddings.query).sum(dim=1, keepdim=True) * pairs.embeddings.query
+                           for g in (ours, other))  # fmt: skip
+        value_gap = max(value_gap, ((a - b).abs() / a.abs().clamp(min=1)).item())
+        gradient_gap = max(gradient_gap, ((ours - other).abs().max() / ours.abs().max().clamp(min=1e-12)).item())
+    return value_gap, gradient_gap, repr(theirs)

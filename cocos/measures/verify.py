@@ -15,7 +15,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.measures import _regimes, _trials
-from cocos.measures._peers import parity
 from cocos.measures._trials import TRIED_DTYPES, Trial
 from cocos.measures._verdict import TrialResult, faults_of, notes_of, saturation, verdict_of
 from cocos.run import Run, prepare
@@ -171,7 +170,7 @@ def verify(
         raise InputError(
             f"loss {losses.name_of(loss)}: none of the inputs fits it; give a file of embeddings that does"
         )
-    saturated, compared = saturation(loss, other), parity(loss)
+    saturated, compared = saturation(loss, other), _trials.parity(loss)
     faults = faults_of(loss, other, founds, saturated, compared)
     loud = "" if run is None else health.sentence(run.spread, health.called(run.embeddings))
     attrs = results.provenance(

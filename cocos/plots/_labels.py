@@ -8,7 +8,9 @@ import xarray as xr
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, to_rgb
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -114,6 +116,31 @@ def spread(places: Sequence[float], gap: float) -> np.ndarray:
     for k in range(len(moved) - 1, -1, -1):
         moved[k] = min(moved[k], 1 if k + 1 == len(moved) else moved[k + 1] - gap)
     return moved[np.argsort(order, kind="stable")]
+
+
+def colours(levels: Sequence[float], extend: str) -> dict:
+    """Colours between levels, as arguments of `contourf`; `extend` as there."""
+    colours = sns.color_palette("cividis", as_cmap=True)
+    return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend=extend), "extend": extend}
+
+
+def shared_bar(figure: Figure, axes: Sequence[Axes], levels: Sequence[float], extend: str, **style) -> None:
+    """Draw the colour bar that panels with the same levels have in common; style is of `Figure.colorbar`."""
+    held = colours(levels, extend)
+    figure.colorbar(ScalarMappable(held["norm"], held["cmap"]), ax=axes, extend=extend, **style)
+
+
+def logarithmic(ax: Axes, top: float) -> None:
+    """Make the y axis of counts logarithmic from 1 on, with a linear part down to 0 and ticks at powers of ten."""
+    ax.set_yscale("symlog", linthresh=1, linscale=0.5)
+    powers = [10.0**n for n in range(int(np.log10(top)) + 1)]
+    ax.set_yticks([0, *powers], ["0", *(f"{power:,.0f}" for power in powers)])
+
+
+def empty(ax: Axes, text: str) -> None:
+    """Write in the middle of axes why they are empty."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color="0.3",
+            bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
 
 
 def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> None:

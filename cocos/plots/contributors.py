@@ -11,7 +11,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
 from cocos.measures.contributors import rest
-from cocos.plots._labels import below, palette, plain
+from cocos.plots._labels import below, empty, palette, plain
 from cocos.plots._wording import percent
 
 # Largest number of bars that can be read.
@@ -57,8 +57,7 @@ def contributors(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.contributors(embeddings, row=0)
-        >>> cocos.plots.contributors(data).has_data()
+        >>> cocos.plots.contributors(cocos.measures.contributors(embeddings, row=0)).has_data()
         True
     """
     ax = ax or plt.gca()
@@ -91,8 +90,7 @@ def contributors(
     ax.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     if not weight.any():
         ax.set_xlim(-1, 1)
-        ax.text(0.5, 0.5, "this query has no gradient here", transform=ax.transAxes, ha="center", va="center",
-                color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
+        empty(ax, "this query has no gradient here")
     if pictures:
         _beside(ax, place, rows.tolist(), pictures)
     _headed(dataset, query, image, ax)

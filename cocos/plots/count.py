@@ -33,8 +33,7 @@ def count(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.count(embeddings)
-        >>> cocos.plots.count(data).has_data()
+        >>> cocos.plots.count(cocos.measures.count(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -24,8 +24,7 @@ def decomposition(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.decomposition(embeddings)
-        >>> cocos.plots.decomposition(data).has_data()
+        >>> cocos.plots.decomposition(cocos.measures.decomposition(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -33,8 +33,7 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
     Examples:
         >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
         >>> embeddings = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
-        >>> data = cocos.measures.dtp({"run": [embeddings, embeddings]})
-        >>> cocos.plots.dtp(data).has_data()
+        >>> cocos.plots.dtp(cocos.measures.dtp({"run": [embeddings, embeddings]})).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from cocos import results
-from cocos.plots._labels import STYLES, beside, curves, drawn, palette, series
+from cocos.plots._labels import STYLES, beside, curves, drawn, empty, palette, series
 from cocos.plots._wording import between, number
 
 # Range of the thresholds in use, which is shaded.
@@ -39,8 +39,7 @@ def eps_curve(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.eps_curve(embeddings)
-        >>> cocos.plots.eps_curve(data).has_data()
+        >>> cocos.plots.eps_curve(cocos.measures.eps_curve(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()
@@ -66,8 +65,7 @@ def eps_curve(
     )
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if not most:
-        ax.text(0.5, 0.5, "no negative contributes at any eps", transform=ax.transAxes, ha="center", va="center",
-                color="0.3", bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
+        empty(ax, "no negative contributes at any eps")
     beside(ax, named, left=True)
     ax.set_title(
         title(list(several.values()), list(several)) + "".join(f" ({each})" for each in kind),

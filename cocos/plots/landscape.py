@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
+
+from cocos.plots._labels import colours, shared_bar
 
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
@@ -42,8 +41,7 @@ def landscape(
         ax: where to draw; None is the current Axes.
 
     Examples:
-        >>> data = cocos.measures.landscape("t^2", points=9)
-        >>> cocos.plots.landscape(data).has_data()
+        >>> cocos.plots.landscape(cocos.measures.landscape("t^2", points=9)).has_data()
         True
     """
     ax = ax or plt.gca()
@@ -52,7 +50,7 @@ def landscape(
     if ax.name == "3d":
         return _surface(dataset, title, ax)
     levels = np.array(COMMON_LEVELS) if common else _levels(height)
-    filled = ax.contourf(x, y, height, levels=levels, **_colours(levels))
+    filled = ax.contourf(x, y, height, levels=levels, **colours(levels, "both"))
     filled.set_rasterized(True)
     ax.contour(x, y, height, levels=levels, colors="white", linewidths=0.4, alpha=0.6)
     if not common:
@@ -77,10 +75,7 @@ def landscape(
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str = "loss (nats)", **style) -> None:
     """Draw the colour bar that panels with `common` share."""
-    levels = np.array(COMMON_LEVELS)
-    held = _colours(levels)
-    mapped = ScalarMappable(held["norm"], held["cmap"])
-    figure.colorbar(mapped, ax=axes, label=label, ticks=levels[::4], format=_decade, extend="both", **style)
+    shared_bar(figure, axes, COMMON_LEVELS, "both", label=label, ticks=COMMON_LEVELS[::4], format=_decade, **style)
 
 
 def _decade(level: float, _=None) -> str:
@@ -102,17 +97,11 @@ def _levels(height: np.ndarray) -> np.ndarray:
     return levels if len(levels) > 1 else np.array([height.min(), height.min() + 1])
 
 
-def _colours(levels: np.ndarray) -> dict:
-    colours = sns.color_palette("cividis", as_cmap=True)
-    return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend="both"), "extend": "both"}
-
-
 def _surface(dataset: xr.Dataset, title: str, ax: Axes) -> Axes:
     """Draw a surface seen from the side of the own proxy, with vertical lines at the proxies and at the minimum."""
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
-    colours = sns.color_palette("cividis", as_cmap=True)
     ax.plot_surface(  # type: ignore[attr-defined]
-        *np.meshgrid(x, y), height, cmap=colours, rcount=80, ccount=80, linewidth=0, rasterized=True, alpha=0.75
+        *np.meshgrid(x, y), height, cmap="cividis", rcount=80, ccount=80, linewidth=0, rasterized=True, alpha=0.75
     )
     low, high = float(height.min()), float(height.max())
     places = np.stack([dataset["proxy_x"].values, dataset["proxy_y"].values], axis=1)

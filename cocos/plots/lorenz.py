@@ -32,8 +32,7 @@ def lorenz(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.lorenz(embeddings)
-        >>> cocos.plots.lorenz(data).has_data()
+        >>> cocos.plots.lorenz(cocos.measures.lorenz(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -37,8 +37,7 @@ def precision_recall(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.precision_recall(embeddings)
-        >>> cocos.plots.precision_recall(data).has_data()
+        >>> cocos.plots.precision_recall(cocos.measures.precision_recall(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()

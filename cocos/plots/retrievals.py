@@ -45,8 +45,7 @@ def retrievals(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.retrievals(embeddings, queries=2, k=2)
-        >>> cocos.plots.retrievals(data).has_data()
+        >>> cocos.plots.retrievals(cocos.measures.retrievals(embeddings, queries=2, k=2)).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from cocos import results
-from cocos.plots._labels import below
+from cocos.plots._labels import below, logarithmic
 from cocos.plots._wording import middle
 
 # Smallest number of queries whose percentiles are drawn.
@@ -43,8 +43,7 @@ def score_distribution(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.score_distribution(embeddings)
-        >>> cocos.plots.score_distribution(data).has_data()
+        >>> cocos.plots.score_distribution(cocos.measures.score_distribution(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()
@@ -66,9 +65,7 @@ def score_distribution(
     top = max(10.0, float(np.nanmax(lines)))
     left, right = _ends(dataset, edges) if ends is None else ends
     low = _neighbours(one, green, (left, right), ax)
-    ax.set_yscale("symlog", linthresh=1, linscale=0.5)
-    ax.set_yticks([0, 1, *(10.0**n for n in range(1, int(np.log10(top)) + 1))])
-    ax.set_yticklabels(["0", "1", *(f"{10**n:g}" for n in range(1, int(np.log10(top)) + 1))])
+    logarithmic(ax, top)
     meant = f"\n{SPREAD_MEANING}" if np.isfinite(one["spread"]).any() else ""
     ax.set(
         xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",

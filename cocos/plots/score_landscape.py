@@ -4,16 +4,14 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
+from cocos.plots._labels import colours, shared_bar
 
 # Levels of the scale of shares that panels have in common.
 SHARE_LEVELS = tuple(k / 10 for k in range(11))
@@ -32,8 +30,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
         ax: where to draw; None is the current Axes.
 
     Examples:
-        >>> data = cocos.measures.score_landscape("triplet", points=9)
-        >>> cocos.plots.score_landscape(data).has_data()
+        >>> cocos.plots.score_landscape(cocos.measures.score_landscape("triplet", points=9)).has_data()
         True
     """
     ax = ax or plt.gca()
@@ -43,7 +40,9 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
         weight = weight / dataset.attrs["unit"]
     else:
         levels = MaxNLocator(10).tick_values(weight.min(), weight.max())
-    filled = ax.contourf(score, dataset["negative"], weight, levels=levels, **_colours(levels, share))
+    filled = ax.contourf(
+        score, dataset["negative"], weight, levels=levels, **colours(levels, "max" if share else "neither")
+    )
     filled.set_rasterized(True)
     if not share:
         label = "weight of the negative" if many == 1 else f"weight of the {many} negatives"
@@ -75,14 +74,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
 
 def bar(figure: Figure, axes: Sequence[Axes], label: str, **style) -> None:
     """Draw the colour bar that panels with `share` have in common."""
-    held = _colours(np.array(SHARE_LEVELS), True)
-    mapped = ScalarMappable(held["norm"], held["cmap"])
-    figure.colorbar(mapped, ax=axes, label=label, ticks=SHARE_LEVELS[::2], format="%g", extend="max", **style)
-
-
-def _colours(levels: np.ndarray, share: bool) -> dict:
-    colours, extend = sns.color_palette("cividis", as_cmap=True), "max" if share else "neither"
-    return {"cmap": colours, "norm": BoundaryNorm(levels, colours.N, extend=extend), "extend": extend}
+    shared_bar(figure, axes, SHARE_LEVELS, "max", label=label, ticks=SHARE_LEVELS[::2], format="%g", **style)
 
 
 def _places(height: np.ndarray, levels: np.ndarray, score: np.ndarray) -> list[tuple[float, float]]:

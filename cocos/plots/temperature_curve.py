@@ -43,8 +43,7 @@ def temperature_curve(
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.temperature_curve(embeddings, values=[0.1, 1])
-        >>> cocos.plots.temperature_curve(data).has_data()
+        >>> cocos.plots.temperature_curve(cocos.measures.temperature_curve(embeddings, values=[0.1, 1])).has_data()
         True
     """
     if show not in SHOWN:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import below, palette, plain
+from cocos.plots._labels import below, logarithmic, palette, plain
 from cocos.plots._wording import between
 
 # Bottom and height of the three strips, as fractions of the axes.
@@ -37,9 +37,7 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     many, idle, whole = strips
     handles = _curves(dataset, *strips)
     top = max(10.0, float(dataset["level_returned"].max()))
-    many.set_yscale("symlog", linthresh=1, linscale=0.5)
-    powers = [10.0**n for n in range(int(np.log10(top)) + 1)]
-    many.set_yticks([0, *powers], ["0", *(f"{power:,.0f}" for power in powers)])
+    logarithmic(many, top)
     many.set(ylabel="candidates\nper query", ylim=(-0.1, 8 * top))
     idle.set(ylabel="queries with\n(%)", ylim=(-3, 103), yticks=[0, 50, 100])
     whole.set(ylabel="all pairs\n(%)", ylim=(-3, 103), yticks=[0, 50, 100], xlabel="cut-off: cosine (L2 below it)")

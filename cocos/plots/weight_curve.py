@@ -18,8 +18,7 @@ def weight_curve(
     Ticks at the bottom are the other negatives of the query, the dotted line is its positive.
 
     Examples:
-        >>> data = cocos.measures.weight_curve("triplet", points=9)
-        >>> cocos.plots.weight_curve(data).has_data()
+        >>> cocos.plots.weight_curve(cocos.measures.weight_curve("triplet", points=9)).has_data()
         True
     """
     ax = ax or plt.gca()

@@ -38,8 +38,7 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> data = cocos.measures.weight_map(embeddings)
-        >>> cocos.plots.weight_map(data).has_data()
+        >>> cocos.plots.weight_map(cocos.measures.weight_map(embeddings)).has_data()
         True
     """
     ax = ax or plt.gca()

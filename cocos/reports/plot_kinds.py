@@ -7,11 +7,14 @@ of one panel, and `together(datasets) -> options`, the options that panels side 
 
 import difflib
 import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import get_args, get_origin
 
 import xarray as xr
 
@@ -20,7 +23,6 @@ from cocos.checkpoints import Checkpoint
 from cocos.data import Items
 from cocos.errors import InputError, nearest
 from cocos.reports import saving
-from cocos.reports._option_values import read, written
 from cocos.reports.layout import Table
 from cocos.sampling import Progress, meanings
 
@@ -30,6 +32,50 @@ DEFAULT_SIZE = (6.4, 4.8)
 NOT_OPTIONS = {
     *("embeddings", "loss", "progress", "dataset", "names", "labels", "pictures", "query", "image", "last", "ax"),
 }
+
+# Largest number of digits of an integer: with at most 15, float64 represents it exactly.
+DIGITS = 15
+NUMBERS = {int: "whole number", float: "number"}
+
+
+def written(default) -> str:
+    """Write a default as it is typed on the command line; empty where there is none."""
+    if default is None or default is inspect.Parameter.empty:
+        return ""
+    return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+
+
+def read(text: str, annotation, option: str):
+    """Read a text as the annotated type of a parameter.
+
+    Several values are separated by commas; a single one of them ends with a comma.
+
+    Raises:
+        InputError: the text is not of that type.
+    """
+    text, option = text.strip(), option.removesuffix("=")
+    if any(len(digits) > DIGITS for digits in re.findall(r"\d+", text) if int in (*get_args(annotation), annotation)):
+        raise InputError(f"{option} {text!r}: expected a number of at most {DIGITS} digits")
+    wanted = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+    several = [get_args(each)[0] for each in wanted if get_origin(each) in {Sequence, Iterable}]
+    if str in wanted:
+        return int(text) if int in wanted and text.lstrip("-").isdecimal() else text
+    if bool in wanted and text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if NoneType in wanted and text.lower() in {"all", "none"}:
+        return None
+    split = text.removesuffix(",").split(",")
+    for kind, parts in (*((kind, None) for kind in wanted), *((kind, split) for kind in several)):
+        if kind in NUMBERS:
+            try:
+                return kind(text) if parts is None else tuple(kind(part) for part in parts)
+            except ValueError:
+                continue
+    right = [f"a {NUMBERS[kind]}" for kind in wanted if kind in NUMBERS]
+    right += [f"{NUMBERS[kind]}s, separated by commas" for kind in several if kind in NUMBERS]
+    right += ["true or false"] if bool in wanted else []
+    right += ["all"] if NoneType in wanted else []
+    raise InputError(f"{option} {text!r}: expected {' or '.join(right)}")
 
 
 @dataclass(frozen=True)
