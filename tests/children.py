@@ -43,8 +43,10 @@ def started(*command, **options):
         process.communicate(timeout=DEADLINE)
 
 
-def _end(work, cwd, streams):
-    """Be a fork: do the work, and end with the exit code that an interpreter gives."""
+def fork(work, cwd, **streams):
+    """Do work in a fork of this process, which ends with the exit code that an interpreter gives; its number."""
+    if child := os.fork():
+        return child
     signal.alarm(DEADLINE)
     os.chdir(cwd)
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
@@ -73,9 +75,7 @@ def forked(work, cwd, **streams):
     `stdout` and `stderr` may be the descriptor of another file, or None where the stream is closed.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = os.fork()
-        if not child:
-            _end(work, cwd, {"stdout": out.fileno(), "stderr": err.fileno()} | streams)
+        child = fork(work, cwd, **{"stdout": out.fileno(), "stderr": err.fileno()} | streams)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said = [(each.seek(0), each.read().decode())[1] for each in (out, err)]
     return subprocess.CompletedProcess(work, code, *said)

@@ -1,5 +1,6 @@
 """Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared among processes."""
 
+import functools
 import gc
 import os
 
@@ -37,14 +38,6 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def pytest_generate_tests(metafunc):
-    """Ask for each regime in turn."""
-    if "regime" in metafunc.fixturenames:
-        from cocos.measures import _regimes
-
-        metafunc.parametrize("regime", _regimes.SYNTHETIC_REGIMES, indirect=True)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def embeddings_cache(tmp_path_factory):
     """All processes of this run share a cache of embeddings of their own, and those that they start inherit it."""
@@ -52,6 +45,25 @@ def embeddings_cache(tmp_path_factory):
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COCOS_CACHE", str(folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def descents():
+    """A descent in a landscape is made once: the forces at its starts tell it from others."""
+    from cocos.measures import _minima
+
+    honest, made = _minima.descended, {}
+
+    def descended(force, places, size):
+        starts = force(places[0] + size * places.new_tensor(_minima.STARTS))
+        asked = (size, *starts.flatten().tolist(), *places.flatten().tolist())
+        if asked not in made:
+            made[asked] = honest(force, places, size)
+        return made[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_minima, "descended", descended)
         yield
 
 
@@ -68,16 +80,13 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
 
-@pytest.fixture
-def regime(request):
-    """(metric, seed) -> Pairs, for one regime at a time."""
+@pytest.fixture(scope="session")
+def regimes():
+    """Name of each regime, and (metric, seed) -> its Pairs, which are built once."""
     from cocos.measures import _regimes
 
-    def build(metric, seed=0):
-        return _regimes.build(request.param, metric, seed)
-
-    build.name = request.param
-    return build
+    built = functools.cache(_regimes.build)
+    return [(name, functools.partial(built, name)) for name in _regimes.SYNTHETIC_REGIMES]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The benchmarks: what they print must be earned, so the harness, its gate and its arithmetic are tested themselves."""
 
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -29,8 +30,10 @@ def test_a_tiny_case_runs_through_the_harness_in_a_fresh_process():
     assert any(line.startswith(NTXENT) and line.endswith("ok") for line in lines)
 
 
-def test_a_child_that_fails_says_why():
-    with pytest.raises(RuntimeError, match="StopIteration"):
+def test_a_child_that_fails_says_why(monkeypatch):
+    ended = subprocess.CompletedProcess([], 1, "", "Traceback (most recent call last):\n  ...\nStopIteration\n")
+    monkeypatch.setattr("benchmarks.__main__.subprocess.run", lambda *given, **how: ended)
+    with pytest.raises(RuntimeError, match="^StopIteration$"):
         child("times", "no such case", "cpu", "1")
 
 

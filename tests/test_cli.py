@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import children
 import cocos
 from cocos import measures, results
-from cocos.commands import app, demo
+from cocos.commands import _answer, app, demo
 
 PLAIN = {k: v for k, v in os.environ.items() if k not in {"FORCE_COLOR", "TTY_COMPATIBLE"}}
 
@@ -330,20 +330,24 @@ def test_a_file_that_would_run_code_ends_with_exit_code_3(tmp_path):
 def test_an_interrupted_run_writes_nothing(tmp_path):
     side = np.random.default_rng(0).normal(size=(4_000, 32)).astype(np.float32)
     np.savez(tmp_path / "large.npz", query=side, candidate=side + 1)
-    # a background job starts with the signal ignored, and so would all that it starts
-    start = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    start += "from cocos.commands import _answer; _answer.SHOWN_AFTER_SECONDS = _answer.LINE_SECONDS = 0; "
-    start += "runpy.run_module('cocos', run_name='__main__')"
-    command = [sys.executable, "-c", start, "count", "large.npz", "--batches", "10000", "--out", "a.nc", "--json"]
-    with children.started(*command, cwd=tmp_path, env=PLAIN) as process:
-        assert process.stderr.readline().startswith("counting: ")
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert err.splitlines()[-1] == "cocos: interrupted"
-    assert "Traceback" not in err
-    assert os.listdir(tmp_path) == ["large.npz"]
+
+    def counting():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with the signal ignored
+        _answer.SHOWN_AFTER_SECONDS = _answer.LINE_SECONDS = 0
+        children.cocos("count", "large.npz", "--batches", "10000", "--out", "a.nc", "--json")()
+
+    read, write = os.pipe()
+    with open(read, encoding="utf-8") as stderr, open(tmp_path / "out", "wb") as stdout:
+        child = children.fork(counting, tmp_path, stdout=stdout.fileno(), stderr=write)
+        os.close(write)
+        assert stderr.readline().startswith("counting: ")
+        os.kill(child, signal.SIGINT)
+        said = stderr.read()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert (tmp_path / "out").read_bytes() == b""
+    assert said.splitlines()[-1] == "cocos: interrupted"
+    assert "Traceback" not in said
+    assert set(os.listdir(tmp_path)) == {"large.npz", "out"}
 
 
 def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):

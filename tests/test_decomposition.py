@@ -463,7 +463,7 @@ def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
     for embeddings in (planted(), labelled()):
         whole = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         with monkeypatch.context() as patched:
-            patched.setattr(run, "BLOCK_SCORES", 100)
+            patched.setattr(run, "BLOCK_SCORES", 250)
             blocks = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         some = whole["push_norm"] > 1e-6 * whole["push_norm"].max()  # ratios of rounding errors are not compared
         for key in set(whole.data_vars) - {"queries"}:

@@ -115,8 +115,8 @@ def test_what_is_no_function_gets_a_sentence(text, sentence):
 @pytest.mark.parametrize(
     ("f1", "behind"),
     [
-        *(("sqrt", 0.0), ("1.1", 0.0), ("2", 0.0), ("warp", 3.0)),
-        *((f1, None) for f1 in ("t", "t^2", "t^1.5", "0.97", "0.5")),
+        *(("sqrt", 0.0), ("1.1", 0.0), ("warp", 3.0)),
+        *((f1, None) for f1 in ("t", "t^2", "0.97")),
     ],
 )
 def test_the_minimum_is_where_the_slopes_say(f1, behind):
@@ -134,7 +134,7 @@ def test_the_minimum_is_where_the_slopes_say(f1, behind):
     assert data.attrs["lemma"].endswith("as Lemma III.1 has it") and data.attrs["off_line"] == 0
 
 
-@pytest.mark.parametrize(("alpha", "distance"), [(0.5, 10.0), (7.0, 4.0), (25.0, 30.0)])
+@pytest.mark.parametrize(("alpha", "distance"), [(0.5, 10.0), (25.0, 30.0)])
 def test_the_warp_puts_the_minimum_at_alpha(alpha, distance):
     data = measures.landscape("warp", alpha=alpha, k1=0.5, k2=1.2, distance=distance, points=21)
     np.testing.assert_allclose(data["predicted"], [-distance / 2 - alpha, 0], atol=1e-9)

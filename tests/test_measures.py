@@ -84,7 +84,7 @@ def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
 @pytest.mark.parametrize("name", losses.names())
 def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
     whole = measures.count(embeddings, name, batch_size=64)
-    monkeypatch.setattr(run, "BLOCK_SCORES", 100)
+    monkeypatch.setattr(run, "BLOCK_SCORES", 1000)  # 15 queries at a time, and 4 in the end
     blocks = measures.count(embeddings, name, batch_size=64)
     np.testing.assert_array_equal(blocks["contributing"], whole["contributing"])
     xr.testing.assert_allclose(blocks, whole, rtol=1e-9)

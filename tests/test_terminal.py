@@ -188,7 +188,7 @@ def test_sentences_have_a_bounded_length():
     assert len(long) <= terminal.MOST_CHARACTERS and long.startswith("aa") and long.endswith("bb") and "…" in long
 
 
-@pytest.mark.parametrize("kind", ["count", "lorenz", "thresholds", "retrievals", "eps_curve", "contributors"])
+@pytest.mark.parametrize("kind", ["count", "retrievals", "eps_curve", "contributors"])
 def test_a_formula_in_a_name_is_drawn_as_text(kind, folder, tmp_path):
     file = tmp_path / "formula.npz"
     np.savez(file, **dict(np.load(folder / "e.npz")), directions=np.array([r"$\frac{$", "$x$ and $y"]))
