@@ -68,7 +68,7 @@ def test_a_class_or_constant_of_a_room_has_a_name_of_its_own():
     twice = {
         name: where for name, where in found.items() if len(where) > 1 and any(each.startswith(ROOMS) for each in where)
     }
-    assert not twice.keys() - {"Sampling", "Source", "Table"}  # bundles of options, and tables of data and of text
+    assert not twice.keys() - {"Sampling", "Source"}  # bundles of options
     assert len(found) > 300
 
 

@@ -78,6 +78,8 @@ class Route:
 
     def _own(self) -> Checkpoint:
         """A checkpoint whose model is code of the user's."""
+        if _is_of(self.data, self.file):
+            return self.model.of_data(self.data)
         if self.data is None and self.model.encodes and shelf.recognised(self.file):
             return self.model.of_data(shelf.find(self.file, self.recipe.options))
         file = file_or_folder(self.file, placeholders=self.trust)
@@ -123,6 +125,11 @@ def _unread(file: File | Folder) -> str:
     )
 
 
+def _is_of(data: Any, path: Path) -> bool:
+    """Whether training data are a source that was found for the path that the user typed."""
+    return isinstance(data, shelf.Source) and data.path == path
+
+
 def read(file: File | Folder, format: Format, data: Any) -> Checkpoint:
     """Read a file in its format, and see that it did not change meanwhile."""
     found = format.read(file, data)
@@ -152,9 +159,9 @@ def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
             asked = None  # the file is a checkpoint itself, which the user typed
     swapped = asked is not None and asked.function is None
     if swapped:
-        if data is not None:
+        if data is not None and not _is_of(data, path):
             raise InputError(f"data {_shown(data)}: {path} is the data that {asked.paths[0]} encodes; name one of them")
-        path, data, asked = asked.paths[0], path, None
+        path, data, asked = asked.paths[0], data or path, None
     if held.path is None and (there := _recipe.beside(path)):
         held = _recipe.read(there, inside=True)
     return Route(path, asked, held.named("data") if data is None else data, held, swapped, trust)

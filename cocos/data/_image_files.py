@@ -5,7 +5,6 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -49,9 +48,8 @@ class ImageFiles:
     def __iter__(self) -> Iterator[Tensor]:
         return map(_read, self.paths)
 
-    @cached_property
-    def identity(self) -> str:
-        """SHA-256 of the bytes of all files, in hexadecimal.
+    def digest(self) -> bytes:
+        """Hash the bytes of all files.
 
         Raises:
             InputError: a file cannot be read.
@@ -66,7 +64,7 @@ class ImageFiles:
             except OSError as error:
                 raise InputError(f"image {path}: it cannot be read ({error.strerror})") from None
             found.update(own.digest())
-        return found.hexdigest()
+        return found.digest()
 
 
 def _read(path: str) -> Tensor:

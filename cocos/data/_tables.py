@@ -15,7 +15,7 @@ from typing import Any
 
 from cocos.errors import InputError, unreachable
 
-__all__ = ["Table", "looks_like_one", "missing", "pyarrow", "read"]
+__all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read"]
 
 # Bytes of a line, and of the head by which a file is recognised.
 MAX_LINE, HEAD = 2**24, 2**16
@@ -29,8 +29,8 @@ PLACES = ("anchor", "positive")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """Named columns of one file.
+class Columns:
+    """The columns of one table.
 
     Args:
         path: of the file.
@@ -102,7 +102,7 @@ def looks_like_one(path: Path) -> bool:
         return False
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> Columns:
     """Read a table: JSON lines (also a list of objects), text with a header, or parquet; text may be compressed (.gz).
 
     Raises:
@@ -183,7 +183,7 @@ def _listed(path: Path) -> Iterator[tuple[str, Any]]:
     return ((f"row {place}", row) for place, row in enumerate(rows))
 
 
-def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Table:
+def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Columns:
     """Make a table of JSON objects, or of lists of an anchor, its positive and its negatives.
 
     Raises:
@@ -202,10 +202,10 @@ def _objects(path: Path, found: Iterator[tuple[str, Any]]) -> Table:
             raise InputError(f"{path}, {place}: more than {MAX_COLUMNS} names of columns")
         rows.append(row)
         places.append(place)
-    return Table(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
+    return Columns(path, tuple(names), len(rows), lambda name: [row.get(name) for row in rows], places.__getitem__)
 
 
-def _delimited(path: Path, delimiter: str) -> Table:
+def _delimited(path: Path, delimiter: str) -> Columns:
     """Read text with a header.
 
     Raises:
@@ -222,7 +222,7 @@ def _delimited(path: Path, delimiter: str) -> Table:
     if twice := [name for name in header if header.count(name) > 1][:1]:
         raise InputError(f"{path}: column {twice[0]!r} stands twice in the first line, which names the columns")
     place = {name: k for k, name in enumerate(header)}
-    return Table(
+    return Columns(
         path,
         tuple(header),
         len(rows),
@@ -263,7 +263,7 @@ def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
         raise InputError(f"{what}: reading it takes pyarrow: pip install 'cocos-metric[data]'") from None
 
 
-def _parquet(path: Path) -> Table:
+def _parquet(path: Path) -> Columns:
     """Open a parquet file; a column is read when it is asked for.
 
     Raises:
@@ -281,4 +281,4 @@ def _parquet(path: Path) -> Table:
         except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); write it again") from None
 
-    return Table(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, lambda row: f"row {row}")
+    return Columns(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, lambda row: f"row {row}")

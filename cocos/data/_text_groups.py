@@ -101,10 +101,10 @@ def paired(examples: Iterable[Examples], name: str, split: str) -> TrainingSet:
     notes = []
     if any(repeats):
         sizes = torch.tensor([group[text] for text in {**queries, **candidates} if joined.number.get(text) is not None])
+        largest = int(sizes.unique(return_counts=True)[1].max())
         notes.append(
-            f"{name}, {split}: {pairs} pairs, of which {repeats[0]} repeat a query and {repeats[1]} a positive; a text "
-            f"is one row, and pairs that share one are one of {len(sizes.unique())} groups, so that no duplicate is a "
-            f"negative (the largest group has {int(sizes.unique(return_counts=True)[1].max())} texts)"
+            f"{name}, {split}: {pairs} pairs: {repeats[0]} repeat a query and {repeats[1]} a positive; pairs that "
+            f"share a text are one group ({len(sizes.unique())} groups, the largest with {largest} texts)"
         )
     if refused:
         notes.append(

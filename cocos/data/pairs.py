@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cocos.data import TrainingSet
-from cocos.data._tables import Table, looks_like_one, missing, read
+from cocos.data._tables import Columns, looks_like_one, missing, read
 from cocos.data._text_groups import Examples, labelled, paired
 from cocos.errors import InputError, nearest
 
@@ -183,7 +183,7 @@ def roles(names: Sequence[str], given: Mapping[str, Sequence[str]], path: Path) 
 
 
 def training_set(
-    tables: Sequence[Table], chosen: Roles, *, name: str, split: str, column: str | None = None
+    tables: Sequence[Columns], chosen: Roles, *, name: str, split: str, column: str | None = None
 ) -> TrainingSet:
     """Make a training set of the rows of tables.
 
@@ -205,13 +205,13 @@ def training_set(
     return make(examples, name, split)
 
 
-def _of_split(table: Table, split: str, column: str | None) -> Sequence[int]:
+def _of_split(table: Columns, split: str, column: str | None) -> Sequence[int]:
     if column is None or column not in table.names:
         return range(table.rows)
     return [row for row, each in enumerate(table.column(column)) if str(each) == split]
 
 
-def _examples(table: Table, rows: Sequence[int], chosen: Roles) -> Iterator[Examples]:
+def _examples(table: Columns, rows: Sequence[int], chosen: Roles) -> Iterator[Examples]:
     """Yield the texts of each row, by their role."""
     if chosen.text is not None:
         texts = table.column(chosen.text)

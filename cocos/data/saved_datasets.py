@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cocos.data import TrainingSet
-from cocos.data._tables import Table, pyarrow
+from cocos.data._tables import Columns, pyarrow
 from cocos.data.pairs import columns_of, roles, training_set
 from cocos.errors import InputError, nearest
 
@@ -95,7 +95,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _table(path: Path) -> Table:
+def _table(path: Path) -> Columns:
     """Map an Arrow file; a column is read when it is asked for.
 
     Raises:
@@ -116,7 +116,7 @@ def _table(path: Path) -> Table:
         except damaged as error:
             raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); save the dataset again") from None
 
-    return Table(path, tuple(found.column_names), found.num_rows, column, lambda row: f"row {row}")
+    return Columns(path, tuple(found.column_names), found.num_rows, column, lambda row: f"row {row}")
 
 
 def _mapped(path: Path) -> Any:

@@ -10,9 +10,9 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 import torch
 
-from cocos import annotations
+from cocos import annotations, losses
 from cocos.checkpoints import Checkpoint, _inventory
-from cocos.checkpoints.files import File
+from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.stream import most_unpacked
 from cocos.checkpoints.formats._other_names import renamed
 from cocos.data import AnnotatedRows
@@ -29,13 +29,15 @@ MIN_MAPPED = 2**24
 # Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
+MAX_NOTES, MAX_NOTE = 8, 500  # notes of the provenance that are shown, and characters of one
 MAX_PICTURE_PATH = 1024  # characters of the path of a picture
 TWO_SIDED = ("query", "candidate")
 GROUP_ARRAYS = ("query_group", "candidate_group")
 LABEL_ARRAYS = ("labels", "proxy_labels")
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
-TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", *NAME_ARRAYS, *PICTURE_ARRAYS)
-LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *NAME_ARRAYS, *PICTURE_ARRAYS)
+TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS)
+TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", *TEXT_ARRAYS, "provenance")
+LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *TEXT_ARRAYS, "provenance")
 
 
 def recognises(file: File) -> bool:
@@ -162,6 +164,45 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
     return unused
 
 
+def _metadata(file: File, arrays: dict) -> dict:
+    """Read what a safetensors file has as text in its metadata: directions, names and paths of pictures, provenance.
+
+    Raises:
+        InputError: names or paths that are no list of texts.
+    """
+    found = {name: file.metadata[name] for name in ("directions", "provenance") if name in file.metadata}
+    for name in TEXT_ARRAYS:
+        if name in file.metadata:
+            try:
+                found[name] = json.loads(file.metadata[name])
+            except (ValueError, RecursionError):
+                found[name] = None
+            if not isinstance(found[name], list) or not all(isinstance(each, str) for each in found[name]):
+                raise InputError(f"{file.path}: {name} in its metadata is no JSON list of texts")
+    return {name: each for name, each in found.items() if name not in arrays}
+
+
+def _provenance(value) -> dict:
+    """Read what `cocos encode` says of model and data; nothing where it says nothing."""
+    try:
+        found = json.loads(str(np.asarray(value).reshape(-1)[0]))
+    except (ValueError, RecursionError, IndexError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _loss(made: dict) -> tuple[dict, str] | None:
+    """The loss of the training and its parameters, as the provenance has them; None for none of the shelf."""
+    loss = made.get("loss")
+    if not isinstance(loss, dict) or not isinstance(loss.get("parameters"), dict):
+        return None
+    try:
+        losses.load(losses.module_name(str(loss.get("name"))), loss["parameters"])
+    except (InputError, ValueError, TypeError):
+        return None
+    return {loss["name"]: loss["parameters"]}, loss["name"]
+
+
 def _names(file: File, value) -> tuple[str, ...]:
     """Read the names of the directions from an array, a list, or text (JSON or comma-separated).
 
@@ -233,7 +274,7 @@ def _shown(value) -> str:
     return f"({len(value)},) text"
 
 
-def _embeddings(file: File, tensors: dict, directions: dict, folder: Path) -> Embeddings:
+def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddings:
     """Make embeddings of the arrays of a file.
 
     Raises:
@@ -242,8 +283,10 @@ def _embeddings(file: File, tensors: dict, directions: dict, folder: Path) -> Em
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
     taken = (*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else (*TWO_SIDED, *GROUP_ARRAYS, "negatives")
-    given = {name: tensors.get(name) for name in taken} | directions
+    given = {name: tensors.get(name) for name in taken} | more
     given |= {"names": _pair(tensors, NAME_ARRAYS), "pictures": _pair(shown, PICTURE_ARRAYS)}
+    if labelled and "proxies" not in tensors:  # samples are their own candidates
+        given |= {name: given[name] and given[name][0] for name in ("names", "pictures")}
     try:
         return Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
     except InputError as error:
@@ -265,18 +308,21 @@ def read(file: File, data=None) -> Checkpoint:
     names = [here.get(name, name) for name in _names_in(file)]
     unused, labelled = _sort_out(file, names, strict=not here), "embeddings" in names
     wanted = [name for name in (LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS) if name in names]
-    if data is not None and not any(name in wanted for name in PICTURE_ARRAYS):
+    if data is not None and not any(name in wanted or name in file.metadata for name in PICTURE_ARRAYS):
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
     held = [there.get(name, name) for name in wanted]
     arrays = _npz(file, held) if file.kind == "npz" else {name: file.content[name] for name in held}
     arrays = {here.get(name, name): value for name, value in arrays.items()}
     if directions is not None:
         arrays.setdefault("directions", directions)
-    if "directions" in file.metadata and "directions" not in arrays:
-        arrays["directions"] = file.metadata["directions"]
+    arrays |= _metadata(file, arrays)
+    made = _provenance(arrays.pop("provenance", None))
+    wanted = [name for name in dict.fromkeys((*wanted, *TEXT_ARRAYS)) if name in arrays]
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name != "directions"}
     folder = Path(data) if data is not None else Path(file.path).parent
+    said = made.get("notes")
+    more["notes"] = tuple(str(each)[:MAX_NOTE] for each in said[:MAX_NOTES]) if isinstance(said, list) else ()
     found = _embeddings(file, tensors, more, folder)
     notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
     notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
@@ -303,6 +349,9 @@ def read(file: File, data=None) -> Checkpoint:
         file.refuse_change()  # the file that was mapped must be the one that was opened
         notes.append(NOT_HASHED.format(file.path))
     recorded, loss, _ = _inventory.recorded(file)
+    recorded, loss = _loss(made) or (recorded, loss)
+    if made:
+        contents["provenance"] = plain(made)
     return Checkpoint(
         path=file.path,
         sha256="" if found.mapped else file.sha256,

@@ -1,0 +1,154 @@
+"""`cocos encode`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from cocos.commands._answer import Answer, progress
+from cocos.commands._options import Device, Split
+from cocos.commands._program import command
+from cocos.errors import InputError
+
+if TYPE_CHECKING:
+    from cocos.checkpoints import Checkpoint
+    from cocos.data import Source, TrainingSet
+    from cocos.embeddings import Embeddings
+
+Pictures = Annotated[
+    str,
+    Option(help="auto, paths, thumbnails or none. [auto: paths if all lie in the folder of the output, or thumbnails]"),
+]
+
+
+@command(
+    "Look at a file",
+    0,
+    epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz",
+)
+def encode(
+    data: Annotated[str, Argument(help="Training data: a file, a folder, or your own file.py:function.")],
+    model: Annotated[
+        list[str],
+        Option(help="A checkpoint or folder that encodes them, or your own file.py:function; repeatable."),
+    ],
+    out: Annotated[Path, Option(help="Write the embeddings to this file (.npz, .safetensors).")],
+    split: Split = "train",
+    columns: Annotated[
+        str | None,
+        Option(help="Columns of a table: query=NAME,positive=NAME,negative=NAME,NAME or text=NAME,label=NAME."),
+    ] = None,
+    images: Annotated[str | None, Option(help="Folder of the images that a file of captions names.")] = None,
+    batch_size: Annotated[int | None, Option(help="Rows that are encoded at once. [as the encoder asks for]")] = None,
+    pictures: Pictures = "auto",
+    device: Device = "auto",
+):
+    """Encode training data with a frozen model, and write embeddings with names, pictures and hard negatives."""  # noqa: DOC501
+    from cocos import checkpoints
+    from cocos import data as shelf
+    from cocos.checkpoints import encoded
+
+    if pictures not in encoded.PICTURES:
+        raise InputError(f"--pictures {pictures}: expected one of {', '.join(encoded.PICTURES)}")
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"--batch-size {batch_size}: expected at least 1")
+    _free(out, data)
+    options = {name: value for name, value in (("columns", columns), ("images", images)) if value is not None}
+    code = shelf.is_spelled(data) and not Path(data).exists()
+    source = replace(shelf.own(data), path=Path(data)) if code else shelf.find(data, options)
+    if source.splits and split == "train" and split not in source.splits:
+        split = source.splits[0]  # of data whose splits have other names
+    rows = source.load(split)
+    source = replace(source, loader=lambda _: rows)
+    named, functions = Path(data), [each for each in model if ":" in each and not Path(each).exists()]
+    weights = [each for each in model if each not in functions and not each.endswith(".py") and Path(each).is_file()]
+    if functions and weights:  # a function that builds its encoder from the content of a file
+        named, model = Path(weights[0]), [each for each in model if each != weights[0]]
+    frozen = checkpoints.open(named, data=source, model=model)
+    if batch_size is not None and frozen.encoder is not None:
+        frozen = replace(frozen, encoder=lambda build=frozen.encoder: _limited(build(), batch_size))
+    with progress() as start:
+        embeddings = frozen.embed(split, device, start("encoding"))
+    about = _provenance(frozen, source, rows)
+    encoded.write(out, embeddings, about, pictures)
+    document = about | {"path": str(out), **_sizes(embeddings)}
+    return Answer(
+        text=lambda: _said(out, embeddings),
+        document=lambda: document,
+        about=[f"{data} ({source.kind}, {split}) under {frozen.path} ({frozen.format})"],
+        notes=[*frozen.notes, *embeddings.notes],
+        wrote=(out,),
+    )
+
+
+def _free(out: Path, data: str) -> None:
+    """Refuse an output that is there, or that cannot be written, before anything is encoded.
+
+    Raises:
+        InputError: naming it.
+    """
+    from cocos import writing
+    from cocos.checkpoints.encoded import FILE_SUFFIXES
+
+    if out.suffix not in FILE_SUFFIXES:
+        raise InputError(f"--out {out}: expected a file that ends in {' or '.join(FILE_SUFFIXES)}")
+    if out.exists():
+        raise InputError(f"--out {out}: it exists already; remove it, or name another file")
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.parent}")
+    writing.writable(out.parent, f"--out {out}")
+    writing.apart(out, data)
+
+
+def _limited(encoder: Any, batch_size: int) -> Any:
+    """Let an encoder take as many rows at once as the user says."""
+    encoder.items_at_once = batch_size
+    return encoder
+
+
+def _provenance(frozen: "Checkpoint", source: "Source", rows: "TrainingSet") -> dict[str, Any]:
+    """What model and data the embeddings are of, as plain data."""
+    import cocos
+
+    loss = frozen.trained_with
+    plain = {key: each for key, each in frozen.contents.items() if isinstance(each, str | int | float | bool)}
+    return {
+        "cocos": cocos.__version__,
+        "model": {
+            "path": str(frozen.path),
+            "sha256": frozen.sha256,
+            "format": frozen.format,
+            "distribution": frozen.distribution,
+            "contents": {key: str(each)[:300] for key, each in plain.items()},
+        },
+        "data": {
+            "path": str(source.path or source.kind),
+            "kind": source.kind,
+            "split": rows.split,
+            "sha256": rows.identity,
+        },
+        "notes": list(rows.notes),
+        "loss": {"name": loss, "parameters": frozen.recorded.get(loss, {})} if loss else None,
+    }
+
+
+def _sizes(embeddings: "Embeddings") -> dict[str, Any]:
+    candidates = 0 if embeddings.shared else len(embeddings.candidate)
+    return {
+        "queries": len(embeddings.query),
+        "candidates": candidates,
+        "width": embeddings.query.shape[1],
+        "groups": len(embeddings.groups.queries),
+        "directions": list(embeddings.directions),
+        "hard_negatives": 0 if embeddings.negatives is None else int((embeddings.negatives >= 0).sum()),
+    }
+
+
+def _said(out: Path, embeddings: "Embeddings") -> str:
+    sizes = _sizes(embeddings)
+    rows = f"{sizes['queries']} samples" if embeddings.shared else f"{sizes['queries']} queries"
+    if sizes["candidates"]:
+        rows += f", {sizes['candidates']} {'proxies' if embeddings.proxies else 'candidates'}"
+    more = f", {sizes['hard_negatives']} hard negatives" if sizes["hard_negatives"] else ""
+    return f"{rows} in {sizes['groups']} groups{more}, {sizes['width']} numbers each\nnext: cocos count {out}"
