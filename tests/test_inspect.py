@@ -4,7 +4,9 @@ import argparse
 import json
 import math
 import pickle
+import re
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -310,6 +312,18 @@ def test_weights_of_a_folder_point_to_it(tmp_path):
     safetensors.torch.save_file({"w": drawn(2, 2)}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     assert about(tmp_path / "model.safetensors")["next"] == f"cocos inspect {tmp_path}"
+
+
+def test_every_format_is_on_its_page():
+    page = (Path(__file__).parent.parent / "docs" / "howto" / "checkpoint.md").read_text("utf-8")
+    listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?`) \| ", page, flags=re.MULTILINE)))
+    assert not set(checkpoints.names()) - set(listed)
+
+
+def test_a_path_with_a_space_is_quoted_in_the_next_command(tmp_path):
+    torch.save({"proxies": drawn(5, 4)}, tmp_path / "my loss.pt")
+    assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path / "my loss.pt")["next"]
+    assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path)["next"]
 
 
 def test_a_folder_of_nothing_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """A frozen checkpoint as its format read it: what it says of itself, and how its data are encoded."""
 
 import os
+import shlex
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -158,9 +159,10 @@ class Checkpoint:
             InputError: no data are known.
         """
         if self.training is None:
+            typed = shlex.quote(str(self.path))
             raise InputError(
-                f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {self.path} "
-                f"--data DATA, or write embeddings, cocos encode DATA --model {self.path} --out embeddings.npz"
+                f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {typed} "
+                f"--data DATA, or write embeddings, cocos encode DATA --model {typed} --out embeddings.npz"
             )
         return encoders.embed(
             lambda: self.model,

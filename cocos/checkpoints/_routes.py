@@ -5,6 +5,7 @@
 3. A file of embeddings, 4. a checkpoint or folder that describes itself, 5. a known family: the shelf of formats.
 """
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,9 @@ def _unread(file: File | Folder) -> str:
     kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
     if kind is None:
         return describe(file)
+    typed = shlex.quote(str(file.path))
     return (
-        f"{file.path} is training data ({kind}), and names no model: cocos count {file.path} --model CHECKPOINT, or a "
+        f"{file.path} is training data ({kind}), and names no model: cocos count {typed} --model CHECKPOINT, or a "
         "function of yours, file.py:function"
     )
 
