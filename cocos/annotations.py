@@ -11,22 +11,6 @@ from torch import Tensor
 
 from cocos.errors import InputError, rows
 
-__all__ = [
-    "Groups",
-    "Picture",
-    "Pictures",
-    "both_groups",
-    "groups",
-    "names",
-    "negatives",
-    "numbered",
-    "pair",
-    "picture",
-    "pictures",
-    "spelled",
-    "texts",
-]
-
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_PICTURE = 2**26  # bytes of the file of a picture, and its pixels
 MAX_SIDE = 256  # pixels of the longer side of a picture that is drawn

@@ -3,8 +3,6 @@
 import inspect
 import re
 
-__all__ = ["formula", "listed", "parameters", "sections", "summary"]
-
 HEADING = re.compile(r"^(Args|Raises|[A-Z][a-z]+(?: [a-z]+)?):(?:\s+(.*))?$")
 
 

@@ -4,8 +4,6 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-__all__ = ["InputError", "Unfit", "UnsafeFile", "nearest", "rows", "unreachable"]
-
 
 class InputError(ValueError):
     """An input that cannot be used: the sentence names the thing, its value and a right one (exit 2).

@@ -12,16 +12,6 @@ from torch import Tensor
 
 from cocos.scores import NORMALISED_SIDES, Pairs, euclidean, length
 
-__all__ = [
-    "candidate_gradient",
-    "force",
-    "force_share",
-    "gradient",
-    "norm_slope",
-    "per_query",
-    "sides",
-]
-
 # Maximum number of entries of the differences in memory at once: 8 MiB in float64.
 MAX_DIFFERENCES = 2**20
 # Sines below this have lost two digits of 1 - cosine², and are computed as |q - c| |q + c| / 2 instead.

@@ -17,19 +17,6 @@ from cocos.embeddings import Embeddings
 from cocos.forces import gradient, sides
 from cocos.scores import NORMALISED_SIDES, Pairs, length
 
-__all__ = [
-    "FELT_CANDIDATES",
-    "FELT_ROWS",
-    "FELT_QUERIES",
-    "called",
-    "felt",
-    "of",
-    "report",
-    "sentence",
-    "side",
-    "warnings",
-]
-
 WARNING = "WARNING: "  # prefix of the notes that tables repeat
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.

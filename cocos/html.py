@@ -3,8 +3,6 @@
 import html
 from collections.abc import Mapping
 
-__all__ = ["table"]
-
 MAX_CELL = 500  # characters of a cell
 
 

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from cocos.errors import InputError, rows
 
-__all__ = ["Mapped", "files_of", "matrix", "norms_and_projections", "npy_header", "refuse_open_rows", "variances"]
-
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 2**18  # entries of a matrix that are read at once, so that they stay in the cache of the processor
 PROJECTED_COLUMNS = 32  # leading columns that `Embeddings.projections` reads

@@ -17,8 +17,6 @@ from typing import Any
 
 from cocos.errors import InputError
 
-__all__ = ["CHECKPOINTS", "ENCODERS", "LOSSES", "Plugin", "find", "installed", "names"]
-
 LOSSES, ENCODERS, CHECKPOINTS = "cocos.losses", "cocos.encoders", "cocos.checkpoints"
 
 

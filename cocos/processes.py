@@ -23,21 +23,6 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor  # `cocos --help` stays free of torch
 
-__all__ = [
-    "World",
-    "alike",
-    "close",
-    "collect",
-    "environment",
-    "first",
-    "gather",
-    "join",
-    "launched",
-    "mine",
-    "turn",
-    "world",
-]
-
 # Time limit until all processes have started.
 MEETING = timedelta(minutes=5)
 # Time limit for the slowest process at a meeting point; a process that ends is noticed at once.

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from cocos.errors import InputError, unreachable
 
-__all__ = ["apart", "replacing", "writable", "write"]
-
 # Names of the temporary files that `replacing` makes.
 TEMPORARY_NAME = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")
 # Maximum number of files of a data folder that an output is compared with.

@@ -15,8 +15,6 @@ from torch.nn.functional import pad
 
 from cocos.engine import devices
 
-__all__ = ["FLAGS_PER_WORD", "SHORT_LIST", "LONG_LIST", "Ends", "Entries", "between", "first_set", "kept"]
-
 # Flags tested at once: bytes of a 64-bit word.
 FLAGS_PER_WORD = 8
 # Fixed length of a list of candidates above a limit: 32 scores for each row of a tile of 2,048 x 4,096.

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["ahead", "memory", "rounding", "threads", "tile", "workers"]
-
 # Rows and columns of a float32 tile on a CPU: 4 MiB, which fit in the second-level cache of a core and its share of the
 # third.
 HOST_TILE = (1024, 1024)

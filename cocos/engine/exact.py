@@ -7,8 +7,6 @@ from cocos import scores
 from cocos.engine import devices
 from cocos.engine.kernel import structs
 
-__all__ = ["lengths", "pairs", "squares"]
-
 # The kernel's flag `wide` for each dtype that it reads.
 KERNEL_DTYPES = {torch.float32: 0, torch.float64: 1}
 # Maximum number of matrix elements converted to float64 at once: 4 MiB.

@@ -17,10 +17,7 @@ from torch import Tensor
 
 from cocos.engine import devices
 from cocos.engine.kernel import build, structs
-from cocos.engine.kernel.structs import struct
 from cocos.engine.view import View
-
-__all__ = ["PAD", "Arguments", "Lists", "Pass", "deep", "kernel_name", "kernel_reason", "serves", "shares", "struct"]
 
 # Extra elements at the end of arrays of columns, so that vector loads stay inside; PAD in kernel.h.
 PAD = 16

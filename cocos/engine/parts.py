@@ -12,8 +12,6 @@ from cocos.engine import compact, devices
 from cocos.engine.compact import SHORT_LIST, Ends
 from cocos.engine.view import View
 
-__all__ = ["Part", "Tally", "Tile", "parts_of", "tiles_of", "zeros"]
-
 # Maximum number of parts into which one matrix is cut: enough for load balancing, few enough that merging states is
 # cheap.
 MAX_PARTS = 12

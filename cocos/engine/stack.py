@@ -17,8 +17,6 @@ from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, View, ViewSide
 from cocos.errors import InputError
 
-__all__ = ["PRODUCT_METRICS", "fits", "view"]
-
 # Metrics whose scores are one matrix product, up to a root and the norms.
 PRODUCT_METRICS = ("cosine", "cosine_dot", "dot", "euclidean", "squared_euclidean")
 # Fields of `Embeddings` for the two sides.

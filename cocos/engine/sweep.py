@@ -23,8 +23,6 @@ from cocos.engine.stack import view as view  # re-exported beside `run`, which t
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Next", "PassReader", "Passes", "StepProgress", "Reader", "State", "run", "view"]
-
 StepProgress = Callable[[int, int], None]
 # Yields readers, or tuples of those that share a pass; receives their results, and returns its own.
 Passes = Generator[Any, Any, Any]

@@ -20,8 +20,6 @@ from cocos import scores
 from cocos.embeddings import Embeddings
 from cocos.engine import bounds, exact
 
-__all__ = ["PRODUCTS", "ViewSide", "View"]
-
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
 # Largest |norm - 1| at which unit-norm rows are multiplied without being divided by their norms, in float32; the error

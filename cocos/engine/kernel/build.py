@@ -23,8 +23,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["OFF", "compiler", "folder", "library", "reason"]
-
 KERNEL_FOLDER = Path(__file__).parent
 KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
 # Flags of GCC and Clang; none reorders floating-point operations.

@@ -13,8 +13,6 @@ from torch import Tensor
 from cocos.engine import devices
 from cocos.engine.kernel import build
 
-__all__ = ["Struct", "constant", "kernel", "loaded", "struct"]
-
 # The ctypes class and the torch dtype of each C type that structs use.
 C_TYPES = {
     "int64_t": (ctypes.c_int64, torch.int64),

@@ -8,8 +8,6 @@ from torch import Tensor
 from cocos.engine import compact
 from cocos.engine.parts import Part, Tile
 
-__all__ = ["MAX_NOTED", "MAX_NOTED_PER_PART", "Exponentials"]
-
 # Maximum number of noted negatives of one part for a direction: 6 MiB (row, column and score, 12 bytes).
 MAX_NOTED_PER_PART = 2**19
 # Maximum number of noted negatives for a direction, in addition to eight per query: 12 MiB.

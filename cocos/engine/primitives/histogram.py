@@ -15,8 +15,6 @@ from cocos.engine.compact import LONG_LIST
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
-__all__ = ["Bins", "Ladder"]
-
 # If more than one score in this many lies in a mixed bin, PyTorch recomputes the tile as a float64 product.
 LADDER_DENSITY = 64
 # Smallest and largest number of grid bins of a ladder; the table of the largest grid fits in the second-level cache.

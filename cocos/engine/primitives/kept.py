@@ -14,8 +14,6 @@ from cocos.engine.primitives.kth import Kept, bracketed, listing, settled
 from cocos.engine.primitives.logsumexp import Counted, LogSumExp, Question, Sums
 from cocos.engine.view import View
 
-__all__ = ["hardest", "limited", "number_kept"]
-
 # Number of exponentials per call of exp2: few enough that PyTorch runs the call on one thread.
 POWERS_AT_ONCE = 2**14
 # Multiple of elements to which arrays are padded: no SIMD vector of any processor is longer, so none is handled apart.

@@ -26,8 +26,6 @@ from cocos.engine import bounds, devices, fused
 from cocos.engine.primitives.threshold import Counts, Threshold
 from cocos.engine.view import View
 
-__all__ = ["Bracket", "Kept", "ascending", "bracketed", "sampled_scores", "listing", "settled"]
-
 # Maximum number of candidates in the sample of a query.
 SAMPLED_CANDIDATES = 384
 # Maximum number of sampled scores in memory at once.

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor
 
 from cocos.engine import bounds, compact, fused
+from cocos.engine.kernel import structs
 from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.view import View
-
-__all__ = ["LOG2E", "Counted", "LogSumExp", "Question", "Sums", "counts"]
 
 # Largest |exponent| (base 2), without and with moments, for which powers and their squares are summed in float32
 # without a reference.
@@ -240,7 +239,7 @@ class Sums:
         """Count in the kernel."""
         of, size = self.of, len(asked.share)
         low, high = torch.empty(2, size + fused.PAD)
-        made = fused.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
+        made = structs.struct("shares", side=k, fresh=1, queries=size, eps=asked.eps, low=low, high=high)
         made.set(base=asked.base(), known=asked.error * LOG2E, scale=of.scale)
         made.set(off=of.off, square=of.square, root=of.square**0.5)
         made.set(above=found.number, uncertain=found.uncertain, mass=found.mass if asked.weighed else None)

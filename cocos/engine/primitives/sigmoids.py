@@ -24,8 +24,6 @@ from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.threshold import about_positives
 from cocos.engine.view import View
 
-__all__ = ["SHARE_SUMS", "Positives", "Shares", "Sigmoids", "SigmoidSums", "sigmoid_slope", "widest"]
-
 # Number of sums that `Shares` keeps for a query, FOUND in kernel/sigmoids.c.
 SHARE_SUMS = 10
 

@@ -16,8 +16,6 @@ from cocos.engine.compact import Entries
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
-__all__ = ["MAX_LEVELS", "Counts", "Threshold", "about_positives", "few"]
-
 # Maximum number of levels per query above which one pass counts.
 MAX_LEVELS = 16
 # If more than one pair in this many is undecided, PyTorch recomputes the tile as a float64 product.

@@ -23,8 +23,6 @@ from cocos.errors import InputError
 from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 
-__all__ = ["CrossExample", "reads"]
-
 # Number of sampled pairs, over all batches, from which Z is estimated.
 GUESS_PAIRS = 2**13
 # log2 of the factor by which the estimate of Z is lowered, so that it is a lower bound with high probability.

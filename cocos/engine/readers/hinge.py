@@ -15,8 +15,6 @@ from cocos.engine.readers.rows import weighed
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-__all__ = ["HingeReader", "reads"]
-
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "HingeReader | None":
     """Return the reader of a loss; None if it is not a hinge of margin - positive + negative."""

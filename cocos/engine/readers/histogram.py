@@ -5,8 +5,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.errors import InputError
 
-__all__ = ["Histogram"]
-
 # Maximum number of bins: 4 MiB of counts per query.
 MAX_BINS = 2**20
 # Smallest width of a bin, in units of score: its inverse stays in the range of float32.

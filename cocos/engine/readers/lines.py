@@ -17,8 +17,6 @@ from cocos.engine.readers import hinge, smooth_ap, softmax
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["LINES_TILE", "Lines"]
-
 # Maximum number of scores in a tile of whole lines: 32 MiB in float64.
 LINES_TILE = 2**22
 # Number of scores weighed at once: 1 MiB in float64, which stays in the second-level cache.

@@ -10,8 +10,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.snm import StochasticNegativeMining
 
-__all__ = ["Mining", "reads"]
-
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> SoftmaxReader | None:
     """Return the reader of stochastic negative mining; None for other losses."""

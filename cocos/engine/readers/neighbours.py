@@ -9,8 +9,6 @@ from torch import Tensor
 from cocos.engine.parts import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
-__all__ = ["Nearest", "Neighbours"]
-
 
 @dataclass(frozen=True, eq=False)
 class Nearest:

@@ -9,8 +9,6 @@ from cocos.engine.primitives.histogram import Ladder
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-__all__ = ["PrecisionRecallCurve", "PrecisionRecall"]
-
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecallCurve:

@@ -11,8 +11,6 @@ from cocos.engine.readers.rows import pieces
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-__all__ = ["PositiveRanks", "Ranks"]
-
 
 @dataclass(frozen=True, eq=False)
 class PositiveRanks:

@@ -17,8 +17,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["RowsReader", "again", "dense_rows", "pieces", "weighed"]
-
 # Maximum number of scores in memory at once: 4 MiB in float64.
 SCORES_AT_ONCE = 2**19
 

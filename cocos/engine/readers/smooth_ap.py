@@ -13,8 +13,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.smoothap import SmoothAP
 
-__all__ = ["SmoothAPReader", "reads"]
-
 # Smallest eps counted in float32: all shares that are not left out then stay well within its range.
 SMALLEST_EPS = 1e-8
 # Maximum number of positives per query; each costs one sigmoid per candidate. MOST in kernel/sigmoids.c.

@@ -23,8 +23,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
-__all__ = ["SoftmaxReader", "Whole", "beside", "reads"]
-
 # One query in this many, plus 256, may be reweighed in float64 from all of its scores.
 RECHECKED_QUERIES = 32
 # Scores that a pass computes in the time of one float64 score of a stack; bounds the rechecked part of a stack.

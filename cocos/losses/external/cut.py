@@ -14,8 +14,6 @@ from torch.overrides import TorchFunctionMode
 from cocos.errors import InputError
 from cocos.scores import METRICS
 
-__all__ = ["Cut", "See", "Watch", "find", "seeded"]
-
 See = Callable[[Tensor], Tensor]
 Call = Callable[[Tensor, Tensor, See], Tensor]  # queries, candidates (the same object in a labelled set) -> loss
 

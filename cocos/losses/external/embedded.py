@@ -24,8 +24,6 @@ from cocos.losses.external.guard import (
 )
 from cocos.scores import METRICS, Pairs, length
 
-__all__ = ["Embedded"]
-
 Call = Callable[[Embeddings, Tensor, Tensor, See], Tensor]  # rows with their groups, queries, candidates, see
 
 INFLUENCE = (

@@ -14,8 +14,6 @@ from torch import Tensor
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
-__all__ = ["DETACHED", "UNKNOWN_UNIT", "checked", "finite", "gradient", "guarded", "pushes", "reduced", "shown"]
-
 UNKNOWN_UNIT = (
     "a share is a part of the query's own push, since the natural unit of this loss is not known (-p unit= gives it)"
 )

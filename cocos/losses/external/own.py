@@ -32,8 +32,6 @@ from cocos.losses.external.signature import (
 )
 from cocos.scores import METRICS
 
-__all__ = ["canonical", "known", "load", "located", "of", "qualified", "taken"]
-
 
 def _from_file(spelling: str, path: Path, kind: str) -> Any:
     """The module of a file; it is run again only after it was changed.

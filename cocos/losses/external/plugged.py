@@ -7,8 +7,6 @@ from cocos import losses, plugins
 from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external import own
 
-__all__ = ["canonical", "known", "load", "qualified"]
-
 
 def _target(spelling: str) -> Any:
     """Import the object of an entry point, and note which distribution it comes from.

@@ -20,8 +20,6 @@ from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import literal, parameters_of
 
-__all__ = ["PREFIX", "canonical", "known", "load", "qualified"]
-
 PREFIX = "pml:"
 PML_PACKAGE = "pytorch_metric_learning"
 OBJECTS = {  # arguments that are objects of the library, by their classes' names

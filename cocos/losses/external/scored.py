@@ -25,8 +25,6 @@ from cocos.losses.external.guard import (
 from cocos.losses.external.signature import named, signature_of
 from cocos.scores import Pairs
 
-__all__ = ["OfScores", "Told"]
-
 
 @dataclass(frozen=True, eq=False)
 class Told:

@@ -9,18 +9,6 @@ import torch
 from cocos.errors import InputError, nearest
 from cocos.scores import METRICS
 
-__all__ = [
-    "RESERVED",
-    "ROLE_OF",
-    "literal",
-    "named",
-    "parameters_of",
-    "roles_of",
-    "signature_of",
-    "takes_any",
-    "value_of",
-]
-
 ROLES = {
     "pairs": "pairs",
     "scores": "scores score sim sims similarity similarities similarity_matrix sim_matrix logits",

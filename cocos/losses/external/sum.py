@@ -16,8 +16,6 @@ from cocos.errors import InputError, nearest
 from cocos.losses.external.guard import UNKNOWN_UNIT, pushes
 from cocos.scores import Pairs
 
-__all__ = ["Sum", "canonical", "known", "load", "qualified", "terms_of"]
-
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
 
 
