@@ -403,3 +403,17 @@ def test_options_of_the_batches_have_names_defaults_and_meanings(embeddings):
         measures.weight_map(embeddings, "ntxent", batches=2)
     with pytest.raises(InputError, match="option of verify 'dtype'"):
         measures.verify("ntxent", dtype="float64")
+
+
+@pytest.mark.parametrize(("loss", "eps", "noted"), [("ntxent", 2, True), ("ntxent", 0.5, False), ("triplet", 2, False)])
+def test_an_eps_that_no_share_exceeds_is_noted(embeddings, loss, eps, noted):
+    notes = measures.count(embeddings, loss, eps=eps, batch_size=16, batches=1).attrs["notes"]
+    assert ("eps 0.02" in notes) == noted
+
+
+def test_a_summary_counts_the_queries_of_each_direction(embeddings):
+    data = measures.precision_recall(embeddings, queries=50)
+    assert "50 queries" not in str(table("precision_recall", data))  # there is no array of single queries
+    assert "40 and 50 queries, " in str(
+        table("score_distribution", measures.score_distribution(embeddings, queries=50))
+    )
