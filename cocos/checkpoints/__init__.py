@@ -6,7 +6,7 @@ A format is one file of `cocos.checkpoints.formats`. Content decides, never a su
 import logging
 from pathlib import Path
 
-from cocos.checkpoints import _inspection, _routes
+from cocos.checkpoints import _inspection, _routes, _row_names
 from cocos.checkpoints._checkpoint import Checkpoint
 from cocos.checkpoints.files import File, Folder
 from cocos.checkpoints.formats import Format, names
@@ -17,7 +17,7 @@ __all__ = ["Checkpoint", "File", "Folder", "Format", "inspect", "names", "open"]
 logger = logging.getLogger(__name__)
 
 
-def open(path, data=None, model=None, trust: bool = False, recipe=None) -> Checkpoint:
+def open(path, data=None, model=None, trust: bool = False, recipe=None, names=None) -> Checkpoint:
     """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
 
     Args:
@@ -32,6 +32,8 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None) -> Check
         trust: read a file that holds objects of unknown classes, with an inert placeholder for each; their code is
             not imported or run either. Only `model` sees the placeholders.
         recipe: file that names model, data and loss, where they are not given here (`cocos.checkpoints._recipe`).
+        names: table of names and pictures for the rows of a file of embeddings that has none: JSON lines, CSV or
+            parquet with `query_name`, `candidate_name`, `query_image`, `candidate_image`; or `name` and `image`.
 
     Raises:
         InputError: the file cannot be read; the sentence says what it is and what to do.
@@ -45,6 +47,7 @@ def open(path, data=None, model=None, trust: bool = False, recipe=None) -> Check
     if trust and model is None:
         raise InputError("trust: placeholders are only of use to a model function of your own; name one (--model)")
     found = _routes.route(Path(path), data, model, recipe, trust).open()
+    found = found if names is None else _row_names.named(found, Path(names))
     for note in found.notes:
         logger.info("note: %s", note)
     return found

@@ -39,6 +39,10 @@ Model = Annotated[
     ),
 ]
 Recipe = Annotated[Path | None, Option(help="TOML file that names model, data and loss, where no option does.")]
+Names = Annotated[
+    Path | None,
+    Option(help="Table of names and pictures for rows that have none: query_name, candidate_name, query_image, ..."),
+]
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
 LossName = Annotated[
@@ -75,6 +79,7 @@ class Opening:
     model: Model = None
     trust: Trust = False
     recipe: Recipe = None
+    names: Names = None
 
     def open(self, file: Path) -> "Checkpoint":
         """The checkpoint, or the embeddings, of a file."""
@@ -82,7 +87,8 @@ class Opening:
         from cocos import data as shelf
 
         data = self.data if self.data is None or shelf.is_own(self.data) else Path(self.data)
-        return checkpoints.open(file, data=data, model=self.model or None, trust=self.trust, recipe=self.recipe)
+        given = {"trust": self.trust, "recipe": self.recipe, "names": self.names}
+        return checkpoints.open(file, data=data, model=self.model or None, **given)
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,10 @@ SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installa
 OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
-    "File and model": ("data", "model", "recipe", "split", "trust", "distractors", "device", "dtype"),
-    "Output": ("format", "as_json", "out", "width", "quiet", "metrics", "n90", "help"),
+    "File and model": (
+        *("data", "model", "recipe", "split", "columns", "images", "names", "trust", "distractors", "device", "dtype"),
+    ),
+    "Output": ("format", "as_json", "out", "pictures", "width", "quiet", "metrics", "n90", "help"),
 }
 DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
 # Words of the help text for the types of options, where typer writes the names of Python.

@@ -55,8 +55,8 @@ def encode(
         raise InputError(f"--batch-size {batch_size}: expected at least 1")
     _free(out, data)
     options = {name: value for name, value in (("columns", columns), ("images", images)) if value is not None}
-    code = shelf.is_spelled(data) and not Path(data).exists()
-    source = replace(shelf.own(data), path=Path(data)) if code else shelf.find(data, options)
+    own = shelf.is_own(data)
+    source = replace(shelf.own(data), path=Path(data)) if own else shelf.find(data, options)
     if source.splits and split == "train" and split not in source.splits:
         split = source.splits[0]  # of data whose splits have other names
     rows = source.load(split)
