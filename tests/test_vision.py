@@ -235,7 +235,7 @@ def test_a_family_is_found_and_loaded_strictly(tmp_path, family):
     state = filled(build())
     wrapped = OrderedDict((f"module.{name}", each) for name, each in state.items())
     checkpoint = opened(save(tmp_path / "a.pth", {key: wrapped, "step": 3} if key else wrapped))
-    assert checkpoint.format == family and checkpoint.contents["numbers"] == sum(map(torch.numel, state.values()))
+    assert checkpoint.format == family
     held = list(checkpoint.model.state_dict().values())
     assert [torch.equal(one, other) for one, other in zip(held, state.values(), strict=True)] == [True] * len(held)
     for name, change in (
@@ -261,7 +261,11 @@ def test_the_scale_of_a_speaker_encoder_is_recorded(tmp_path):
 
 def test_the_descriptor_ignores_filters_that_never_change(tmp_path):
     state = filled(tfeat.build(**PATCHES, hard=True)) | {"SIFT.gx.0.weight": torch.ones(1, 1, 1, 3)}
-    assert opened(save(tmp_path / "a.pth", {"epoch": 2, "state_dict": state})).contents["sizes"]["hard"] is True
+    assert (
+        opened(save(tmp_path / "a.pth", {"epoch": 2, "state_dict": state}))
+        .contents["network"]
+        .startswith("HardTFeat, 5 numbers")
+    )
 
 
 def test_counters_that_an_old_pytorch_did_not_save_are_added(tmp_path):
@@ -362,6 +366,28 @@ def test_the_classes_of_imagenet_are_no_embedding(tmp_path):
     for classes, width in ((1000, 10), (7, 7)):
         checkpoint = opened(save(tmp_path / "a.pth", filled(_resnet.ResNet(**BASIC, classes=classes))))
         assert vectors(checkpoint, IMAGES).shape == (3, width)
+
+
+def test_a_recipe_says_how_images_are_prepared(tmp_path):
+    path = save(tmp_path / "a.pth", filled(_resnet.ResNet(**RESNET)))
+    recipe, arrays = tmp_path / "recipe.toml", tmp_path / "a.npz"
+    np.savez(arrays, images=IMAGES.numpy(), labels=[0, 0, 1])
+    one = cocos.open(path, data=arrays).embed(device="cpu")
+    recipe.write_text("[model]\nimages = {std = [0.5, 0.5, 0.5]}")
+    other = cocos.open(path, data=arrays, recipe=recipe)
+    plain = opened(path).model(IMAGES / 255 / 0.5)
+    torch.testing.assert_close(other.embed(device="cpu").query, plain)
+    assert not torch.allclose(one.query, plain) and other.settings != opened(path).settings
+    for images, said in (
+        ("{size = 3}", "key of"),
+        ("{mean = [0.5]}", "mean"),
+        ("{std = [0, 1, 1]}", "std not 0"),
+        ("3", "table"),
+        ("{crop = [0, 5]}", "crop"),
+    ):
+        recipe.write_text(f"[model]\nimages = {images}")
+        with pytest.raises(InputError, match=said):
+            cocos.open(path, data=arrays, recipe=recipe).embed(device="cpu")
 
 
 def test_a_tracker_resizes_the_whole_image(tmp_path):

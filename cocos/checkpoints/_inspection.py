@@ -41,7 +41,7 @@ def about(path: Path, data=None) -> dict:
             return plain(_of_none(file))
         if format is not None:
             opened = _routes.read(file, format, data)
-            if data is not None and opened.encoder is not None and opened.training is None:
+            if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
                 opened = replace(opened, training=shelf.find(data))
             found = _of_format(opened, format)
         else:

@@ -2,6 +2,7 @@
 
     [model]
     path = "model"              # a checkpoint or folder; or build = "file.py:function"
+    images = {resize = 256, crop = [224, 224], mean = [0.485, 0.456, 0.406], std = [0.229, 0.224, 0.225]}
     [data]
     path = "pairs.jsonl"        # or load = "file.py:function"; every other key is an option of the kind of data
     [loss]
@@ -24,7 +25,7 @@ __all__ = ["BESIDE", "Recipe", "beside", "read"]
 
 BESIDE = "cocos.toml"  # name of a recipe that lies beside a checkpoint
 MAX_RECIPE = 2**16  # bytes
-TABLES = {"model": ("build", "path"), "data": None, "loss": ("name", "parameters")}
+TABLES = {"model": ("build", "path", "images"), "data": None, "loss": ("name", "parameters")}
 CODE = ("build", "load")  # keys that name code
 
 
@@ -34,7 +35,7 @@ class Recipe:
 
     Args:
         path: of its file; None where there is none.
-        model: `build` or `path`.
+        model: `build` or `path`, and `images`: how images are prepared (`cocos.encoders.prepared`).
         data: `load`, or `path` and options of the kind of data.
         loss: `name` and `parameters`.
     """

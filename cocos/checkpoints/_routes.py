@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cocos import data as shelf
+from cocos import encoders
 from cocos.checkpoints import _model_function, _recipe
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints._model_function import Model
@@ -52,6 +53,8 @@ class Route:
             InputError: the file or the data cannot be read.
         """
         found = self._own() if self.model else self._of_format()
+        if (images := self.recipe.model.get("images")) is not None:
+            found = _prepared(found, images)
         if loss := self.recipe.loss:
             recorded = found.recorded | {loss["name"]: loss["parameters"]}
             found = replace(found, trained_with=loss["name"], recorded=recorded, recorder=str(self.recipe.path))
@@ -106,6 +109,18 @@ class Route:
             return found
         source = self._source()
         return replace(found, training=source, splits=source.splits, rows=None, embedder=None)
+
+
+def _prepared(found: Checkpoint, images: Any) -> Checkpoint:
+    """Prepare images as a recipe says, instead of as the checkpoint does.
+
+    Raises:
+        InputError: there is no encoder, or the recipe says what no preparation is.
+    """
+    if found.encoder is None:
+        raise InputError(f"recipe: [model] images: {found.path} ({found.format}) holds no encoder")
+    settings = None if found.settings is None else f"{found.settings} {images}"
+    return replace(found, encoder=lambda: encoders.prepared(found.model, images), settings=settings)
 
 
 def _shown(given: Any) -> str:

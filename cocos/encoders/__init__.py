@@ -167,6 +167,37 @@ def freeze(model: nn.Module, state: dict) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
+def prepared(model: nn.Module, images: Any) -> nn.Module:
+    """Change how an encoder of this shelf prepares images.
+
+    Args:
+        model: the encoder; one of two towers has them in its image tower.
+        images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width of the middle),
+            `mean` and `std` (where white is 1), `resampling` (`bilinear`, `bicubic` or `plain`). What is not named is
+            not done.
+
+    Raises:
+        InputError: the encoder reads no images, or no image can be prepared so.
+    """
+    from cocos.encoders._pictures import Preparation
+
+    owner = next((each for each in (model, getattr(model, "image", None)) if hasattr(each, "preparation")), None)
+    if owner is None:
+        raise InputError(f"[model] images: {getattr(model, 'name', type(model).__name__)} prepares no images")
+    channels = len(owner.preparation.mean)
+    given = {"resize": None, "crop": None, "mean": (0.0,) * channels, "std": (1.0,) * channels}
+    if not isinstance(images, dict):
+        raise InputError(f"[model] images: {images!r:.60}, expected a table, like {{resize = 256}}")
+    for key in images:
+        if key not in {*given, "resampling"}:
+            raise InputError(nearest("key of [model] images", key, [*given, "resampling"]))
+    given |= {key: tuple(value) if isinstance(value, list) else value for key, value in images.items()}
+    owner.preparation = Preparation(**given)
+    if len(owner.preparation.mean) != channels:
+        raise InputError(f"[model] images: mean {given['mean']}, expected {channels} numbers")
+    return model
+
+
 def device_of(name: str | None) -> torch.device:
     """Find a device by name: `cpu`, `cuda` (also `cuda:1`), or `auto` for the GPU where there is one.
 

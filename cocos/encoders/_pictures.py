@@ -45,6 +45,9 @@ class Preparation:
         sides = [*((self.resize,) if isinstance(self.resize, int) else self.resize or ()), *(self.crop or ())]
         if not all(isinstance(side, int) and 0 < side <= LARGEST_SIDE for side in sides):
             raise InputError(f"image size: resize {self.resize}, crop {self.crop}, expected 1 to {LARGEST_SIDE} pixels")
+        numbers = [*self.mean, *self.std] if isinstance(self.mean, tuple) and isinstance(self.std, tuple) else [None]
+        if len(self.mean) != len(self.std) or not all(isinstance(n, int | float) for n in numbers) or not all(self.std):
+            raise InputError(f"images: mean {self.mean}, std {self.std}, expected a number a channel each, std not 0")
         if self.resampling not in {*FILTERS, "plain"}:
             raise InputError(f"resampling: {self.resampling!r}, expected bilinear, bicubic or plain")
 

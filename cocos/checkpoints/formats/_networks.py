@@ -23,8 +23,8 @@ FIXED = "SIFT."  # of HardTFeat: filters that never change and that its descript
 LAST_LAYER = {"mobilenet_v2": "classifier", "resnet": "fc", "vgg": "classifier.6"}
 IMAGENET_CLASSES = 1000
 ASSUMED = (
-    "{} does not record how its images were prepared: the shorter side is resized to 256 pixels, of which the middle "
-    "224 are read, with the mean and the standard deviation of ImageNet"
+    "how its images were prepared: the shorter side is resized to 256 pixels, of which the middle 224 are read, with "
+    "the mean and the standard deviation of ImageNet; a recipe can say otherwise ([model] images)"
 )
 MAX_SHOWN = 8  # names of tensors that are listed
 OF_A_LOSS = ("loss", "criterion", "miner", "metric")  # parts of a name that belong to a loss, not to the encoder
@@ -182,8 +182,32 @@ def _dimensions(found: Network) -> int:
     """Return the width of the embeddings of a network, as its last layer has it."""
     if found.encoder != "image_network":
         return found.arguments.get("dimensions", 0)
-    linear = [each for each in found.arguments["layers"] if each[0] == "linear"]
+    linear = [each for each in found.arguments.get("layers", ()) if each[0] == "linear"]
     return linear[-1][2] if linear else found.arguments["sizes"].get("classes") or _width(found)
+
+
+def _described(found: Network) -> str:
+    """Name a network in the words of its field."""
+    arguments = found.arguments
+    if found.encoder == "timm":
+        return f"{arguments['architecture']}, built by timm"
+    if found.encoder == "ge2e":
+        return f"LSTM of {arguments['num_layers']} layers over {arguments['channels']} mel channels"
+    if found.encoder == "tfeat":
+        return "HardTFeat" if arguments["hard"] else "TFeat"
+    if found.encoder == "iresnet":
+        return f"IResNet-{2 * sum(arguments['num_blocks']) + 2} for faces of {arguments['side']} pixels"
+    if found.encoder == "warpnet":
+        return f"WarpNet, {_trunk_of('resnet', arguments)}"
+    layers = "".join(f", {' '.join(map(str, each))}" for each in arguments.get("layers", ()))
+    return _trunk_of(arguments["trunk"], arguments["sizes"]) + layers
+
+
+def _trunk_of(trunk: str, sizes: dict) -> str:
+    """Name a trunk, with its number of layers that have weights."""
+    if trunk == "resnet":
+        return f"ResNet-{(3 if sizes['bottleneck'] else 2) * sum(sizes['num_blocks']) + 2}"
+    return f"VGG-{sum(map(len, sizes['parts'])) + 3}" if trunk == "vgg" else "MobileNetV2"
 
 
 def _told(classes: ClassVectors) -> str:
@@ -227,7 +251,7 @@ def checkpoint(
     recorded, loss, _ = _inventory.recorded(file) if isinstance(file, File) else ({}, None, {})
     notes = [*found.notes, *more.pop("notes", ())]
     if found.encoder == "image_network" and "preparation" not in found.arguments:
-        notes.append(ASSUMED.format(file.path))
+        notes.append(f"{file.path} does not record {ASSUMED}")
     if classes is not None:
         fits_width = classes.vectors.shape[1] == _dimensions(found)
         if fits_width:
@@ -238,10 +262,8 @@ def checkpoint(
     about = {
         **(_inventory.values(file) if isinstance(file, File) else {}),
         **(contents or {}),
-        "encoder": found.encoder,
+        "network": f"{_described(found)}, {_dimensions(found)} numbers for each row",
         "found": found.origin,
-        "sizes": {key: value for key, value in found.arguments.items() if key != "preparation"},
-        "numbers": found.numbers,
     }
     if found.rest:
         more_of_them = f" and {len(found.rest) - MAX_SHOWN} more" if len(found.rest) > MAX_SHOWN else ""

@@ -10,11 +10,15 @@ from cocos.checkpoints.formats._two_towers import towers
 __all__ = ["read", "recognises"]
 
 # Preparation of the trackers of Deep SORT: OpenCV's plain resizing, without a crop.
+TRACKED = (
+    "how its images were prepared: they are resized to 224 x 224 pixels, as the trackers of Deep SORT do, with the "
+    "mean and the standard deviation of ImageNet; a recipe can say otherwise ([model] images)"
+)
 STRETCHED = {"resize": (224, 224), "crop": None, "resampling": "plain"}
 
 
 def recognises(file: File) -> bool:
-    """A known network is all of a state dict, or a part of one, and no other format reads the file."""
+    """A ResNet, VGG or MobileNetV2 with the names of torchvision, alone or as a part of a model."""
     if not isinstance(file, File) or file.content is None or "cocos" in file.record or towers(file) is not None:
         return False
     if lightning.recognises(file) or pytorch_metric_learning.recognises(file):
@@ -35,5 +39,6 @@ def read(file: File, data=None) -> Checkpoint:
     """
     found = _networks.without_imagenet(_networks.trunk_in(file, any_family=False))
     if found.arguments["sizes"].get("nested") is False:
-        found = replace(found, arguments=found.arguments | {"preparation": STRETCHED})
+        notes = (*found.notes, f"{file.path} does not record {TRACKED}")
+        found = replace(found, arguments=found.arguments | {"preparation": STRETCHED}, notes=notes)
     return _networks.checkpoint(file, found, format="image_network")
