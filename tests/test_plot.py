@@ -390,6 +390,31 @@ def test_every_kind_that_draws_batches_keeps_their_notes(file):
         )
 
 
+def test_the_numbers_of_thresholds_are_kept_without_a_picture(file, embeddings, tmp_path):
+    done = call("plot", "thresholds", file, "--queries", 10, "--set", "precisions=0.1,0.5", "--out", "x.nc")
+    assert done.exit_code == 0 and "wrote x.nc" in done.stderr, done.stderr
+    xr.testing.assert_equal(results.open("x.nc"), measures.thresholds(embeddings, queries=10, precisions=(0.1, 0.5)))
+    assert {path.name for path in tmp_path.iterdir()} == {"x.nc", "rows.npz"}
+
+
+def test_curves_of_two_losses_share_a_panel_and_are_told_one_by_one(file, undrawn):
+    options = ["--loss", "triplet", "--loss", "ntxent", "--set", "points=31", "-p", "triplet.margin=0.4"]
+    done = call("plot", "weight_curve", *options)
+    given = [losses.load("triplet", {"margin": 0.4}), losses.load("ntxent")]
+    curves = [measures.weight_curve(loss, points=31) for loss in given]
+    (((panel,), _),) = undrawn
+    for mine, right in zip(panel.args[0], curves, strict=True):
+        xr.testing.assert_identical(mine.drop_attrs(), right.drop_attrs())
+    assert panel.keywords["names"] == ["triplet", "ntxent"]
+    tables = {name: str(table("weight_curve", one)) for name, one in zip(("triplet", "ntxent"), curves, strict=True)}
+    assert done.stdout.split() == " ".join(f"{name}:\n{text}" for name, text in tables.items()).split()
+    series = told("weight_curve", *options)["series"]
+    assert [(each["name"], each["loss"]["parameters"]) for each in series] == [
+        ("triplet", {"margin": 0.4}),
+        ("ntxent", {"temperature": 0.1}),
+    ]
+
+
 def test_a_suffix_in_capitals_is_one(file, tmp_path):
     assert call("plot", "weight_curve", "--out", "a.PNG").exit_code == 0
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
