@@ -143,6 +143,7 @@ WORK = {  # how many processes do what
     "three": (3, in_one_of_several),
     "unknown": (2, command("--loss", "ntxnt", "--json")),
     "killed": (2, command("--loss", "mine.py:is_killed", "--batch-size", "32")),
+    "raises": (2, command("--loss", "mine.py:raises", "--batch-size", "32")),
 }
 
 
@@ -175,7 +176,11 @@ def fork_all():
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         forked = [rank_of(rank, size, port, work) for rank in range(size)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in forked]
+        codes = {forked[-1]: os.waitpid(forked[-1], 0)[1]}
+        if name == "raises":
+            os.kill(forked[0], signal.SIGTERM)  # as torchrun does with the others when one fails
+        codes |= {each: os.waitpid(each, 0)[1] for each in forked[:-1]}
+        codes = [os.waitstatus_to_exitcode(codes[each]) for each in forked]
         found[name] = [
             (code, *(Path(f"{each}{k}").read_text("utf-8") for each in ("out", "err"))) for k, code in enumerate(codes)
         ]
@@ -228,12 +233,11 @@ def test_a_rank_that_is_killed_stops_the_others(folder, forked):
     assert not (folder / "no.nc").exists() and not list(folder.glob(".cocos-*"))
 
 
-def test_a_rank_that_fails_stops_the_run(folder):
-    options = ["--loss", "mine.py:raises", "--batch-size", 32, "--out", folder / "no.nc"]
-    code, out, err = torchrun(2, "-m", "cocos", "count", "a.npz", *options, cwd=folder)
-    assert (code, out) == (1, ""), err
-    assert [err.count(each) for each in ("cocos: rank 1: mine.py:raises", "no more of this")] == [1, 1], err
-    assert len(said(err)) == 1
+def test_a_rank_that_fails_says_why_and_the_others_end_silently(folder, forked):
+    first, second = forked["raises"]
+    assert second[:2] == [2, ""] and len(said(second[2])) == 1
+    assert [second[2].count(each) for each in ("cocos: rank 1: mine.py:raises", "no more of this")] == [1, 1]
+    assert first[:2] == [128 + signal.SIGTERM, ""] and said(first[2]) == []
     assert not (folder / "no.nc").exists() and not list(folder.glob(".cocos-*"))
 
 
