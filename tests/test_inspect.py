@@ -370,3 +370,10 @@ def test_the_table_of_a_static_model_is_not_taken_for_samples(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="static table of tokens; name its folder"):
         cocos.open(tmp_path / "model.safetensors")
+
+
+def test_arrays_that_are_training_data_are_told_from_embeddings(tmp_path):
+    np.savez(tmp_path / "train.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.arange(4) % 2)
+    assert about(tmp_path / "train.npz")["format"] == "arrays"
+    with pytest.raises(InputError, match=r"training data \(arrays\)"):
+        cocos.open(tmp_path / "train.npz")

@@ -37,8 +37,8 @@ def about(path: Path, data=None) -> dict:
     file = file_or_folder(path)
     with one_sentence(file.path, "is a damaged file"):
         format = format_of(file)
-        if format is None and file.kind not in TENSOR_KINDS:
-            return plain(_of_none(file))
+        if format is None and (told := _of_none(file)) is not None:
+            return plain(told)
         if format is not None:
             opened = _routes.read(file, format, data)
             if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
@@ -116,16 +116,18 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
     }
 
 
-def _of_none(file: File | Folder) -> dict:
-    """Describe training data, or the folder of a run.
+def _of_none(file: File | Folder) -> dict | None:
+    """Describe training data, or the folder of a run; None of a file that may hold a checkpoint.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is none of these.
     """
     advice = describe(file)  # it refuses files that ask for code
-    kind = shelf.recognised(file.path)
+    kind = shelf.recognised(file.path) if file.kind in _routes.DATA_KINDS else None
     if kind is not None:
         return _of_data(file, kind)
+    if file.kind in TENSOR_KINDS:
+        return None
     if file.kind == "folder" and (listed := _runs.listed(file)):
         return _of_run(file, listed)
     raise InputError(advice)

@@ -23,7 +23,7 @@ from cocos.errors import InputError
 __all__ = ["Route", "read", "route"]
 
 # Kinds of files, as `File.kind` says, that may be training data.
-DATA_KINDS = ("text", "gzip", "unknown", "folder")
+DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz")
 
 
 @dataclass(frozen=True)
