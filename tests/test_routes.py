@@ -160,6 +160,30 @@ def test_python_takes_the_functions_themselves(folder):
     assert again.training.load("dev").split == "dev"
 
 
+def test_a_module_of_the_users_stays_as_it_is(folder):
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    module[0].eval()
+    data = {"items": np.eye(4, dtype="float32"), "labels": [0, 0, 1, 1]}
+    found = cocos.open("w.pt", model=lambda content: module, data=data).embed(device="cpu")
+    torch.testing.assert_close(found.query, module[0](torch.eye(4)).detach())  # nothing was dropped
+    assert [each.training for each in module.modules()] == [True, False, True]
+    assert all(each.requires_grad for each in module.parameters()) and not found.query.requires_grad
+
+
+def test_a_width_that_depends_on_the_batch_gets_a_sentence(folder, monkeypatch):
+    monkeypatch.setattr(encoders, "ITEMS_AT_ONCE", 3)
+    data = {"items": np.ones((5, 2)), "labels": [0, 0, 1, 1, 1]}
+    with pytest.raises(InputError, match="3 and 2"):
+        cocos.open("w.pt", model=lambda content: lambda rows: torch.ones(len(rows), len(rows)), data=data).embed()
+
+
+def test_the_data_that_the_user_typed_win(folder):
+    (folder / "other").mkdir()
+    (folder / "other" / "r.toml").write_text("[data]\npath = 'nowhere'\n[loss]\nname = 'supcon'\n")
+    made = cocos.open("features", model=lambda: lambda rows: rows, recipe=folder / "other" / "r.toml")
+    assert made.training.path == shelf.Path("features") and made.trained_with == "supcon"
+
+
 def precomp_of(split):
     return shelf.TrainingSet(*shelf.load("precomp", "train", shelf.Path("features")).sides, "mine", split)
 

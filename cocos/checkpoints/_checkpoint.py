@@ -143,14 +143,15 @@ class Checkpoint:
 
     @cached_property
     def model(self) -> nn.Module:
-        """The frozen encoder, built when it is first asked for.
+        """The frozen encoder, built when it is first asked for; a module of the user's stays as it is.
 
         Raises:
             InputError: there is none, or it cannot be built.
         """
         if self.encoder is None:
             raise InputError(f"{self.path}: {self.format} holds no encoder")
-        return self.encoder().eval().requires_grad_(False)
+        built = self.encoder()
+        return built if self.format == "own" else built.eval().requires_grad_(False)
 
     def _encoded(self, split: str, device: str, progress) -> Embeddings:
         """Encode a split of the training data.

@@ -181,7 +181,9 @@ def route(path: Path, data: Any, model: Any, recipe: Any, trust: bool) -> Route:
         path, data, asked = asked.paths[0], data or path, None
     if held.path is None and (there := _recipe.beside(path)):
         held = _recipe.read(there, inside=True)
-    return Route(path, asked, held.named("data") if data is None else data, held, swapped, trust)
+    if data is None and not (asked and shelf.recognised(path)):  # the data that the user typed win
+        data = held.named("data")
+    return Route(path, asked, data, held, swapped, trust)
 
 
 def _beside(recipe: Path, path: Path) -> bool:

@@ -6,7 +6,8 @@ are looked up only where no file of the shelf has the name, and a file can name 
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -309,6 +310,18 @@ def _matched(classes: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
     )
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Generator[None]:
+    """Put an encoder into eval mode, and a user's, which may be in training, back into its own."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
     """Divide the rows of the sides into batches for an encoder.
 
@@ -329,7 +342,8 @@ def _work(model: Any, sides: tuple[Side, ...]) -> cache.Work:
     def encode(batch: int) -> Tensor:
         side, name, rows = batches[batch]
         some = side.items[rows.start : rows.stop] if isinstance(rows, range) else [side.items[row] for row in rows]
-        found = model.encode(list(some) if side.kind == "text" else some, side.kind, name)
+        with _evaluating(model):
+            found = model.encode(list(some) if side.kind == "text" else some, side.kind, name)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(rows) or not found.is_floating_point():
             what = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
