@@ -350,6 +350,19 @@ def test_an_interrupted_run_writes_nothing(tmp_path):
     assert set(os.listdir(tmp_path)) == {"large.npz", "out"}
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "said"),
+    [
+        (10, 100, 5, "2 a second, 45 s left"),
+        (1000, 500_000, 2.5, "400 a second, 20 min 48 s left"),
+        (1, 9000, 1, "1 a second, 2 h 29 min left"),
+        (0, 10, 5, ""),
+    ],
+)
+def test_progress_tells_the_rate_and_the_time_left(done, total, seconds, said):
+    assert _answer._pace(done, total, seconds) == said
+
+
 def test_the_demo_runs_end_to_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS")

@@ -62,6 +62,9 @@ def files(tmp_path_factory):
     torch.save({"table": torch.randn(256, 8, generator=torch.Generator().manual_seed(0))}, folder / "table.pt")
     lines = [json.dumps({"anchor": f"what is {number}?", "positive": f"it is {number}"}) for number in range(40)]
     (folder / "pairs.jsonl").write_text("\n".join(lines))
+    (folder / "titles.csv").write_text("title,body,wrong,section\na,b,c,1\nd,e,f,1\ng,h,i,2\n")
+    names = [json.dumps({"query_name": f"query {k}" if k < 64 else None, "candidate_name": str(k)}) for k in range(128)]
+    (folder / "names.jsonl").write_text("\n".join(names))
     write_folder(folder / "f30k_precomp")
     save(folder / "model_best.pth.tar", vsepp_state(), text_state(), options())
     for page in PAGES:

@@ -131,6 +131,22 @@ def answer(
     )
 
 
+def _pace(done: int, total: int, seconds: float) -> str:
+    """Rate of the work, and the time that is left at this rate.
+
+    Args:
+        done: steps since the first report.
+        total: steps that were left then.
+        seconds: since the first report.
+    """
+    if done <= 0 or seconds <= 0:
+        return ""
+    left = round((total - done) * seconds / done)
+    hours, minutes = left // 3600, left // 60 % 60
+    shown = f"{hours} h {minutes} min" if hours else f"{minutes} min {left % 60} s" if minutes else f"{left} s"
+    return f"{done / seconds:.3g} a second, {shown} left"
+
+
 @contextmanager
 def progress() -> Generator[Callable[[str], Callable[[int, int], None]]]:
     """Begin the work: give a maker of progress callbacks, `start(name) -> report(done, total)`.
@@ -141,28 +157,31 @@ def progress() -> Generator[Callable[[str], Callable[[int, int], None]]]:
     bar, tasks, shown = None, {}, time.monotonic()
 
     def start(name: str) -> Callable[[int, int], None]:
-        begun = time.monotonic()
+        begun, first = time.monotonic(), None
         name = terminal.bounded(terminal.clean(name), NAME_CHARACTERS).replace("[", "(")  # `[` is markup to rich
 
         def report(done: int, total: int) -> None:
-            nonlocal bar, shown
+            nonlocal bar, shown, first
             now = time.monotonic()
+            first = first or (done, now)
+            pace = _pace(done - first[0], total - first[0], now - first[1])
             if quiet.get() or now - begun < SHOWN_AFTER_SECONDS:
                 return
             if not sys.stderr.isatty():
                 if now - shown > LINE_SECONDS:
                     shown = now
-                    terminal.say(f"{name}: {done} of {total}")
+                    terminal.say(f"{name}: {done} of {total}{pace and ', '}{pace}")
                 return
             if bar is None:
                 from rich.console import Console
-                from rich.progress import Progress
+                from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-                bar = Progress(console=Console(stderr=True), transient=True)
+                columns = ("{task.description}", BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[pace]}"))
+                bar = Progress(*columns, console=Console(stderr=True), transient=True)
                 bar.start()
             if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done, visible=done < total)
+                tasks[name] = bar.add_task(name, total=total, pace=pace)
+            bar.update(tasks[name], completed=done, visible=done < total, pace=pace)
 
         return report
 
