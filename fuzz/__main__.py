@@ -4,6 +4,7 @@ import argparse
 import importlib
 import io
 import math
+import os
 import pkgutil
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import warnings
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import torch
 import typer
@@ -25,6 +27,8 @@ from fuzz.guard import FAULTS, Limits, Seen, watch
 
 __all__ = ["lines", "main", "opening", "run", "warm"]
 
+# Nothing is kept between openings, and no library starts threads that a forked process would lack.
+SURROUNDINGS = {"COCOS_CACHE": "off", "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 LONGEST = 3000  # characters of a sentence, most of them paths
 TURNS = 2  # openings of each file: as `cocos inspect` does it, and with its embeddings
 
@@ -70,6 +74,7 @@ def warm(folder: Path) -> None:
             opening(case, turn)
 
 
+@mock.patch.dict(os.environ, SURROUNDINGS)
 def run(names: list[str], openings: int, seed: int, note=lambda seen: None) -> list[Seen]:
     """Open files of some formats, each as often as its share says."""
     warnings.simplefilter("ignore")
@@ -104,6 +109,7 @@ def lines(found: list[Seen]) -> list[str]:
     ]
 
 
+@mock.patch.dict(os.environ, SURROUNDINGS)
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for and print the table."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
