@@ -138,7 +138,10 @@ def trained(folder: Folder) -> tuple[dict[str, dict], str | None, dict[str, Any]
         state = folder.json("trainer_state.json", MAX_TOKENIZER)
         keys = ("epoch", "global_step", "best_metric") if isinstance(state, dict) else ()
         more |= {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
-    card = folder.text("README.md") if "README.md" in folder else ""
+    try:
+        card = folder.text("README.md") if "README.md" in folder else ""
+    except InputError:  # too long, or no text: nothing depends on it
+        card = ""
     named = list(dict.fromkeys(NAMED_LOSS.findall(card)))
     if named:
         more["training loss"] = ", ".join(named)
