@@ -307,8 +307,10 @@ def test_files_that_do_not_fit_are_one_sentence(tiny, tmp_path, change, told):
 def test_an_adapter_is_refused_with_how_to_merge_it(tmp_path):
     """PEFT saves a change of a model without the model."""
     written(tmp_path, {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "some/model"}})
-    with pytest.raises(InputError, match=r"some/model.*merge_and_unload.*save_pretrained"):
-        opened(tmp_path)
+    for modules in ({}, {"modules.json": [{"path": "", "type": TYPE.format("Transformer")}]}):
+        written(tmp_path, modules)
+        with pytest.raises(InputError, match=r"some/model.*merge_and_unload.*save_pretrained"):
+            opened(tmp_path)
 
 
 def test_without_the_library_one_sentence_says_how_to_install_it(folder, monkeypatch):

@@ -8,6 +8,8 @@ from cocos.encoders._tokenizer import FILES
 from cocos.encoders._transformers import REFUSED, TEXT_MODELS
 from cocos.errors import InputError
 
+ADAPTER = "adapter_config.json"  # of a folder of PEFT
+
 __all__ = ["configuration", "longest_text", "padding", "tokenizer_files", "trained", "width"]
 
 MAX_TOKENIZER = 2**26  # bytes of a tokenizer; those of the largest vocabularies have 35 million
@@ -36,6 +38,7 @@ def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
     Raises:
         InputError: it is missing, names code of its own, or is of a type that is not built.
     """
+    _refuse_adapter(folder, within)
     if f"{within}config.json" not in folder:
         raise InputError(f"{folder.path / within} has no config.json; copy all files of the model")
     found = folder.json(f"{within}config.json")
@@ -45,6 +48,24 @@ def configuration(folder: Folder, within: str = "") -> dict[str, Any]:
         if found.get(key):
             raise InputError(f"{folder.path / within / 'config.json'} has {key} {str(found[key])[:80]}: {reason}")
     return found
+
+
+def _refuse_adapter(folder: Folder, within: str) -> None:
+    """Refuse an adapter of PEFT, which is a change of a model and no model.
+
+    Raises:
+        InputError: with what merges it into its model.
+    """
+    model = any(name.startswith((f"{within}model", f"{within}pytorch_model")) for name in folder.names)
+    if f"{within}{ADAPTER}" not in folder or model:
+        return
+    about = folder.json(f"{within}{ADAPTER}")
+    base = about.get("base_model_name_or_path") if isinstance(about, dict) else None
+    raise InputError(
+        f"{folder.path} holds an adapter of PEFT, a change of {str(base)[:100]} and no model: merge them, "
+        "model = PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), and save "
+        "the tokenizer beside it, tokenizer.save_pretrained(NEW); then name NEW"
+    )
 
 
 def text_model(folder: Folder, within: str = "") -> dict[str, Any]:

@@ -17,7 +17,6 @@ __all__ = ["read", "recognises"]
 
 LIBRARIES = ("transformers",)
 
-ADAPTER = "adapter_config.json"
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # numbers that Pillow gives them
 # Of the images that CLIP was trained with; a preprocessor_config.json may say otherwise. Source: Radford et al. 2021.
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -28,7 +27,7 @@ def recognises(file: File | Folder) -> bool:
     """A folder with an adapter of PEFT, or the configuration of a text encoder, CLIP or SigLIP, without modules."""
     if file.kind != "folder" or "modules.json" in file:
         return False
-    if ADAPTER in file:
+    if _text_folder.ADAPTER in file:
         return True
     config = file.json("config.json") if "config.json" in file else None
     return isinstance(config, dict) and config.get("model_type") in TEXT_MODELS | PAIRED_MODELS
@@ -44,14 +43,6 @@ def read(file: Folder, data=None) -> Checkpoint:
     Raises:
         InputError: an adapter, a configuration that names code, or files that are missing.
     """
-    if ADAPTER in file and "config.json" not in file:
-        about = file.json(ADAPTER)
-        base = about.get("base_model_name_or_path") if isinstance(about, dict) else None
-        raise InputError(
-            f"{file.path} holds an adapter of PEFT, a change of {str(base)[:100]} and no model: merge them, "
-            "model = PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), and save "
-            "the tokenizer beside it, tokenizer.save_pretrained(NEW); then name NEW"
-        )
     config, state = _text_folder.configuration(file), weights(file)
     if state is None:
         raise InputError(f"{file.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
