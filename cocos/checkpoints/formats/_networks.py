@@ -14,7 +14,7 @@ from cocos.checkpoints.files import File, Folder, StateDict, state_dicts
 from cocos.encoders import ge2e, image_network, iresnet, tfeat, warpnet
 from cocos.encoders._weights import completed, fits, without_memory
 
-__all__ = ["Network", "checkpoint", "find", "frozen", "known", "trunk_in", "whole", "without_imagenet"]
+__all__ = ["Network", "checkpoint", "find", "frozen", "in_family", "trunk_in", "whole", "without_imagenet"]
 
 FAMILIES: dict[str, Any] = {"ge2e": ge2e, "iresnet": iresnet, "tfeat": tfeat, "warpnet": warpnet}
 # Prefixes of wrappers: a state dict without them is still that of a whole model, not of a part.
@@ -63,10 +63,16 @@ def whole(file: File | Folder) -> list[StateDict]:
 
 def find(file: File | Folder, family: str) -> Network | None:
     """Find a network of a family that is all of a state dict; None if there is none."""
-    return next((found for each in whole(file) if (found := _of_family(each, family)) is not None), None)
+    return next((found for each in whole(file) if (found := in_family(each, family)) is not None), None)
 
 
-def _of_family(part: StateDict, family: str) -> Network | None:
+def in_family(part: StateDict, family: str) -> Network | None:
+    """Find a network of a family that is all of one state dict; None if it is another.
+
+    Args:
+        part: the state dict.
+        family: name of the encoder.
+    """
     state = {key: each for key, each in part.tensors.items() if not (family == "tfeat" and key.startswith(FIXED))}
     module = FAMILIES[family]
     arguments = module.arguments(state)
@@ -89,7 +95,7 @@ def trunk_in(file: File | Folder, any_family: bool = True) -> Network | None:
             trunk = Network("image_network", _arguments(*found), _named("trunk.", part.tensors), part.origin, {})
             return _with_head(trunk, _around(part, every))
         for family in FAMILIES if any_family else ():
-            if (known := _of_family(part, family)) is not None:
+            if (known := in_family(part, family)) is not None:
                 return replace(known, rest=_around(part, every))
     return None
 
@@ -148,11 +154,6 @@ def without_imagenet(found: Network) -> Network:
     return replace(_without_classes(found), notes=(*found.notes, said))
 
 
-def known(file: File | Folder) -> bool:
-    """Whether a file holds a network of the shelf of encoders that these formats build."""
-    return trunk_in(file) is not None
-
-
 def _groups(rest: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Group tensors by the names of the modules that could be a head: all in front of a number, or of the last dot."""
     found: dict[str, dict[str, Tensor]] = {}
@@ -173,15 +174,17 @@ def _of_a_loss(name: str) -> bool:
 
 
 def _width(found: Network) -> int:
-    """Return the width of the vectors of a trunk."""
-    with without_memory():
-        return encoders.build(found.encoder, found.arguments).trunk.width
+    """Return the width of the vectors of a trunk, without its last layer."""
+    sizes = found.arguments["sizes"]
+    return {"mobilenet_v2": sizes.get("widths"), "resnet": sizes.get("outputs"), "vgg": [sizes.get("hidden")]}[
+        found.arguments["trunk"]
+    ][-1]
 
 
 def _dimensions(found: Network) -> int:
     """Return the width of the embeddings of a network, as its last layer has it."""
     if found.encoder != "image_network":
-        return found.arguments.get("dimensions", 0)
+        return found.arguments.get("dimensions", 0)  # timm knows that of its networks, once it has built them
     linear = [each for each in found.arguments.get("layers", ()) if each[0] == "linear"]
     return linear[-1][2] if linear else found.arguments["sizes"].get("classes") or _width(found)
 
@@ -206,7 +209,8 @@ def _described(found: Network) -> str:
 def _trunk_of(trunk: str, sizes: dict) -> str:
     """Name a trunk, with its number of layers that have weights."""
     if trunk == "resnet":
-        return f"ResNet-{(3 if sizes['bottleneck'] else 2) * sum(sizes['num_blocks']) + 2}"
+        depth = (3 if sizes["bottleneck"] else 2) * sum(sizes["num_blocks"]) + 2
+        return f"ResNet-{depth}" if sizes["groups"] == 1 else f"ResNeXt-{depth} of {sizes['groups']} groups"
     return f"VGG-{sum(map(len, sizes['parts'])) + 3}" if trunk == "vgg" else "MobileNetV2"
 
 
@@ -262,7 +266,7 @@ def checkpoint(
     about = {
         **(_inventory.values(file) if isinstance(file, File) else {}),
         **(contents or {}),
-        "network": f"{_described(found)}, {_dimensions(found)} numbers for each row",
+        "network": f"{_described(found)}, {_dimensions(found) or 'an unknown number of'} numbers for each row",
         "found": found.origin,
     }
     if found.rest:
