@@ -254,8 +254,9 @@ def evaluate(
     opened = [embeddings]
     if distractors is not None:
         where = str(embeddings.query.device)
-        opened.append(embedded(distractors, _split(distractors, None), where, progress))
-        embeddings = _joined(*opened, metric)
+        more = embedded(distractors, _split(distractors, None), where, progress)
+        opened.append(more)
+        embeddings = _joined(embeddings, more, metric)
     for each in opened:
         each.unchanged()
     sides = _Rows.of(embeddings, samples)
@@ -274,7 +275,7 @@ def evaluate(
     }
     fewest = [min(values["candidates"] for values in folded) for folded in records["without"].values()]
     where, notes = _origin(checkpoint, split)
-    notes += [*_notes(names, *sizes.values(), fewest, ks), *clustering]
+    notes += [*_notes(names, sizes["left_out"], sizes["unmatched"], fewest, ks), *clustering]
     attrs = {
         "title": "Retrieval metrics",
         "metric": metric,

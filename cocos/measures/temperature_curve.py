@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -99,8 +99,9 @@ def temperature_curve(
     own = float(getattr(run.loss, parameter))
     if grid is None:
         grid = own * SPAN ** np.linspace(-1, 1, CURVE_VALUES)
+    given: Any = run.loss  # a dataclass, which the protocol of a loss cannot say
     try:
-        others = [replace(run.loss, **{parameter: value}) for value in grid.tolist()]
+        others = [replace(given, **{parameter: value}) for value in grid.tolist()]
     except ValueError as error:
         raise InputError(f"loss {losses.name_of(run.loss)}: {error}") from None
     report = sampling["progress"] and sampling["progress"]("weighing")
