@@ -91,6 +91,10 @@ BAD_DATA = {
     "{'query': ['a'], 'candidate': ['b'], 'query_kind': 'texts'}": "kind of rows 'texts'",
     "{'query': ['a'], 'candidate': ['b'], 'negatives': [[3]]}": "expected rows of candidate, 0 to 0",
     "{'query': ['a', 3], 'candidate': ['b', 'c']}": "query has int in row 1 among texts",
+    "{'query': ['a'], 'candidate': ['b'], 'query_kind': np.ones(2)}": "query_kind is ndarray, expected one of text",
+    "{'query': ['a'], 'candidate': ['b'], 'directions': 'ab'}": "directions are str, expected names",
+    "{'items': np.array([{}, 1]), 'labels': [0, 1]}": "items is an array of object, expected numbers, or texts",
+    "{'items': ['a'], 'labels': [0], 'proxies': [None]}": "proxies",
     "{}['x']": "KeyError: 'x'",
 }
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cocos import annotations
@@ -14,6 +13,7 @@ from cocos.data._items import KINDS, Side, TrainingSet
 from cocos.errors import InputError, nearest
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.own import located
+from cocos.matrices import matrix
 
 __all__ = ["is_own", "loader", "training_set"]
 
@@ -103,7 +103,10 @@ def training_set(found: Any, name: str, split: str = "train") -> TrainingSet:
 
 
 def _side(found: Mapping, side: str, rows: Any, group: Any) -> Side:
-    kind = found.get(f"{side}_kind") or _kind(rows)
+    kind = found.get(f"{side}_kind")
+    if not isinstance(kind, str | None):
+        raise InputError(f"{side}_kind is {type(kind).__name__}, expected one of {', '.join(KINDS)}")
+    kind = kind or _kind(rows)
     return Side(rows, kind, group, found.get(f"{side}_name"), found.get(f"{side}_image"))
 
 
@@ -116,7 +119,7 @@ def _labelled(found: Mapping, rows: dict, name: str, split: str) -> TrainingSet:
         None,
         name,
         split,
-        proxies=None if proxies is None else torch.as_tensor(proxies),
+        proxies=None if proxies is None else matrix("proxies", proxies),
         proxy_labels=ids["proxy_labels"],
     )
 
@@ -126,8 +129,10 @@ def _two_sided(found: Mapping, rows: dict, name: str, split: str) -> TrainingSet
     groups = annotations.both_groups(*given, len(rows["query"]), len(rows["candidate"]))
     query, candidate = (_side(found, side, rows[side], group) for side, group in zip(rows, groups, strict=True))
     negatives = annotations.negatives("negatives", found.get("negatives"), *groups, ("query", "candidate"))
-    directions = tuple(found.get("directions") or ("q2c", "c2q"))
-    return TrainingSet(query, candidate, name, split, directions, negatives)
+    directions = found.get("directions", ("q2c", "c2q"))
+    if not isinstance(directions, list | tuple) or not directions or not all(isinstance(e, str) for e in directions):
+        raise InputError(f"directions are {type(directions).__name__}, expected names, like ('q2c', 'c2q')")
+    return TrainingSet(query, candidate, name, split, tuple(directions), negatives)
 
 
 def _rows(name: str, key: str, values: Any) -> Any:
@@ -136,14 +141,16 @@ def _rows(name: str, key: str, values: Any) -> Any:
     Raises:
         InputError: they have no length, or are one text.
     """
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise InputError(f"{name}: {key} is {type(values).__name__}, expected rows: texts, an array or a tensor")
     if (said := annotations.texts(values)) is not None:
         if other := [row for row, each in enumerate(said) if not isinstance(each, str)]:
             raise InputError(f"{name}: {key} has {type(said[other[0]]).__name__} in row {other[0]} among texts")
         return tuple(said)
     if hasattr(values, "to_numpy") and not isinstance(values, Tensor):
-        return values.to_numpy()
+        values = values.to_numpy()
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
+        raise InputError(f"{name}: {key} is an array of {values.dtype}, expected numbers, or texts")
     return values
 
 
