@@ -377,3 +377,9 @@ def test_arrays_that_are_training_data_are_told_from_embeddings(tmp_path):
     assert about(tmp_path / "train.npz")["format"] == "arrays"
     with pytest.raises(InputError, match=r"training data \(arrays\)"):
         cocos.open(tmp_path / "train.npz")
+
+
+def test_a_configuration_is_no_training_data(tmp_path):
+    (tmp_path / "config.json").write_text('{"in_features": 768, "activation": "tanh"}')
+    done = call("inspect", tmp_path / "config.json")
+    assert (done.exit_code, done.stdout) == (2, "") and "text file" in done.stderr

@@ -96,7 +96,9 @@ def looks_like_one(path: Path) -> bool:
         head = _head(path)
         form = _form(head)
         if form == "lines" and len(head) < HEAD:  # the whole file is here
-            json.loads(head.lstrip().partition(b"\n")[0])
+            first, _, rest = head.strip().partition(b"\n")
+            if isinstance(json.loads(first), dict) and not rest:
+                return False  # one object, such as a configuration: one row has no other that could be its negative
         return form is not None
     except (OSError, EOFError, zlib.error, ValueError, RecursionError):
         return False
