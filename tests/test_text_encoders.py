@@ -146,6 +146,7 @@ def test_a_folder_encodes_like_its_parts_by_hand(folder, tiny):
         torch.testing.assert_close(checkpoint.model.encode(TEXTS, "text", side), expected, atol=1e-6, rtol=1e-5)
     assert checkpoint.trained_with == "ntxent"
     assert checkpoint.recorded["ntxent"]["temperature"] == pytest.approx(1 / 25)
+    assert "0.04 (recorded in its model card)" in checkpoint.loss()[1]
     assert checkpoint.contents["scores"] == "dot"
     assert "25" in checkpoint.notes[0]
 

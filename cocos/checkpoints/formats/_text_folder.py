@@ -1,6 +1,7 @@
 """Parts of a folder of Hugging Face that text encoders share: configuration, tokenizer, and what its training was."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from cocos.checkpoints.files import Folder
@@ -145,14 +146,31 @@ def width(config: dict) -> int | None:
     return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
 
 
-def trained(folder: Folder) -> tuple[dict[str, dict], str | None, dict[str, Any], tuple[str, ...]]:
+@dataclass(frozen=True)
+class Trained:
+    """What a folder says of its training.
+
+    Args:
+        loss: `recorded`, `trained_with` and `recorder` of its checkpoint; empty where nothing is known of the loss.
+        more: what else it says, for `contents`.
+        notes: how the loss was found.
+    """
+
+    loss: dict[str, Any]
+    more: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def _ranking(scale: float, recorder: str) -> dict[str, Any]:
+    """Multiple negatives ranking at a scale, which is NT-Xent."""
+    return {"recorded": {"ntxent": {"temperature": 1 / scale}}, "trained_with": "ntxent", "recorder": recorder}
+
+
+def trained(folder: Folder) -> Trained:
     """Find out from texts of a folder which loss trained it.
 
     Args:
         folder: whose model card (`README.md`), `data_config.json` and `trainer_state.json` are read.
-
-    Returns:
-        Recorded parameters by the name of their loss, the name of the loss or None, what else is recorded, and notes.
     """
     more: dict[str, Any] = {}
     if "trainer_state.json" in folder:
@@ -173,11 +191,11 @@ def trained(folder: Folder) -> tuple[dict[str, dict], str | None, dict[str, Any]
             origin = "as its model card says" if found else "the default, which its model card does not change"
             if not 0 < scale < float("inf"):
                 break
-            return {"ntxent": {"temperature": 1 / scale}}, "ntxent", more, (f"{name}, scale {scale:g}, {origin}",)
+            return Trained(_ranking(scale, "its model card"), more, (f"{name}, scale {scale:g}, {origin}",))
     if "data_config.json" in folder and not named:
         note = (
             f"data_config.json lists training pairs as the script for a billion pairs of sentence-transformers does: "
             f"multiple negatives ranking, scale {RANKING_SCALE:g}, the default of that script"
         )
-        return {"ntxent": {"temperature": 1 / RANKING_SCALE}}, "ntxent", more, (note,)
-    return {}, None, more, ()
+        return Trained(_ranking(RANKING_SCALE, "the script of its data_config.json"), more, (note,))
+    return Trained({}, more)

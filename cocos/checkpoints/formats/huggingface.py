@@ -64,8 +64,8 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     def encoder() -> nn.Module:
         return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state)
 
-    recorded, loss, more, notes = _text_folder.trained(file)
-    notes += ("its folder does not say how tokens are pooled: their mean is taken, and not normalised",)
+    training = _text_folder.trained(file)
+    notes = (*training.notes, "its folder does not say how tokens are pooled: their mean is taken, and not normalised")
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
@@ -74,12 +74,11 @@ def _text(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
             "text tower": f"{config['model_type']}, tokens of {_text_folder.width(config)} numbers, {numbers} numbers",
             "pooling": "mean, assumed",
             "longest text": f"{longest} tokens" if longest else "no limit",
-            **more,
+            **training.more,
         },
         encoder=encoder,
         settings="",
-        recorded=recorded,
-        trained_with=loss,
+        **training.loss,
         notes=tuple(f"{file.path}: {note}" for note in notes),
     )
 

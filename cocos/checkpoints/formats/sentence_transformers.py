@@ -56,15 +56,14 @@ def read(file: Folder, data=None) -> Checkpoint:
     first, within = modules[0]
     static = first == "StaticEmbedding"
     encoder, contents = (_static if static else _stack)(file, within, modules[1:], prompts)
-    recorded, loss, more, notes = _text_folder.trained(file)
+    training = _text_folder.trained(file)
     contents |= {
         "modules": ", ".join(name for name, _ in modules),
         "prompts": {side: prompt for side, prompt in prompts.items() if prompt} or "none",
         "scores": about.get("similarity_fn_name") or "cosine, by default",
-        **more,
+        **training.more,
     }
-    if not loss:
-        notes += ("the folder records no loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05",)
+    unknown = "the folder records no loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05"
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
@@ -72,9 +71,8 @@ def read(file: Folder, data=None) -> Checkpoint:
         contents=contents,
         encoder=encoder,
         settings="",
-        recorded=recorded,
-        trained_with=loss,
-        notes=tuple(f"{file.path}: {note}" for note in notes),
+        **training.loss,
+        notes=tuple(f"{file.path}: {note}" for note in training.notes or (unknown,)),
     )
 
 
