@@ -70,6 +70,7 @@ def verify(
     return Answer(
         text=lambda: table("verify", found),
         document=lambda: [measures.document("verify", one) for one in found],
+        notes=frozen.notes if frozen else (),
         wrote=saved(found[0], out),
         code=int(any(one.attrs["faults"] for one in found)),
     )

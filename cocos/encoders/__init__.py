@@ -182,11 +182,12 @@ def prepared(model: nn.Module, images: Any) -> nn.Module:
     """
     from cocos.encoders._pictures import Preparation
 
-    owner = next((each for each in (model, getattr(model, "image", None)) if hasattr(each, "preparation")), None)
+    towers: tuple[Any, ...] = (model, getattr(model, "image", None))
+    owner = next((each for each in towers if hasattr(each, "preparation")), None)
     if owner is None:
         raise InputError(f"[model] images: {getattr(model, 'name', type(model).__name__)} prepares no images")
     channels = len(owner.preparation.mean)
-    given = {"resize": None, "crop": None, "mean": (0.0,) * channels, "std": (1.0,) * channels}
+    given: dict[str, Any] = {"resize": None, "crop": None, "mean": (0.0,) * channels, "std": (1.0,) * channels}
     if not isinstance(images, dict):
         raise InputError(f"[model] images: {images!r:.60}, expected a table, like {{resize = 256}}")
     for key in images:
