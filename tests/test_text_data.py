@@ -57,7 +57,9 @@ def test_pairs_with_hard_negatives(name, tmp_path):
     assert found.negatives.tolist() == [[1, 2], [0, -1], [3, -1]]
     assert found.query.group.tolist() == found.candidate.group.tolist()[:3]
     assert len(set(found.candidate.group.tolist())) == 4
-    assert found.directions == ("q2c", "c2q") and not found.notes and found.name == "a"
+    assert found.directions == ("q2c", "c2q") and found.name == "a"
+    (note,) = found.notes
+    assert "query=query,positive=positive,negative=negative_1,negative_2" in note
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
@@ -77,7 +79,7 @@ def test_duplicates_are_no_negatives(tmp_path):
     assert group["a"] == group["b"] == group_of["x"] == group_of["y"]
     assert group["c"] == group["z"] == group_of["z"] == group_of["w"] and group["d"] == group_of["v"]
     assert len(set(group.values())) == 3
-    (note,) = found.notes
+    note, _ = found.notes
     for number in ("7 pairs", "2 repeat a query", "2 a positive", "3 groups", "4 texts"):
         assert number in note
 
@@ -291,3 +293,9 @@ def test_the_identity_follows_every_row(tmp_path):
     for change in ({"query": "a horse"}, {"positive": "it neighs"}, {"negative_1": "it sings"}):
         seen.add(loaded(write(path, [PAIRS[0] | change, *PAIRS[1:]])).identity)
     assert len(seen) == 4
+
+
+def test_an_empty_file_is_called_empty(tmp_path):
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(InputError, match="is empty"):
+        data.find(tmp_path / "a.csv")

@@ -225,6 +225,8 @@ def find(path: Path | str, options: dict | None = None) -> Source:
     if not there:
         raise InputError(f"data {path}: there is no such file or folder")
     name = options.pop("kind", None) or recognised(path)
+    if name is None and path.is_file() and not path.stat().st_size:
+        raise InputError(f"data {path} is empty (0 bytes); copy it again")
     if name is None:
         heads = "; ".join(f"{each}: {_head(each)}" for each in names() if hasattr(_module(each), "recognises"))
         raise InputError(f"data {path}: no known kind of training data; there is {heads}")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,18 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
         raise InputError(nearest(f"split of {path}", split, files))
     chosen = roles(tables[0][1].names, given, path)
     column = None if "" not in files else given.get("split", ["split"])[0]
-    return training_set([table for _, table in tables], chosen, name=_stem(path), split=split, column=column)
+    found = training_set([table for _, table in tables], chosen, name=_stem(path), split=split, column=column)
+    return found if given else replace(found, notes=(*found.notes, _said(chosen, found.name)))
+
+
+def _said(chosen: Roles, name: str) -> str:
+    """Say which columns were chosen, as the user would name them."""
+    one = {"query": chosen.query, "positive": chosen.positive, "match": chosen.match}
+    if chosen.text is not None:
+        one = {"text": chosen.text, "label": chosen.label}
+    words = [f"{role}={column}" for role, column in one.items() if column is not None]
+    words += [f"negative={','.join(chosen.negatives)}"] if chosen.negatives else []
+    return f"{name}: columns {','.join(words)}, told by their names"
 
 
 def _stem(path: Path) -> str:

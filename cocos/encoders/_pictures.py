@@ -42,6 +42,13 @@ class Preparation:
     resampling: str = "bilinear"
 
     def __post_init__(self):
+        for name, size in (("resize", self.resize), ("crop", self.crop)):
+            if size is not None and not (
+                isinstance(size, tuple) and len(size) == 2 or name == "resize" and isinstance(size, int)
+            ):
+                raise InputError(
+                    f"image size: {name} {size}, expected {'a number or ' * (name == 'resize')}[height, width]"
+                )
         sides = [*((self.resize,) if isinstance(self.resize, int) else self.resize or ()), *(self.crop or ())]
         if not all(isinstance(side, int) and 0 < side <= LARGEST_SIDE for side in sides):
             raise InputError(f"image size: resize {self.resize}, crop {self.crop}, expected 1 to {LARGEST_SIDE} pixels")
