@@ -33,6 +33,7 @@ class PairedTowers(nn.Module):
 
     name = "CLIP or SigLIP"
     items_at_once = ITEMS_AT_ONCE
+    model: Any
 
     def __init__(
         self,
@@ -109,8 +110,8 @@ def build(
     longest: int,
     filled: bool,
     padding: int,
-    resize: int | Sequence[int] | None,
-    crop: Sequence[int] | None,
+    resize: int | tuple[int, int] | None,
+    crop: tuple[int, int] | None,
     mean: Sequence[float],
     std: Sequence[float],
     resampling: str = "bicubic",
@@ -134,8 +135,6 @@ def build(
     Raises:
         InputError: a model that cannot be built, or sizes that no image has.
     """
-    size = tuple(resize) if isinstance(resize, list | tuple) else resize
-    window = None if crop is None else tuple(crop)
     even = halves == "even"
     return PairedTowers(
         build_model(config, PAIRED_MODELS),
@@ -143,6 +142,6 @@ def build(
         longest=longest,
         filled=filled,
         padding=padding,
-        preparation=Preparation(size, window if even else None, tuple(mean), tuple(std), resampling),
-        crop=None if even else window,
+        preparation=Preparation(resize, crop if even else None, tuple(mean), tuple(std), resampling),
+        crop=None if even else crop,
     )

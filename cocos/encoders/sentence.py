@@ -133,6 +133,7 @@ class SentenceEncoder(nn.Module):
     pads = True
     items_at_once = TEXTS_AT_ONCE
     name = "sentence encoder"
+    transformer: Any
 
     def __init__(
         self,

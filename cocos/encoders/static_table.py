@@ -33,6 +33,9 @@ class StaticTable(nn.Module):
 
     kinds = ("text",)
     name = "static table"
+    table: Tensor
+    row: Tensor | None
+    weight: Tensor | None
 
     def __init__(
         self,
