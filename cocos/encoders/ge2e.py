@@ -50,7 +50,7 @@ class SpeakerEncoder(nn.Module):
 
     def forward(self, recordings: Sequence[Tensor]) -> Tensor:
         """Encode n recordings, (frames, channels) each, to (n, dimensions): the state after the last frame."""
-        _, (state, _) = self.lstm(pack_sequence(recordings, enforce_sorted=False))
+        _, (state, _) = self.lstm(pack_sequence(list(recordings), enforce_sorted=False))
         return normalize(self.linear(state[-1]).relu(), dim=1, eps=0.0)
 
 

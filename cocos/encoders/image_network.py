@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,7 +111,7 @@ def trunk(state: Mapping[str, Tensor]) -> tuple[str, dict] | None:
     """Find the trunk whose names and shapes are exactly those of a state dict, and its sizes; None if there is none."""
     for name, module in TRUNKS.items():
         sizes = module.arguments(state)
-        if sizes is not None and fits(lambda name=name, sizes=sizes: BUILD[name](**sizes), state):
+        if sizes is not None and fits(partial(BUILD[name], **sizes), state):
             return name, sizes
     return None
 
@@ -140,9 +141,10 @@ def head(state: Mapping[str, Tensor]) -> tuple[list[list], dict[str, Tensor]] | 
     if max(found) >= MAX_HEAD:
         return None
     layers = [_described(found.get(place)) for place in range(max(found) + 1)]
-    if any(each is None for each in layers):
+    known = [each for each in layers if each is not None]
+    if len(known) < len(layers):
         return None
-    return layers, {f"{place}.{name}": each for place, layer in found.items() for name, each in layer.items()}
+    return known, {f"{place}.{name}": each for place, layer in found.items() for name, each in layer.items()}
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

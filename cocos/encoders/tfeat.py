@@ -58,7 +58,8 @@ def build(*, channels: tuple[int, int] = (32, 64), dimensions: int = 128, hard: 
     Source: Balntas et al. 2016, BMVC, Learning local feature descriptors with triplets (TFeat); Mishkin et al. 2018,
     arXiv:1711.06704 (HardTFeat, trained with the hardest negative in the batch); names are those of their files.
     """
-    return TFeat(tuple(channels), dimensions, hard)
+    first, second = channels
+    return TFeat((first, second), dimensions, hard)
 
 
 def arguments(state: Mapping[str, Tensor]) -> dict | None:

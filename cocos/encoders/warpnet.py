@@ -13,6 +13,12 @@ __all__ = ["arguments", "build"]
 BACKBONE = "Backbone."
 
 
+class _Backbone(_resnet.ResNet):
+    """A ResNet that holds the last layer of WarpNet."""
+
+    Embedding: nn.Linear
+
+
 class WarpNet(ImageEncoder):
     """Embeddings of any length: the loss reads Euclidean distances to its proxies.
 
@@ -23,7 +29,7 @@ class WarpNet(ImageEncoder):
 
     def __init__(self, dimensions: int, resnet: dict):
         super().__init__(Preparation())
-        self.Backbone = _resnet.ResNet(**resnet)
+        self.Backbone = _Backbone(**resnet)
         self.Backbone.Embedding = nn.Linear(self.Backbone.width, dimensions)
 
     def forward(self, images: Tensor) -> Tensor:
