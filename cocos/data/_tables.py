@@ -15,7 +15,7 @@ from typing import Any
 
 from cocos.errors import InputError, unreachable
 
-__all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read"]
+__all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
 
 # Bytes of a line, and of the head by which a file is recognised.
 MAX_LINE, HEAD = 2**24, 2**16
@@ -247,6 +247,11 @@ def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
 
 
+def reason(error: Exception) -> str:
+    """What a library says of a damaged file, in one line."""
+    return " ".join(str(error).split())[:120] or type(error).__name__
+
+
 def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:
     """Import pyarrow, or a module of it, which reads columns.
 
@@ -272,15 +277,17 @@ def _parquet(path: Path) -> Columns:
         InputError: it is damaged.
     """
     parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
+    damaged = (arrow.ArrowException, OSError, ValueError)
     try:
         file = parquet.ParquetFile(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise InputError(f"{path} is a damaged parquet file ({str(error)[:120]}); write it again") from None
+        names = tuple(file.schema_arrow.names)
+    except damaged as error:
+        raise InputError(f"{path} is a damaged parquet file ({reason(error)}); write it again") from None
 
     def column(name: str) -> list[Any]:
         try:
             return file.read([name]).column(0).to_pylist()
-        except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); write it again") from None
+        except damaged as error:
+            raise InputError(f"{path}, {name}: damaged ({reason(error)}); write it again") from None
 
-    return Columns(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, lambda row: f"row {row}")
+    return Columns(path, names, file.metadata.num_rows, column, lambda row: f"row {row}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cocos.data import TrainingSet
-from cocos.data._tables import Columns, pyarrow
+from cocos.data._tables import Columns, pyarrow, reason
 from cocos.data.pairs import columns_of, roles, training_set
 from cocos.errors import InputError, nearest
 
@@ -27,7 +27,7 @@ def _json(path: Path) -> dict[str, Any]:
         with open(path, "rb") as stream:
             found = json.loads(stream.read(MAX_JSON + 1).decode())
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); save the dataset again") from None
+        raise InputError(f"{path} is not readable as JSON ({reason(error)}); save the dataset again") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: {type(found).__name__}, expected an object; save the dataset again")
     return found
@@ -105,8 +105,9 @@ def _table(path: Path) -> Columns:
     damaged = (arrow.ArrowException, OSError, ValueError)
     try:
         found = _mapped(path)
+        names = tuple(found.column_names)
     except damaged as error:
-        raise InputError(f"{path} is a damaged Arrow file ({str(error)[:120]}); save the dataset again") from None
+        raise InputError(f"{path} is a damaged Arrow file ({reason(error)}); save the dataset again") from None
 
     def column(name: str) -> list[Any]:
         try:
@@ -114,9 +115,9 @@ def _table(path: Path) -> Columns:
             values.validate(full=True)
             return values.to_pylist()
         except damaged as error:
-            raise InputError(f"{path}, {name}: damaged ({str(error)[:120]}); save the dataset again") from None
+            raise InputError(f"{path}, {name}: damaged ({reason(error)}); save the dataset again") from None
 
-    return Columns(path, tuple(found.column_names), found.num_rows, column, lambda row: f"row {row}")
+    return Columns(path, names, found.num_rows, column, lambda row: f"row {row}")
 
 
 def _mapped(path: Path) -> Any:
