@@ -48,25 +48,6 @@ def embeddings_cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def descents():
-    """A descent in a landscape is made once: the forces at its starts tell it from others."""
-    from cocos.measures import _minima
-
-    honest, made = _minima.descended, {}
-
-    def descended(force, places, size):
-        starts = force(places[0] + size * places.new_tensor(_minima.STARTS))
-        asked = (size, *starts.flatten().tolist(), *places.flatten().tolist())
-        if asked not in made:
-            made[asked] = honest(force, places, size)
-        return made[asked]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_minima, "descended", descended)
-        yield
-
-
 @pytest.fixture(scope="session")
 def fresh():
     """`children.python` in an interpreter that has imported PyTorch, and nothing of cocos; one for all tests."""
