@@ -206,3 +206,10 @@ def test_provenance_names_only_losses_of_the_shelf(inside):
     for k, text in enumerate([*said, "{", "[" * 10**5, "3", '{"loss": 3}']):
         np.savez(f"{k}.npz", **rows, provenance=text)
         assert cocos.open(f"{k}.npz").loss()[0] == cocos.losses.load("ntxent")
+
+
+def test_an_encoder_may_be_a_dictionary_of_two(inside):
+    (inside / "mine.py").write_text(CODE + "\nboth = {'query': texts, 'candidate': texts}\n")
+    done = CliRunner().invoke(app, ["encode", "pairs.jsonl", "--model", "mine.py:both", "--out", "some.npz"])
+    assert "pairs.jsonl (pairs, train) under mine.py:both (own)" in done.stderr
+    assert cocos.open("some.npz").embed().query.shape == (3, 7)

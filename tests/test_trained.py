@@ -80,7 +80,9 @@ def test_pytorch_metric_learning(tmp_path, pictures):
         ).train(num_epochs=2)  # fmt: skip
     (tmp_path / "cocos.toml").write_text(RECIPE)
 
-    found = counted(cocos.open(tmp_path, data=pictures))
+    checkpoint = cocos.open(tmp_path, data=pictures)
+    assert checkpoint.contents["losses to begin with"] == "proxynca"
+    found = counted(checkpoint)
     for model in models.values():
         model.eval()
     with torch.no_grad():
@@ -175,6 +177,8 @@ def test_sentence_transformers(tmp_path):
     data = tmp_path / "pairs.jsonl"
     data.write_text("\n".join(map(json.dumps, pairs)))
 
+    with pytest.raises(InputError, match="run/checkpoint-4;"):
+        cocos.open(tmp_path / "run", data=data)
     found = {}
     for place in ("run/checkpoint-2", "run/checkpoint-4", "final"):
         checkpoint = cocos.open(tmp_path / place, data=data)

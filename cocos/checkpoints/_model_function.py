@@ -120,7 +120,7 @@ class Model:
             InputError: the function is not there, or is no encoder.
         """
         function = self.found()
-        if not isinstance(function, nn.Module) and _required(function) > 1:
+        if not isinstance(function, nn.Module | dict) and _required(function) > 1:
             raise InputError(
                 f"{self.name} takes {_required(function)} arguments: {training.path} is training data, and its encoder "
                 "takes a batch of rows; or no argument, and returns the encoder"

@@ -12,7 +12,7 @@ from typing import Any
 
 from cocos import data as shelf
 from cocos import encoders
-from cocos.checkpoints import _model_function, _recipe
+from cocos.checkpoints import _model_function, _recipe, _runs
 from cocos.checkpoints._checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints._model_function import Model
 from cocos.checkpoints._recipe import Recipe
@@ -133,9 +133,14 @@ def _shown(given: Any) -> str:
 def _unread(file: File | Folder) -> str:
     """Say what a file is that no format recognises."""
     kind = shelf.recognised(file.path) if file.kind in DATA_KINDS else None
+    typed = shlex.quote(str(file.path))
+    if kind is None and isinstance(file, Folder) and file.path.is_dir() and (latest := _runs.latest(file)):
+        return (
+            f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
+            f"cocos inspect {typed} lists them"
+        )
     if kind is None:
         return describe(file)
-    typed = shlex.quote(str(file.path))
     return (
         f"{file.path} is training data ({kind}), and names no model: cocos count {typed} --model CHECKPOINT, or a "
         "function of yours, file.py:function"

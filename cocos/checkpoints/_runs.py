@@ -7,7 +7,7 @@ from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
 from cocos.errors import InputError, UnsafeFile
 
-__all__ = ["CHECKPOINT_SUFFIXES", "listed", "natural", "numbered"]
+__all__ = ["CHECKPOINT_SUFFIXES", "latest", "listed", "natural", "numbered"]
 
 CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 # Digits from which on a number in a name is an identifier, not a step.
@@ -75,6 +75,16 @@ def _step(name: str, folder: bool) -> int | None:
     said = NAMED_STEP.findall(last) or ([] if folder else WHOLE_NUMBER.findall(_bare(last)))
     said = said or [number for part in around for number in NAMED_STEP.findall(part)]
     return int(said[-1]) if said and len(said[-1]) < MIN_IDENTIFIER else None
+
+
+def latest(folder: Folder) -> str | None:
+    """Name the checkpoint of the last step, by its name alone; None where the folder holds none.
+
+    Args:
+        folder: of a training run.
+    """
+    step = {name: _step(name, name not in folder) for name in _members(folder)}
+    return max(step, key=lambda name: (step[name] is not None, step[name] or 0, natural(name)), default=None)
 
 
 def listed(folder: Folder) -> list[dict]:

@@ -61,7 +61,11 @@ def encode(
         split = source.splits[0]  # of data whose splits have other names
     rows = source.load(split)
     source = replace(source, loader=lambda _: rows)
-    named, functions = Path(data), [each for each in model if ":" in each and not Path(each).exists()]
+    by, named, functions = (
+        ", ".join(model),
+        Path(data),
+        [each for each in model if ":" in each and not Path(each).exists()],
+    )
     weights = [each for each in model if each not in functions and not each.endswith(".py") and Path(each).is_file()]
     if functions and weights:  # a function that builds its encoder from the content of a file
         named, model = Path(weights[0]), [each for each in model if each != weights[0]]
@@ -76,7 +80,7 @@ def encode(
     return Answer(
         text=lambda: _said(out, embeddings),
         document=lambda: document,
-        about=[f"{data} ({source.kind}, {split}) under {frozen.path} ({frozen.format})"],
+        about=[f"{data} ({source.kind}, {split}) under {by} ({frozen.format})"],
         notes=[*frozen.notes, *embeddings.notes],
         wrote=(out,),
     )

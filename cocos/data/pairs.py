@@ -31,6 +31,8 @@ SPLIT_FILES = re.compile(
     r"(?P<split>train|training|val|valid|validation|dev|eval|test)([-_.]\d+(-of-\d+)?)?"
     r"\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz)?"
 )
+# Where columns are named for commands other than `encode`.
+OR_RECIPE = ", or columns under [data] in a recipe"
 MATCHES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
@@ -189,7 +191,7 @@ def roles(names: Sequence[str], given: Mapping[str, Sequence[str]], path: Path) 
         return Roles(text=text, label=named("label") or usual("label"))
     raise InputError(
         f"{path}: none of its columns is known ({', '.join(map(str, names[:12])) or 'there is none'}); name them: "
-        "--columns query=NAME,positive=NAME, or text=NAME,label=NAME"
+        f"cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME{OR_RECIPE}"
     )
 
 
@@ -263,7 +265,10 @@ def _texts(value: Any, where: str, *, empty: bool = False, many: bool = False) -
         return []
     texts = value if isinstance(value, list) else [value]
     if many and not isinstance(value, list):
-        raise InputError(f"{where} is one text, and no column has labels; name one: --columns text=NAME,label=NAME")
+        raise InputError(
+            f"{where} is one text, and no column has labels; name one: cocos encode --columns text=NAME,label=NAME"
+            + OR_RECIPE
+        )
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{where} is {str(value)[:60]!r}, expected text; correct the row or leave it out")
@@ -293,6 +298,6 @@ def _matches(value: Any, where: str) -> bool:
     if found is None:
         raise InputError(
             f"{where} is {str(value)[:60]!r}, expected 1 where the texts of a row match and 0 where they do not; to "
-            "count every row as a match, name both columns: --columns query=NAME,positive=NAME"
+            "count every row as a match, name both: cocos encode --columns query=NAME,positive=NAME" + OR_RECIPE
         )
     return found

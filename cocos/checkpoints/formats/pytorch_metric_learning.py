@@ -19,16 +19,16 @@ OF_THE_TRAINING = ("optimizer", "scheduler", "sampler")
 
 
 def recognises(file: File | Folder) -> bool:
-    """A file `trunk_*.pth`, alone or in a folder, of a network with the names of torchvision."""
+    """A file `trunk_*.pth`, alone or directly in a folder, of a network with the names of torchvision."""
     trunk = _trunk(file)
     return trunk is not None and _networks.trunk_in(trunk, any_family=False) is not None
 
 
 def _trunk(file: File | Folder) -> File | None:
-    """Find the file of the trunk: the best one, else that of the last epoch."""
+    """Find the file of the trunk: the best one, else that of the last epoch; a folder around it may hold other runs."""
     if isinstance(file, File):
         return file if TRUNK.fullmatch(Path(file.path).name) and file.content is not None else None
-    names = [name for name in file.names if TRUNK.fullmatch(PurePosixPath(name).name)]
+    names = [name for name in file.names if TRUNK.fullmatch(name)]
     return file.file(max(names, key=_order)) if names else None
 
 
