@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 
 import pytest
 
@@ -277,6 +278,25 @@ def test_a_damaged_saved_dataset(name, content, said, folder):
     with pytest.raises(InputError, match=said):
         source = data.find(folder)
         source.load(source.splits[0])
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "data.arrow"])
+def test_flipped_bits_end_in_one_sentence(name, folder):
+    """Libraries have errors of several lines, and of their own classes."""
+    path, rng = folder / name, random.Random(0)
+    whole = path.read_bytes() if path.exists() else write(path, PAIRS).read_bytes()
+    refused = 0
+    for _ in range(200):
+        content = bytearray(whole)
+        for _ in range(3):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+        try:
+            data.find(path if name == "a.parquet" else folder).load()
+        except InputError as error:
+            refused += 1
+            assert len(str(error).splitlines()) == 1
+    assert refused > 50
 
 
 def test_reading_parquet_without_pyarrow_names_what_to_install(tmp_path, monkeypatch):

@@ -37,9 +37,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not readable as JSON ({' '.join(str(error).split())[:120]}); copy it again"
-        ) from None
+        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); copy it again") from None
     if not isinstance(found, dict):
         raise InputError(f"{path}: a JSON {type(found).__name__}, expected an object")
     return found

@@ -286,8 +286,12 @@ def _parquet(path: Path) -> Columns:
 
     def column(name: str) -> list[Any]:
         try:
-            return file.read([name]).column(0).to_pylist()
+            values = file.read([name]).column(0).to_pylist()
         except damaged as error:
             raise InputError(f"{path}, {name}: damaged ({reason(error)}); write it again") from None
+        if len(values) != file.metadata.num_rows:
+            rows = file.metadata.num_rows
+            raise InputError(f"{path}, {name}: damaged ({len(values)} values in {rows} rows); write it again")
+        return values
 
     return Columns(path, names, file.metadata.num_rows, column, lambda row: f"row {row}")
