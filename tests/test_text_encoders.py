@@ -305,6 +305,14 @@ def test_files_that_do_not_fit_are_one_sentence(tiny, tmp_path, change, told):
         opened(tmp_path).model.encode(["the cat"], "text", "query")
 
 
+def test_a_configuration_that_names_code_builds_nothing_by_any_way():
+    """Also where a checkpoint of cocos records it."""
+    evil = CONFIG | {"auto_map": {"AutoModel": "evil.Model"}}
+    layers = [{"type": "Pooling", "modes": ["mean"]}]
+    with pytest.raises(InputError, match=r"auto_map.*evil\.Model"):
+        encoders.build("sentence", {"transformer": evil, "layers": layers, "files": {}})
+
+
 def test_an_adapter_is_refused_with_how_to_merge_it(tmp_path):
     """PEFT saves a change of a model without the model."""
     written(tmp_path, {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "some/model"}})
