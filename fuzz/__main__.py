@@ -1,6 +1,7 @@
 """`python -m fuzz [--openings N] [--seed N] [--format NAME ...] [--only NAME:NUMBER]`: exit 1 if a fault is found."""
 
 import argparse
+import contextlib
 import importlib
 import io
 import math
@@ -19,7 +20,7 @@ import torch
 import typer
 
 import cocos
-from cocos import checkpoints
+from cocos import checkpoints, data
 from cocos.commands.inspect import inspect
 from cocos.errors import InputError, UnsafeFile
 from fuzz import formats
@@ -30,6 +31,7 @@ __all__ = ["lines", "main", "opening", "run", "warm"]
 # Nothing is kept between openings, and no library starts threads that a forked process would lack.
 SURROUNDINGS = {"COCOS_CACHE": "off", "TOKENIZERS_PARALLELISM": "false", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 LONGEST = 3000  # characters of a sentence, most of them paths
+SPLITS, ROWS = 3, 8  # that are loaded of training data, and looked at
 TURNS = 2  # openings of each file: as `cocos inspect` does it, and with its embeddings
 
 
@@ -44,13 +46,15 @@ def opening(case: formats.Case, turn: int) -> str:
         InputError: what the file is, in a sentence; or UnsafeFile.
         RuntimeError: `cocos inspect` says something else than one sentence.
     """
+    if turn and case.training:
+        return _loaded(data.find(case.path))
     if turn:
-        checkpoints.open(case.path, data=case.data).embed(device="cpu")
+        checkpoints.open(case.path, data=case.data, names=case.names).embed(device="cpu")
         return "opened"
     said, told = io.StringIO(), io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(told):
-            inspect.run(file=case.path, data=case.data, as_json=case.path.stat().st_size % 2 == 1)
+            inspect.run(file=case.path, data=case.data, as_json=_odd(case.path))
         code = 0
     except typer.Exit as done:
         code = done.exit_code
@@ -64,11 +68,33 @@ def opening(case: formats.Case, turn: int) -> str:
     raise (UnsafeFile if code == 3 else InputError)(text)
 
 
+def _odd(path: Path) -> bool:
+    """Whether the size of a file, or the number of files of a folder, is odd."""
+    try:
+        return (len(os.listdir(path)) if path.is_dir() else path.stat().st_size) % 2 == 1
+    except OSError:
+        return False
+
+
+def _loaded(source: data.Source) -> str:
+    """Load splits of training data as far as they are encoded: rows, names, pictures, identity."""
+    for split in source.splits[:SPLITS] or ("train",):
+        found = source.load(split)
+        _ = found.identity, found.names()
+        for side in found.sides:
+            for start in range(0, min(len(side), ROWS), 2):
+                list(side.items[start : start + 2])
+    return "opened"
+
+
 def warm(folder: Path) -> None:
     """Open whole files of every kind: all must open; and what is loaded late is loaded before any process is forked."""
     for found in pkgutil.walk_packages(cocos.__path__, "cocos."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+    for name in ("torch._subclasses.schema_check_mode", "timm"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     for case in formats.whole(folder):
         for turn in range(TURNS):
             opening(case, turn)

@@ -1,13 +1,16 @@
 """The formats, and the files of each: a seed, a format and a number make one file."""
 
+import json
 import random as randomness
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
-from fuzz import bombs, mutations, planted, seeds
+from fuzz import bombs, models, mutations, planted, seeds, sets, trees
 
 __all__ = ["FORMATS", "SHARES", "Case", "make", "whole"]
 
@@ -17,12 +20,16 @@ class Case:
     """A file to open.
 
     Args:
-        path: of the file.
-        data: folder beside it, where its format has one.
+        path: of the file or folder.
+        data: training data beside it, where its format has them.
+        names: table of names of its rows.
+        training: it is training data itself.
     """
 
     path: Path
     data: Path | None = None
+    names: Path | None = None
+    training: bool = False
 
 
 def _npz(random, folder: Path) -> Case:
@@ -105,7 +112,37 @@ def _bomb(random, folder: Path) -> Case:
     return Case(*bombs.bomb(random, folder))
 
 
-FORMATS = {
+def _model(seed: Callable, random, folder: Path) -> Case:
+    return Case(*trees.of_model(random, folder, seed))
+
+
+def _data(seed: Callable, random, folder: Path) -> Case:
+    return Case(trees.of_data(random, folder, seed), training=True)
+
+
+def _recipe(random, folder: Path) -> Case:
+    return Case(trees.recipe(random, folder, models.MODELS["static tables"]))
+
+
+def _names(random, folder: Path) -> Case:
+    """A file of embeddings, and a damaged table that names its rows."""
+    rows = [{"query_name": f"row {row}", "candidate_name": f"item {row}", "query_image": "a.png"} for row in range(6)]
+    if random.random() < 0.7:
+        rows = trees.damaged_json(random, rows)
+    lines = "\n".join(map(json.dumps, rows)) if isinstance(rows, list) else str(rows)
+    path = folder / "names.jsonl"
+    path.write_bytes(_perhaps(random, lines.encode(), mutations.damaged))
+    return Case(_written(folder, seeds.npz(seeds.arrays(random), deflated=False)).path, names=path)
+
+
+# Formats by the library without which nothing of them is made or read.
+NEEDS = {
+    "transformers": ("sentence-transformers", "hugging face", "clip", "open_clip"),
+    "tokenizers": ("static tables", "recipes"),
+    "pyarrow": ("parquet", "saved datasets"),
+}
+ABSENT = {name for library, names in NEEDS.items() if find_spec(library) is None for name in names}
+EVERY = {
     "npz": _npz,
     "safetensors": _safetensors,
     "torch zip": _torch(("sides",), legacy=False),
@@ -117,11 +154,15 @@ FORMATS = {
     "data folders": _beside,
     "planted pickles": _planted,
     "bombs": _bomb,
+    **{name: partial(_model, seed) for name, seed in models.MODELS.items()},
+    **{name: partial(_data, seed) for name, seed in sets.SETS.items()},
+    "recipes": _recipe,
+    "names": _names,
 }
-
-
+FORMATS = {name: make for name, make in EVERY.items() if name not in ABSENT}
 # Files of a format for each file of the dearest, which take ten times as long: towers that encode, and bombs.
-SHARES = {name: 1 if name in {"vsepp", "vsrn", "data folders", "native", "bombs"} else 3 for name in FORMATS}
+DEAR = {"vsepp", "vsrn", "data folders", "native", "bombs", *models.MODELS}
+SHARES = {name: 1 if name in DEAR else 3 for name in FORMATS}
 
 
 def make(name: str, number: int, seed: int, folder: Path) -> Case:
@@ -160,4 +201,15 @@ def whole(folder: Path) -> list[Case]:
                 {k: v for k, v in files.items() if "vocab" not in k} | dict.fromkeys(names, words),
             )
             found.append(Case(_written(folder / kind, seeds.saved(content)).path, folder / kind / suffix[1:]))
+    for name, seed in (models.MODELS | sets.SETS).items():
+        for number in range(2) if name in FORMATS else ():
+            inner = folder / f"{name} {number}"
+            inner.mkdir()
+            found.append(_unharmed(randomness.Random(number), inner, seed, name in sets.SETS))
     return found
+
+
+def _unharmed(random, folder: Path, seed: Callable, training: bool) -> Case:
+    if training:
+        return Case(trees.whole_data(random, folder, seed), training=True)
+    return Case(*trees.whole_model(random, folder, seed))

@@ -304,6 +304,8 @@ def test_a_recipe_has_paths_and_options_of_the_data(folder):
         ("model = 3", "expected a table [model]"),
         ("[model]\nbuilt='my.py:build'", "unknown key of [model] 'built': did you mean 'build'?"),
         ("[model]\nbuild=3", "model.build is 3, expected text"),
+        ("[data]\nkind=3", "data.kind is 3, expected text"),
+        ("[data]\npath='a\\u0000'".replace("'", '"'), r"data.path is 'a\x00', expected text"),
         ("[model]\nbuild='my.py:build'\npath='w.pt'", "[model] has build and path; keep one"),
         ("[data]\nload='my.py:load'\ncolumn='a'", "[data] has load, and options"),
         ("[loss]\nnam='ntxent'", "unknown key of [loss] 'nam': did you mean 'name'?"),

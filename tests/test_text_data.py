@@ -319,3 +319,21 @@ def test_an_empty_file_is_called_empty(tmp_path):
     (tmp_path / "a.csv").touch()
     with pytest.raises(InputError, match="is empty"):
         data.find(tmp_path / "a.csv")
+
+
+def test_a_damaged_parquet_file_is_named_on_one_line(tmp_path):
+    """The library's own reason has several."""
+    path = write(tmp_path / "a.parquet", PAIRS)
+    whole = path.read_bytes()
+    size = int.from_bytes(whole[-8:-4], "little")
+    path.write_bytes(whole[: -8 - size] + b"\xff" * size + whole[-8:])
+    with pytest.raises(InputError, match=r"a\.parquet") as refused:
+        loaded(path)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("columns", [5, ["query"], {"query": 3}, {"query": [["x"]]}, {3: "query"}])
+def test_columns_that_are_none_are_refused(tmp_path, columns):
+    """As a recipe of a stranger may have them."""
+    with pytest.raises(InputError, match="column"):
+        data.find(write(tmp_path / "a.jsonl", PAIRS), {"columns": columns}).load()

@@ -249,7 +249,8 @@ def _fields(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 def reason(error: Exception) -> str:
     """What a library says of a damaged file, in one line."""
-    return " ".join(str(error).split())[:120] or type(error).__name__
+    said = " ".join(str(error).split())[:120] or type(error).__name__
+    return "".join(each for each in said if each.isprintable())
 
 
 def pyarrow(what: str, module: str = "pyarrow") -> ModuleType:

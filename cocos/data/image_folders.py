@@ -24,13 +24,13 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _images(folder: Path) -> Iterator[Path]:
-    """Yield the files of images in a folder and those below, by name; links to folders are not followed."""
+    """Yield the files of images in a folder and those below, by name; links to folders and devices are left out."""
     for place, below, names in os.walk(folder):
         below[:] = sorted(each for each in below if not each.startswith("."))
         yield from (
             Path(place, each)
             for each in sorted(names)
-            if each.lower().endswith(IMAGE_SUFFIXES) and not each.startswith(".")
+            if each.lower().endswith(IMAGE_SUFFIXES) and not each.startswith(".") and Path(place, each).is_file()
         )
 
 

@@ -139,8 +139,10 @@ def columns_of(columns: Mapping[str, Any] | str | None) -> dict[str, list[str]]:
     """Read the columns that the user names, as a mapping or as text such as query=title,negative=wrong_1,wrong_2.
 
     Raises:
-        InputError: an unknown role.
+        InputError: an unknown role, or names that are none.
     """
+    if not isinstance(columns, Mapping | str | None):
+        raise InputError(f"columns: {str(columns)[:60]}, expected names by role, such as query=NAME")
     if isinstance(columns, str):
         found: dict[str, list[str]] = {}
         role = ""
@@ -149,8 +151,12 @@ def columns_of(columns: Mapping[str, Any] | str | None) -> dict[str, list[str]]:
             role = before.strip() if sign else role
             found.setdefault(role, []).append((after if sign else part).strip())
     else:
-        found = {role: [each] if isinstance(each, str) else list(each) for role, each in (columns or {}).items()}
+        found = {
+            role: list(each) if isinstance(each, list | tuple) else [each] for role, each in (columns or {}).items()
+        }
     for role, names in found.items():
+        if not isinstance(role, str) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"columns: {str(role)[:40]} is {str(names)[:60]}, expected a name")
         if role not in {*KNOWN, "negative"}:
             raise InputError(nearest("role of a column", role, [*KNOWN, "negative"]) + "; write it as query=NAME")
         if len(names) != 1 and role != "negative":
