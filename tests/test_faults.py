@@ -1,6 +1,8 @@
 """A full disk, folders that cannot be written, no descriptors left, signals: one sentence, and whole files."""
 
+import importlib
 import inspect
+import json
 import os
 import resource
 import signal
@@ -65,8 +67,19 @@ def limited(limit, value, arguments):
     return work
 
 
+def starve(cases, folder):
+    """Print exit code and words of each, in forks of a process without autograd so far: PyTorch refuses others."""
+    for name in ("count", "dtp", "evaluate", "figures", "landscape", "plot"):
+        importlib.import_module(f"cocos.commands.{name}")
+    import cocos.engine  # noqa: F401
+    import cocos.reports.plot_kinds  # noqa: F401
+
+    done = [children.forked(limited(*case), folder) for case in cases]
+    print(json.dumps([(each.returncode, each.stdout + each.stderr) for each in done]))
+
+
 @pytest.fixture(scope="module")
-def starved(tmp_path_factory):
+def starved(fresh, tmp_path_factory):
     """A folder, and (limit, its value, command, exit code, words) of commands that lack space or descriptors there."""
     folder = tmp_path_factory.mktemp("starved")
     embeddings(folder)
@@ -86,8 +99,10 @@ def starved(tmp_path_factory):
     commands.append(["figures", "--analysis", "analysis", "--out", ".", "-q"])
     cases = [("RLIMIT_FSIZE", 2048, each) for each in commands]
     cases += [("RLIMIT_NOFILE", limit, commands[0]) for limit in (3, 4)]
-    done = [children.forked(limited(*case), folder) for case in cases]
-    return folder, [(*case, each.returncode, each.stdout + each.stderr) for case, each in zip(cases, done, strict=True)]
+    done = fresh(f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport test_faults\n"
+                 f"test_faults.starve({cases!r}, {str(folder)!r})")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, [(*case, *found) for case, found in zip(cases, json.loads(done.stdout), strict=True)]
 
 
 @needs_limits
