@@ -213,3 +213,4 @@ def test_an_encoder_may_be_a_dictionary_of_two(inside):
     done = CliRunner().invoke(app, ["encode", "pairs.jsonl", "--model", "mine.py:both", "--out", "some.npz"])
     assert "pairs.jsonl (pairs, train) under mine.py:both (own)" in done.stderr
     assert cocos.open("some.npz").embed().query.shape == (3, 7)
+    assert run("inspect", "some.npz").count("(3, 7)") == 2  # each array is listed once

@@ -19,10 +19,12 @@ def table(about: dict) -> Table:
     rows += [("sha256", about["sha256"]), *_pairs(about["contents"])]
     rows += [(f"tower {each['name']}".rstrip(), _tower(each)) for each in about["towers"]]
     rows += _training(about)
-    shown = about["tensors"][: 0 if about["encoder"] and about["towers"] else TENSOR_LINES]
+    untold = [each for each in about["tensors"] if each["name"] not in about["contents"]]
+    number = about["tensors_in_all"] - len(about["tensors"]) + len(untold)
+    shown = untold[: 0 if about["encoder"] and about["towers"] else TENSOR_LINES]
     rows += [(_text(each["name"]), f"({', '.join(map(str, each['shape']))}) {each['dtype']}") for each in shown]
-    if shown and about["tensors_in_all"] > len(shown):
-        rows.append(("", f"and {about['tensors_in_all'] - len(shown)} more tensors (--json)"))
+    if shown and number > len(shown):
+        rows.append(("", f"and {number - len(shown)} more tensors (--json)"))
     rows += [("missing", _text(each)) for each in about["missing"]]
     if about["read_as_values"]:
         rows.append(("read as plain values", ", ".join(about["read_as_values"])))
