@@ -102,7 +102,7 @@ def _odd(random, name: str, content):
     if not isinstance(content, dict):
         return content
     if name.endswith(TORCH):
-        return mutations.odd(random, _copied(content))
+        return mutations.odd(random, content)
     key = random.choice(list(content))
     shapes = [(), (0,), (1,), (4,), (4, 4), (13, 4), (13, 0), (0, 4), (2, 3, 4), (5000,)]
     kinds = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float64]
@@ -225,7 +225,7 @@ def _evil(random, files: dict[str, bytes]) -> dict[str, bytes]:
 
 def _made(random, contents: dict) -> dict[str, bytes]:
     """Bytes of all files; most often something is wrong with one or two."""
-    contents, whole = dict(contents), random.random() < 0.08
+    contents, whole = _copied(contents), random.random() < 0.08
     if not whole and random.random() < 0.55:
         for _ in range(random.choice([1, 1, 2])):
             name = random.choice(list(contents))

@@ -68,6 +68,7 @@ def test_the_identity_is_that_of_the_bytes(classes):
 def test_a_link_to_a_device_is_no_image(classes):
     """It would be read without end."""
     (classes / "cats" / "endless.png").symlink_to("/dev/zero")
+    (classes / "itself").symlink_to(classes / "itself")
     found = data.find(classes).load()
     assert found.query.names == ("cats/a.png", "cats/more/b.png", "dogs/c.png", "dogs/d.webp") and found.identity
 

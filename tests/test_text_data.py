@@ -337,3 +337,12 @@ def test_columns_that_are_none_are_refused(tmp_path, columns):
     """As a recipe of a stranger may have them."""
     with pytest.raises(InputError, match="column"):
         data.find(write(tmp_path / "a.jsonl", PAIRS), {"columns": columns}).load()
+
+
+@pytest.mark.parametrize("listed", [7, [{"filename": "a" * 5000}]])
+def test_odd_lists_of_arrow_files_end_in_a_sentence(tmp_path, listed):
+    """Neither a number nor a name that no file can have is looked up."""
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": listed}))
+    (tmp_path / "a.arrow").write_bytes(b"")
+    with pytest.raises(InputError, match=str(tmp_path)):
+        data.find(tmp_path).load()

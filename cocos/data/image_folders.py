@@ -20,7 +20,7 @@ def _folders(path: Path) -> list[Path]:
     """List the folders in a folder that are not hidden, by name."""
     if not path.is_dir():
         return []
-    return sorted(Path(each.path) for each in os.scandir(path) if each.is_dir() and not each.name.startswith("."))
+    return sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
 def _images(folder: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """Hugging Face datasets that were saved to disk (`save_to_disk`): texts in Arrow files, with their splits."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -84,11 +85,14 @@ def _files(folder: Path) -> list[Path]:
         if about.get("_indices_data_files"):
             raise InputError(f"{folder}: a selection of rows (indices); save it with dataset.flatten_indices()")
         listed = about.get("_data_files")
-        names = [str(each.get("filename")) if isinstance(each, dict) else "" for each in listed or []]
+        names = [
+            str(each.get("filename")) if isinstance(each, dict) else ""
+            for each in (listed if isinstance(listed, list) else [])
+        ]
         if not all(map(_plain, names)):
             raise InputError(f"{folder / 'state.json'}: data files {str(listed)[:80]}, expected names of files")
         found = [folder / name for name in names]
-    if missing := [each.name for each in found if not each.is_file()]:
+    if missing := [each.name for each in found if not os.path.isfile(each)]:
         raise InputError(f"{folder} has no {missing[0]}, which its state.json names; copy the whole folder")
     if not found:
         raise InputError(f"{folder} has no {SUFFIX} file; copy the whole folder")
