@@ -131,7 +131,7 @@ def _names(random, folder: Path) -> Case:
         rows = trees.damaged_json(random, rows)
     lines = "\n".join(map(json.dumps, rows)) if isinstance(rows, list) else str(rows)
     path = folder / "names.jsonl"
-    path.write_bytes(_perhaps(random, lines.encode(), mutations.damaged))
+    path.write_bytes(_perhaps(random, lines.encode("utf-8", "surrogatepass"), mutations.damaged))
     return Case(_written(folder, seeds.npz(seeds.arrays(random), deflated=False)).path, names=path)
 
 

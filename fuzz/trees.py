@@ -107,8 +107,9 @@ def _odd(random, name: str, content):
     shapes = [(), (0,), (1,), (4,), (4, 4), (13, 4), (13, 0), (0, 4), (2, 3, 4), (5000,)]
     kinds = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.float64]
     made = torch.ones(random.choice(shapes)).to(random.choice(kinds))
-    if random.random() < 0.3:
-        made = torch.full_like(content[key], float("nan") if content[key].is_floating_point() else 2**31)
+    if random.random() < 0.3 and content[key].dtype != torch.bool:
+        kind = content[key].dtype
+        made = torch.full_like(content[key], float("nan") if kind.is_floating_point else torch.iinfo(kind).max)
     where = key if random.random() < 0.8 else random.choice(["x", "", "cls.weight", "adapter.weight", "a.b.c"])
     return {k: v for k, v in content.items() if k != key or random.random() < 0.9} | {where: made}
 

@@ -1,5 +1,6 @@
 """The routes from what a user types to a model and its data: functions, paths and recipes."""
 
+import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -354,6 +355,16 @@ def test_a_recipe_beside_a_checkpoint_names_no_code(towers, text, named, typed):
     with pytest.raises(InputError) as error:
         cocos.open(towers / "a.pt", recipe=towers / "cocos.toml" if typed else None)
     assert named in str(error.value) and str(towers / "cocos.toml") in str(error.value)
+    assert not (towers / "ran").exists()
+
+
+@pytest.mark.parametrize("line", ["[data]\npath='evil.py:load'", "[model]\npath='evil.py:build'"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_path_of_a_recipe_is_never_taken_for_code(towers, line, typed):
+    (towers / "evil.py").write_text(f"open({str(towers / 'ran')!r}, 'w')")
+    (towers / "cocos.toml").write_text(line)
+    with contextlib.suppress(InputError):
+        cocos.open(towers / "a.pt", recipe=towers / "cocos.toml" if typed else None).embed()
     assert not (towers / "ran").exists()
 
 

@@ -179,7 +179,9 @@ def parted(model: object | Sequence[object]) -> Model:
         InputError: neither is named, more than one is, or something that is not there.
     """
     given = [model] if isinstance(model, str | Path) or callable(model) else list(model)
-    functions = [each for each in given if callable(each) or (":" in str(each) and not Path(each).exists())]
+    functions = [
+        each for each in given if callable(each) or (isinstance(each, str) and ":" in each and not Path(each).exists())
+    ]
     paths = [Path(each) for each in given if each not in functions]
     if not functions and len(paths) == 1 and paths[0].suffix != ".py" and paths[0].exists():
         return Model(None, tuple(paths))

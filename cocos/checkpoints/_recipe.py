@@ -51,11 +51,11 @@ class Recipe:
         """Options of the kind of data, such as names of columns."""
         return {key: value for key, value in self.data.items() if key not in {"load", "path"}}
 
-    def named(self, table: str) -> str | None:
-        """The code or the path that a table names; relative paths start at the folder of the recipe."""
+    def named(self, table: str) -> str | Path | None:
+        """The code that a table names, or the path, never as text: that of a stranger could be read as code."""
         held = getattr(self, table)
         code = next((held[key] for key in CODE if key in held), None)
-        return str(self.path.parent / held["path"]) if self.path and "path" in held else code
+        return self.path.parent / held["path"] if self.path and "path" in held else code
 
 
 def _refuse(path: Path, held: dict, inside: bool) -> None:
