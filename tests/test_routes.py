@@ -346,6 +346,7 @@ def towers(tmp_path):
         ("[loss]\nname='evil.py:Loss'", "'evil.py:Loss' is no loss of the shelf"),
         ("[data]\npath='../elsewhere'", "data.path '../elsewhere' leads out of its folder"),
         ("[data]\npath='/etc'", "data.path '/etc' leads out of its folder"),
+        ("[data]\nimages='/etc'", "data.images '/etc' leads out of its folder"),
     ],
 )
 @pytest.mark.parametrize("typed", [False, True])

@@ -27,6 +27,7 @@ BESIDE = "cocos.toml"  # name of a recipe that lies beside a checkpoint
 MAX_RECIPE = 2**16  # bytes
 TABLES = {"model": ("build", "path", "images"), "data": None, "loss": ("name", "parameters")}
 CODE = ("build", "load")  # keys that name code
+PLACES = ("path", "images")  # keys that name files or folders
 TEXTS = ("path", "name", "kind", "images")  # other keys whose values are text
 
 
@@ -83,12 +84,14 @@ def _refuse(path: Path, held: dict, inside: bool) -> None:
                     f"{path}: {table}.{key} names the code {value!r:.60}; a recipe beside a checkpoint holds data "
                     f"alone: name your code on the command line, --{table} {value!s:.60}"
                 )
+            if (table, key) == ("model", "images"):
+                continue  # a table, which the encoder reads
             plain = isinstance(value, str) and value.strip() and value.isprintable()
             if key in {*CODE, *TEXTS} and not plain:
                 raise InputError(f"{path}: {table}.{key} is {value!r:.60}, expected text")
-            if key == "path" and inside and not (path.parent / value).resolve().is_relative_to(path.parent.resolve()):
+            if key in PLACES and inside and not (path.parent / value).resolve().is_relative_to(path.parent.resolve()):
                 raise InputError(
-                    f"{path}: {table}.path {value!r:.60} leads out of its folder; name it on the command line, "
+                    f"{path}: {table}.{key} {value!r:.60} leads out of its folder; name it on the command line, "
                     f"--{table}"
                 )
         if table != "loss" and len(content.keys() & {*CODE, "path"}) > 1:
