@@ -7,6 +7,7 @@ import os
 import stat
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -175,7 +176,7 @@ def _damaged(random, name: str, payload: bytes) -> bytes:
 def _archive(random, payload: bytes) -> bytes:
     try:
         return mutations.damaged_archive(random, payload)
-    except (ValueError, IndexError, zipfile.BadZipFile):  # it is damaged, or empty, already
+    except (ValueError, IndexError, zipfile.BadZipFile, zlib.error):  # it is damaged, or empty, already
         return mutations.damaged(random, payload)
 
 

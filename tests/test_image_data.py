@@ -218,6 +218,14 @@ def test_images_with_labels(suffix, shape, tmp_path):
     assert found.candidate is None and found.query.shown.shape == (4, 5, 6, 3)
 
 
+def test_a_folder_has_a_file_of_arrays_for_each_split(tmp_path):
+    for split, rows in (("train", 4), ("test", 2)):
+        saved(tmp_path / f"{split}.npz", images=np.zeros((rows, 5, 5), np.uint8), labels=np.arange(rows) // 2)
+    found = data.find(tmp_path)
+    assert found.kind == "arrays" and sorted(found.splits) == ["test", "train"]
+    assert [len(found.load(split).query.items) for split in ("train", "test")] == [4, 2]
+
+
 def test_features_text_labels_and_names(tmp_path):
     features, labels = rng.normal(size=(3, 7)).astype(">f4"), np.array(["b", "a", "b"])
     found = data.find(saved(tmp_path / "a.npz", features=features, labels=labels)).load()

@@ -214,7 +214,7 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "features"], "features is training data (precomp)"),
         (["features", "--model", "w.pt", "--data", "features"], "features is the data that w.pt encodes; name one"),
         (["w.pt", "--model", "my.py:build"], "--data DATA"),
-        (["w.pt", "--model", "my.py:build", "--data", "my.py"], "data my.py: no known kind of training data; there is"),
+        (["w.pt", "--model", "my.py:build", "--data", "my.py"], "data my.py: no known kind of training data"),
         (["w.pt", "--model", "my.py:build", "--data", "gone"], "data gone: there is no such file or folder"),
         (["w.pt", "--model", "my.py:build", "--data", "my.py:laod"], "did you mean 'load'?"),
         (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data 'gone.py:load': there is no file gone.py"),

@@ -212,9 +212,16 @@ def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path):
         data.find(path, {"kind": "pairs"}).load()
 
 
+def test_more_columns_than_any_table_has_are_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("," * 10**6 + "\na,b\n", "utf-8")
+    with pytest.raises(InputError, match="line 1: more than"):
+        loaded(path)
+
+
 def test_a_file_of_no_kind_lists_the_kinds(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(range(256)))
-    with pytest.raises(InputError, match="pairs: .*precomp: "):
+    with pytest.raises(InputError, match="pairs, precomp.*--data file.py:load"):
         data.find(tmp_path / "a.bin")
     with pytest.raises(InputError, match="no such file"):
         data.find(tmp_path / "b.bin")

@@ -81,7 +81,7 @@ def test_pytorch_metric_learning(tmp_path, pictures):
     (tmp_path / "cocos.toml").write_text(RECIPE)
 
     checkpoint = cocos.open(tmp_path, data=pictures)
-    assert checkpoint.contents["losses to begin with"] == "proxynca"
+    assert checkpoint.contents["loss to begin with"] == "proxynca"
     found = counted(checkpoint)
     for model in models.values():
         model.eval()

@@ -20,12 +20,13 @@ __all__ = ["Checkpoint", "one_sentence"]
 
 
 @contextmanager
-def one_sentence(path: Path, what: str) -> Generator[None]:
+def one_sentence(path: Path, what: str, then: str = "write or copy it again") -> Generator[None]:
     """Turn all that reading a file raises into one sentence on it: files can be wrong in unforeseen ways.
 
     Args:
         path: of the file.
         what: is wrong, as the middle of the sentence.
+        then: what to do about it.
 
     Raises:
         InputError: from what was raised.
@@ -41,7 +42,7 @@ def one_sentence(path: Path, what: str) -> Generator[None]:
         raise InputError(f"{path} {what}: it takes more memory than there is") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); write or copy it again") from error
+        raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); {then}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ class Checkpoint:
             not there.
         recorded: loss name -> parameters that the file recorded of its training.
         trained_with: name of the loss that it was trained with, where the file says so.
+        begin_with: name of the loss to study where the file names none: one that learns such vectors as it has.
         notes: what the user should know of how the file was read.
         mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
         rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known;
@@ -86,6 +88,7 @@ class Checkpoint:
     splits: tuple[str, ...] = ()
     recorded: dict[str, dict] = field(default_factory=dict)
     trained_with: str | None = None
+    begin_with: str = "ntxent"
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
     rows: Callable[[str], Items | None] | None = None
@@ -138,7 +141,7 @@ class Checkpoint:
             raise InputError(nearest(f"split of {self.path}", split, self.splits))
         if self.format == "own":  # code of the user's
             return (self.embedder or self._encoded)(split, device, progress)
-        with one_sentence(self.path, "or its data cannot be encoded"):
+        with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):
             return (self.embedder or self._encoded)(split, device, progress)
 
     @cached_property
@@ -206,7 +209,7 @@ class Checkpoint:
 
         Args:
             name: whatever `cocos.losses.load` takes; None is the loss of the shelf that the checkpoint was trained
-                with, NT-Xent where it does not say.
+                with, or else the one that learns such class vectors as it has, or else NT-Xent.
             parameters: take precedence over what is recorded. In a sum each term has what is recorded for it.
 
         Returns:
@@ -216,7 +219,7 @@ class Checkpoint:
             InputError: an unknown loss or parameter.
         """
         # What a file names is of the shelf: only the user can name code.
-        asked = (self.trained_with or "ntxent") if name is None else name
+        asked = (self.trained_with or self.begin_with) if name is None else name
         name = losses.module_name(asked) if name is None else losses.canonical(asked)
         own = losses.brought(asked)
         usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))

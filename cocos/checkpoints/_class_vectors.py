@@ -21,8 +21,8 @@ CENTERS_PER_CLASS = 10
 # As often the projection that a contrastive loss reads as class weights: pointed at, and not counted.
 PROJECTION = re.compile(r"(^|\.)\w*head(\.\d+)*\.weight$")
 STAND_IN = (
-    "{} holds class vectors and no samples: each vector stands for a sample at the center of its class, where samples "
-    "are pushed least. Real samples count with numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
+    "{} holds class vectors and no samples: each vector stands for a sample at the center of its class, and real "
+    "samples are mostly pushed more. They count with numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
 )
 
 
@@ -117,7 +117,7 @@ def checkpoint(
     about |= contents or {}
     if one.beside:
         about["not used"] = ", ".join(one.beside)
-    about["losses to begin with"] = trained_with or _inventory.FIRST_LOSSES[one.what]
+    about["loss to begin with"] = trained_with or _inventory.FIRST_LOSSES[one.what]
 
     def embedder(split, device, progress):
         if split != "train":
@@ -135,6 +135,7 @@ def checkpoint(
         embedder=embedder,
         recorded=recorded,
         trained_with=loss or trained_with,
+        begin_with=_inventory.FIRST_LOSSES[one.what],
         notes=(*one.notes, STAND_IN.format(file.path)),
         proxies=one.vectors,
         proxy_labels=one.labels,

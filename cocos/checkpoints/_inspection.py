@@ -158,7 +158,7 @@ def _next(found: dict) -> str | None:
             return f"cocos inspect {shlex.quote(str(Path(found['path']).parent))}"
         return f"cocos count {path} --model file.py:function{given}" if OWN_MODEL in found["missing"] else None
     otherwise = "normalized_softmax" if found["proxies"] else "ntxent"
-    loss = found["trained_with"] or found["contents"].get("losses to begin with") or otherwise
+    loss = found["trained_with"] or found["contents"].get("loss to begin with") or otherwise
     return f"cocos count {path}{given} --loss {loss}"
 
 

@@ -46,7 +46,7 @@ Names = Annotated[
 Trust = Annotated[bool, Option("--trust", help="Read unknown classes as inert placeholders, for --model.")]
 Device = Annotated[str, Option(help="Device for the computation: auto, cpu or cuda.")]
 LossName = Annotated[
-    str | None, Option(help="Loss whose gradient is studied: see `cocos losses`. [the checkpoint's own, or ntxent]")
+    str | None, Option(help="Loss whose gradient is studied: see `cocos losses`. [as the checkpoint says, or ntxent]")
 ]
 Param = Annotated[list[str] | None, Option("--param", "-p", help="A loss parameter, NAME=VALUE; repeatable.")]
 Eps = Annotated[float, Option(help="Smallest share of a negative that contributes: a probability for softmax losses.")]

@@ -35,7 +35,7 @@ class _Options:
 
     loss: Annotated[
         list[str] | None,
-        Option(help="Loss whose gradient is studied; repeatable for some kinds. [the checkpoint's own, or ntxent]"),
+        Option(help="Loss whose gradient is studied; repeatable for some kinds. [as the checkpoint says, or ntxent]"),
     ] = None
     eps: Annotated[str | None, Option(help="Smallest share that contributes; several for a curve.")] = None
     batch_size: Annotated[

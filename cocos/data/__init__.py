@@ -228,11 +228,9 @@ def find(path: Path | str, options: dict | None = None) -> Source:
     if name is None and path.is_file() and not path.stat().st_size:
         raise InputError(f"data {path} is empty (0 bytes); copy it again")
     if name is None:
-        heads = "; ".join(f"{each}: {_head(each)}" for each in names() if hasattr(_module(each), "recognises"))
-        raise InputError(f"data {path}: no known kind of training data; there is {heads}")
+        known = ", ".join(each for each in names() if hasattr(_module(each), "recognises"))
+        raise InputError(
+            f"data {path}: no known kind of training data; there are {known}, and your own function: "
+            "--data file.py:load"
+        )
     return source(name, path, **options)
-
-
-def _head(name: str) -> str:
-    """First sentence of the docstring of a kind."""
-    return (_module(name).__doc__ or "").partition("\n")[0].rstrip(".")

@@ -211,10 +211,12 @@ def _delimited(path: Path, delimiter: str) -> Columns:
     """Read text with a header.
 
     Raises:
-        InputError: a name of a column twice, or a row with another number of fields.
+        InputError: too many columns, a name of one twice, or a row with another number of fields.
     """
     found = _fields(path, csv.reader(_text(path, _lines(path)), delimiter=delimiter))
     header, rows, places = [name.strip() for name in next(found)[1]], [], []
+    if len(header) > MAX_COLUMNS:
+        raise InputError(f"{path}, line 1: more than {MAX_COLUMNS} names of columns")
     for number, row in found:
         rows.append(row)
         places.append(number)

@@ -1,6 +1,7 @@
-"""Arrays in .npz or .safetensors: `images` or `features`, with `labels` or with `captions`."""
+"""Arrays in .npz or .safetensors: `images` or `features`, with `labels` or with `captions`; a file a split."""
 
 import math
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from cocos.data import Rows, Side, TrainingSet, image_captions
 from cocos.errors import InputError
 from cocos.matrices import npy_header
 
-__all__ = ["SPLITS", "load", "recognises"]
+__all__ = ["load", "recognises", "splits"]
 
-SPLITS = ("train",)
 ROWS = ("images", "features")
 BESIDE = ("labels", "captions")
+# Splits that a file of a folder can be named for.
+SPLIT_FILE = re.compile(r"(train|val|valid|validation|dev|test)\.(npz|safetensors)")
 USED = (*ROWS, *BESIDE, "class_names", "ids", "image_group", "caption_group")
 # Bytes that the arrays of a compressed file may have: at least, and for each of its own bytes.
 MAX_UNPACKED = 2**28, 200
@@ -47,10 +49,23 @@ def _tensors(path: Path) -> list[str]:
         return list(file.keys())
 
 
+def _files(path: Path) -> dict[str, Path]:
+    """Find the file of each split in a folder; one file is `train`."""
+    if not path.is_dir():
+        return {"train": path}
+    named = ((SPLIT_FILE.fullmatch(each.name), each) for each in sorted(path.iterdir()))
+    return {name[1]: each for name, each in named if name and each.is_file()}
+
+
 def recognises(path: Path) -> bool:
-    """A file with `images` or `features`, and with `labels` or `captions`."""
-    names = set(_names(path)) if path.is_file() else set()
-    return bool(names.intersection(ROWS)) and bool(names.intersection(BESIDE))
+    """Files with `images` or `features`, and with `labels` or `captions`."""
+    held = [set(_names(each)) if each.is_file() else set() for each in _files(path).values()]
+    return bool(held) and all(names.intersection(ROWS) and names.intersection(BESIDE) for names in held)
+
+
+def splits(path: Path) -> tuple[str, ...]:
+    """List the splits: files of a folder; `train` for one file."""
+    return tuple(_files(path))
 
 
 def _npz(path: Path, names: list[str]) -> dict[str, np.ndarray]:
@@ -127,15 +142,16 @@ def load(split: str, path: Path) -> TrainingSet:
     """Load images or features with their labels, or with their captions.
 
     Args:
-        split: `train`; the file is one split.
-        path: of the file, with `images` (N, height, width), (N, height, width, 3) or (N, 3, height, width) of uint8,
-            or `features` (N, ...) of floats; `labels` (N,), whole numbers or text, and optionally `class_names`; or
-            `captions`, (N,) or (N, K) texts, or (M,) with `image_group` and `caption_group`; optionally `ids`, (N,).
+        split: one of `splits`.
+        path: of the file, or of a folder with a file for each split. A file has `images` (N, height, width),
+            (N, height, width, 3) or (N, 3, height, width) of uint8, or `features` (N, ...) of floats; `labels` (N,),
+            whole numbers or text, and optionally `class_names`; or `captions`, (N,) or (N, K) texts, or (M,) with
+            `image_group` and `caption_group`; optionally `ids`, (N,).
 
     Raises:
         InputError: the file is damaged, or its arrays do not fit.
     """
-    path = Path(path)
+    path = _files(Path(path))[split]
     arrays = _arrays(path)
     name = next(each for each in ROWS if each in arrays)
     rows, kind = _rows(path, name, arrays[name]), {"images": "image", "features": "features"}[name]

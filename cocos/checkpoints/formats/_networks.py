@@ -270,7 +270,7 @@ def checkpoint(
         "found": found.origin,
     }
     if classes is not None and "proxies" in more and loss is None and "trained_with" not in more:
-        about["losses to begin with"] = _inventory.FIRST_LOSSES[classes.what]
+        about["loss to begin with"] = more["begin_with"] = _inventory.FIRST_LOSSES[classes.what]
     if found.rest:
         more_of_them = f" and {len(found.rest) - MAX_SHOWN} more" if len(found.rest) > MAX_SHOWN else ""
         about["not used"] = ", ".join(list(found.rest)[:MAX_SHOWN]) + more_of_them
