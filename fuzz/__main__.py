@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +21,7 @@ import typer
 import cocos
 from cocos import checkpoints, data
 from cocos.commands.inspect import inspect
+from cocos.encoders import _transformers
 from cocos.errors import InputError, UnsafeFile
 from fuzz import formats
 from fuzz.guard import FAULTS, Limits, Seen, watch
@@ -96,6 +97,9 @@ def warm(folder: Path) -> None:
             importlib.import_module(name)
         except ImportError:
             sys.modules[name] = None  # each opening would run the part of it that can be imported
+    for name in _transformers.TEXT_MODELS | _transformers.PAIRED_MODELS:
+        with suppress(InputError, ImportError):
+            _transformers.imported(name)
     for case in formats.whole(folder):
         for turn in range(TURNS):
             opening(case, turn)

@@ -96,7 +96,7 @@ def test_links_out_of_a_folder_are_listed_and_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../up.json", "/etc/up.json", "a/../../up", "C:\\up", "a\\b", "a\x1bb", "d/" * 9 + "f"]
+    "name", ["", "../up.json", "/etc/up.json", "a/../../up", "C:\\up", "a\\b", "a\x1bb", "d/" * 9 + "f"]
 )
 def test_members_that_lead_out_of_an_archive_are_refused(tmp_path, name):
     path = packed(tmp_path / "a.zip", {"config.json": "{}", zipfile.ZipInfo(name): "x"})

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from cocos.encoders import freeze
 from cocos.errors import InputError
 
-__all__ = ["PAIRED_MODELS", "REFUSED", "TEXT_MODELS", "build_model", "filled", "installed"]
+__all__ = ["PAIRED_MODELS", "REFUSED", "TEXT_MODELS", "build_model", "filled", "imported", "installed"]
 
 # Types of models that encode texts, as `model_type` names them. No other is built: some of the library's own load
 # further models over the network, or hand over to other libraries.
@@ -64,7 +64,7 @@ def installed(name: str) -> ModuleType:
         ) from None
 
 
-def _imported(name: Any) -> None:
+def imported(name: Any) -> None:
     """Import what a type of model is made of: nothing may be imported while tensors are made on the meta device.
 
     Raises:
@@ -202,7 +202,7 @@ def filled(
         InputError: weights that do not fit.
     """
     _check_sizes(config, len(weights), sum(map(torch.numel, weights.values())))
-    _imported(config.get("model_type"))
+    imported(config.get("model_type"))
     with torch.device("meta"):
         encoder = build()
     if (numbers := sum(map(torch.numel, encoder.buffers()))) > MAX_BUFFERS:

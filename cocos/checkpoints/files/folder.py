@@ -245,7 +245,7 @@ def _packed(file: File) -> dict[str, zipfile.ZipInfo]:
     if file.members is None:
         raise InputError(f"{file.path} is no folder, and no zip archive of one")
     with file.archive() as archive:
-        every = [info for info in archive.infolist() if not info.is_dir()]
+        every = [info for info in archive.infolist() if not info.filename.endswith("/")]
     for info in every:
         if reason := _evil(info):
             raise InputError(f"{file.path} is refused: its member {info.filename[:100]!r} {reason}")
@@ -264,6 +264,8 @@ def _packed(file: File) -> dict[str, zipfile.ZipInfo]:
 def _evil(info: zipfile.ZipInfo) -> str | None:
     """Say what is wrong with a member; None if it is a plain file inside of the archive."""
     windows = PureWindowsPath(info.filename)  # knows both kinds of separators, and drives
+    if not info.filename:
+        return "has no name"
     if windows.anchor or ".." in windows.parts or "\\" in info.filename or not info.filename.isprintable():
         return "leads out of the folder"
     if len(PurePosixPath(info.filename).parts) > MAX_DEPTH:
