@@ -299,3 +299,4 @@ def test_precomputed_features_are_recognised(tmp_path):
     (tmp_path / "train_caps.txt").write_text("one\ntwo\n")
     source = data.find(tmp_path)
     assert (source.kind, source.splits) == ("precomp", ("train",)) and source.load().query.kind == "features"
+    assert data.source("precomp", folder=str(tmp_path)).splits == ("train",)  # as a checkpoint records it

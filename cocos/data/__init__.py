@@ -174,6 +174,8 @@ def source(name: str, *path: Path, **arguments: Any) -> Source:
     """
     load = _module(name).load
     _check(name, load, path, arguments)
+    place = list(inspect.signature(load).parameters)[1:2]  # of the path, which a checkpoint records as text
+    arguments |= {key: Path(arguments[key]) for key in place if isinstance(arguments.get(key), str)}
     return Source(
         kind=name,
         splits=splits(name, *path, **arguments),
