@@ -65,6 +65,12 @@ def test_the_identity_is_that_of_the_bytes(classes):
     assert data.find(classes).load().identity != before
 
 
+def test_a_link_to_a_folder_around_it_is_no_class(classes):
+    whole = data.find(classes).load()
+    (classes / "above").symlink_to(classes.parent)
+    assert data.find(classes).load().query.names == whole.query.names
+
+
 def test_a_link_to_a_device_is_no_image(classes):
     """It would be read without end."""
     (classes / "cats" / "endless.png").symlink_to("/dev/zero")

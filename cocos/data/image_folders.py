@@ -17,10 +17,17 @@ MAX_LOOKED = 10_000  # files and folders that are looked at to recognise a class
 
 
 def _folders(path: Path) -> list[Path]:
-    """List the folders in a folder that are not hidden, by name."""
+    """List the folders in a folder, by name; hidden ones are left out, and links to a folder around this one."""
     if not path.is_dir():
         return []
-    return sorted(each for each in path.iterdir() if each.is_dir() and not each.name.startswith("."))
+    place = path.resolve()
+    return sorted(
+        each
+        for each in path.iterdir()
+        if each.is_dir()
+        and not each.name.startswith(".")
+        and not (each.is_symlink() and place.is_relative_to(each.resolve()))
+    )
 
 
 def _images(folder: Path) -> Iterator[Path]:
