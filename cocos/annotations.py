@@ -1,5 +1,6 @@
 """Annotations of the rows of embeddings: ids of groups, names, pictures, own hard negatives."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,11 @@ def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[
     return found
 
 
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder once links are followed; links that lead to themselves are left as they are."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture | None:
     """Read one picture, (height, width, 3) of uint8; None for an empty path.
 
@@ -255,7 +261,7 @@ def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture
     if not pictures[row]:
         return None
     path = Path(pictures[row])
-    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+    if folder is not None and not lies_in(path, folder):
         raise InputError(f"picture {path}: it lies outside of {folder}")
     try:
         known = path.is_file() and path.stat().st_size <= MAX_PICTURE

@@ -183,7 +183,7 @@ def _archive(random, payload: bytes) -> bytes:
 def _header(random, payload: bytes) -> bytes:
     try:
         return mutations.damaged_header(random, payload)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return mutations.damaged(random, payload)
 
 

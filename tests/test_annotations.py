@@ -134,11 +134,12 @@ def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
     Image.fromarray(np.full((400, 300, 3), 7, dtype=np.uint8)).save(inside / "a.png")
     (inside / "out.png").symlink_to(tmp_path / "b.png")
     Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "b.png")
-    paths = (str(inside / "a.png"), "", str(inside / "out.png"), str(inside / "none.png"))
+    (inside / "loop.png").symlink_to("loop.png")
+    paths = (str(inside / "a.png"), "", *(str(inside / name) for name in ("out.png", "none.png", "loop.png")))
     assert (
         annotations.picture(paths, 0, inside).shape == (256, 192, 3) and annotations.picture(paths, 1, inside) is None
     )
-    for row, sentence in ((2, "it lies outside of"), (3, "no file of at most 64 MiB")):
+    for row, sentence in ((2, "it lies outside of"), (3, "no file of at most 64 MiB"), (4, "loop.png")):
         with pytest.raises(InputError, match=sentence):
             annotations.picture(paths, row, inside)
     for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):

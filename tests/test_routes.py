@@ -359,6 +359,13 @@ def test_a_recipe_beside_a_checkpoint_names_no_code(towers, text, named, typed):
     assert not (towers / "ran").exists()
 
 
+def test_a_path_that_leads_to_itself_gets_a_sentence(towers):
+    (towers / "loop").symlink_to("loop")
+    (towers / "cocos.toml").write_text("[data]\npath='loop'")
+    with pytest.raises(InputError, match="loop"):
+        cocos.open(towers / "a.pt").embed()
+
+
 @pytest.mark.parametrize("line", ["[data]\npath='evil.py:load'", "[model]\npath='evil.py:build'"])
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_path_of_a_recipe_is_never_taken_for_code(towers, line, typed):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cocos import losses
+from cocos.annotations import lies_in
 from cocos.errors import InputError, nearest, unreachable
 
 __all__ = ["BESIDE", "Recipe", "beside", "read"]
@@ -89,7 +90,7 @@ def _refuse(path: Path, held: dict, inside: bool) -> None:
             plain = isinstance(value, str) and value.strip() and value.isprintable()
             if key in {*CODE, *TEXTS} and not plain:
                 raise InputError(f"{path}: {table}.{key} is {value!r:.60}, expected text")
-            if key in PLACES and inside and not (path.parent / value).resolve().is_relative_to(path.parent.resolve()):
+            if key in PLACES and inside and not lies_in(path.parent / value, path.parent):
                 raise InputError(
                     f"{path}: {table}.{key} {value!r:.60} leads out of its folder; name it on the command line, "
                     f"--{table}"
