@@ -111,6 +111,10 @@ def test_lines_bands_and_alpha_are_drawn():
     plt.close(figure)
 
 
+def members(names):
+    return [series.Member.of(Path(name)) for name in names]
+
+
 def call(*arguments):
     return CliRunner().invoke(app, ["dtp", *map(str, arguments)])
 
@@ -179,9 +183,9 @@ def test_files_are_one_run_and_the_dataset_says_which(folders):
     ],
 )
 def test_steps_are_the_numbers_in_the_names_where_they_ascend(names, steps):
-    assert series.steps({"a": [Path(name) for name in names]}) == steps
-    other = [Path(f"e_{place + 50}.pt") for place in range(len(names))]
-    assert series.steps({"a": [Path(name) for name in names], "b": other}) is None
+    assert series.steps({"a": members(names)}) == steps
+    other = members(f"e_{place + 50}.pt" for place in range(len(names)))
+    assert series.steps({"a": members(names), "b": other}) is None
 
 
 def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkeypatch):
@@ -265,7 +269,7 @@ def test_steps_that_are_not_in_the_names_are_told_and_hidden_files_are_none(name
 
 
 def test_many_files_without_numbers_are_not_all_named():
-    assert series.unnumbered({"a": [Path(f"{letter}.npz") for letter in "abcdefghij"]}).endswith(
+    assert series.unnumbered({"a": members(f"{letter}.npz" for letter in "abcdefghij")}).endswith(
         "steps are 0 to 9, in the order a.npz, b.npz, c.npz, d.npz, e.npz, f.npz, ..., j.npz"
     )
 

@@ -295,6 +295,7 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     [
         ("Proxy_12_0.812Recall@1.pth", False, 12),
         ("epoch=9-step=30.ckpt", False, 30),
+        ("step_30_epoch_9.pt", False, 30),
         ("epoch_3_loss_0.25.pt", False, 3),
         ("model.7.pth.tar", False, 7),
         ("checkpoint-500", True, 500),
@@ -305,7 +306,7 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     ],
 )
 def test_steps_are_read_from_names(name, folder, step):
-    assert _runs._step(name, folder) == step
+    assert _runs.step(name, folder=folder) == step
 
 
 def test_weights_of_a_folder_point_to_it(tmp_path):

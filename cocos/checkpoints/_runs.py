@@ -2,24 +2,29 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from cocos.checkpoints.files import File, Folder, file_or_folder
 from cocos.checkpoints.formats import format_of, name_of
 from cocos.errors import InputError, UnsafeFile
 
-__all__ = ["CHECKPOINT_SUFFIXES", "latest", "listed", "natural", "numbered"]
+__all__ = ["CHECKPOINT_SUFFIXES", "Member", "latest", "listed", "members", "natural", "step"]
 
 CHECKPOINT_SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 # Digits from which on a number in a name is an identifier, not a step.
 MIN_IDENTIFIER = 16
 STEP_NUMBER = re.compile(r"\d+")
-# A step that is said to be one, as Lightning writes it, is taken before the last number of a name.
-NAMED_STEP = re.compile(r"(?:step|iter|iteration|epoch|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
+# A step that is said to be one, as Lightning writes it, is taken before the last number of a name, and before an epoch.
+NAMED_STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
+NAMED_EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
 # A number that is no part of a decimal, no rank and no version: of `Proxy_12_0.812Recall@1` it is 12.
 WHOLE_NUMBER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 # Files of a model in a folder of its own, beside its weights.
 OF_A_MODEL = ("modules.json", "config.json")
 # Files of a training that hold no model.
+# Other parts of a model of pytorch-metric-learning, whose trunk is opened with them.
+BESIDE_A_TRUNK = re.compile(r"(?P<around>(?:.*/)?)(?P<part>embedder|metric_loss|classifier)(?P<rest>_[^/]*)")
 NO_MODEL = re.compile(r"(^|[/_.-])(optimi[sz]er|scheduler|scaler|rng_state\w*|training_args)([_.-]|$)", re.IGNORECASE)
 MAX_LISTED = 1000  # checkpoints of one run that are listed
 # Bytes of checkpoints that are read to tell their formats; the others are listed by name and size.
@@ -36,14 +41,33 @@ def natural(name: str) -> list:
     return [part for pair in zip(parts[0], [*parts[1], -1], strict=True) for part in pair]
 
 
-def numbered(name: str) -> int | None:
-    """Read the last number in the name of a file, without its suffixes; None if there is none.
+@dataclass(frozen=True)
+class Member:
+    """A checkpoint of a run.
 
     Args:
-        name: of a file.
+        path: of the file, or of the folder of a model.
+        name: relative to the folder of the run, with `/`.
+        step: in the name; None where there is none.
     """
-    found = STEP_NUMBER.findall(_bare(name))
-    return int(found[-1]) if found and len(found[-1]) < MIN_IDENTIFIER else None
+
+    path: Path
+    name: str
+    step: int | None
+
+    @classmethod
+    def of(cls, path: Path) -> "Member":
+        """A checkpoint that is given by its path alone.
+
+        Args:
+            path: of the file, or of the folder of a model.
+        """
+        return cls(path, path.name, step(path.name, folder=path.is_dir()))
+
+    @property
+    def run(self) -> str:
+        """Folder of its run within the folder that was given: what is around its name and says no step."""
+        return "/".join(part for part in self.name.split("/")[:-1] if not _said(part))
 
 
 def _bare(name: str) -> str:
@@ -65,16 +89,43 @@ def _members(folder: Folder) -> Iterator[str]:
     yield from models
     for name in folder.names:
         beside = any(name.startswith(f"{model}/") for model in models)
+        part = BESIDE_A_TRUNK.fullmatch(name)
+        beside = beside or (part is not None and f"{part['around']}trunk{part['rest']}" in folder)
         if name.endswith(CHECKPOINT_SUFFIXES) and not beside and not NO_MODEL.search(name):
             yield name
 
 
-def _step(name: str, folder: bool) -> int | None:
-    """Read the step of a checkpoint from its name, or from that of a folder around it that says so."""
+def step(name: str, *, folder: bool = False) -> int | None:
+    """Read the step of a checkpoint from its name, or from that of a folder around it that says so; None without one.
+
+    Args:
+        name: of the checkpoint, relative to the folder of the run.
+        folder: it is the folder of a model.
+
+    Examples:
+        >>> from cocos.checkpoints import _runs
+        >>> _runs.step("epoch=9-step=30.ckpt"), _runs.step("checkpoint-500/model.safetensors"), _runs.step("best.pt")
+        (30, 500, None)
+    """
     *around, last = name.split("/")
-    said = NAMED_STEP.findall(last) or ([] if folder else WHOLE_NUMBER.findall(_bare(last)))
-    said = said or [number for part in around for number in NAMED_STEP.findall(part)]
+    said = _said(last) or ([] if folder else WHOLE_NUMBER.findall(_bare(last)))
+    said = said or [number for part in around for number in _said(part)]
     return int(said[-1]) if said and len(said[-1]) < MIN_IDENTIFIER else None
+
+
+def _said(part: str) -> list[str]:
+    """Numbers in a part of a name that are said to be steps, or else epochs."""
+    return NAMED_STEP.findall(part) or NAMED_EPOCH.findall(part)
+
+
+def members(folder: Folder) -> list[Member]:
+    """List the checkpoints in a folder in the order of their steps; those without one come last, by their names.
+
+    Args:
+        folder: of a training run.
+    """
+    found = [Member(folder.path / name, name, step(name, folder=name not in folder)) for name in _members(folder)]
+    return sorted(found, key=lambda each: (each.step is None, each.step or 0, natural(each.name)))
 
 
 def latest(folder: Folder) -> str | None:
@@ -83,8 +134,9 @@ def latest(folder: Folder) -> str | None:
     Args:
         folder: of a training run.
     """
-    step = {name: _step(name, name not in folder) for name in _members(folder)}
-    return max(step, key=lambda name: (step[name] is not None, step[name] or 0, natural(name)), default=None)
+    found = members(folder)
+    numbered = [each for each in found if each.step is not None]
+    return (numbered or found)[-1].name if found else None
 
 
 def listed(folder: Folder) -> list[dict]:
@@ -94,12 +146,11 @@ def listed(folder: Folder) -> list[dict]:
         folder: of a training run.
     """
     found, left = [], MAX_READ
-    for name in list(_members(folder))[:MAX_LISTED]:
-        inside = [each for each in folder.names if each == name or each.startswith(f"{name}/")]
-        size = sum(map(folder.size, inside))
+    for each in members(folder)[:MAX_LISTED]:
+        size = sum(folder.size(name) for name in folder.names if f"{name}/".startswith(f"{each.name}/"))
         about = {
-            "name": name,
-            "step": _step(name, name not in folder),
+            "name": each.name,
+            "step": each.step,
             "size": size,
             "format": None,
             "container": None,
@@ -109,9 +160,9 @@ def listed(folder: Folder) -> list[dict]:
             about["advice"] = "not read: the run is large"
         else:
             left -= size
-            about |= _format(folder, name)
+            about |= _format(folder, each.name)
         found.append(about)
-    return sorted(found, key=lambda each: (each["step"] is None, each["step"] or 0, natural(each["name"])))
+    return found
 
 
 def _format(folder: Folder, name: str) -> dict:

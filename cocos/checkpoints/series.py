@@ -1,30 +1,35 @@
-"""Series: the checkpoints of one training run, files on the disk with the number of the step in their names."""
+"""Series: the checkpoints of one training run, files or folders with the number of the step in their names."""
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints._runs import CHECKPOINT_SUFFIXES, natural, numbered
+from cocos.checkpoints._runs import CHECKPOINT_SUFFIXES, Member, members, natural
+from cocos.checkpoints.files import file_or_folder
+from cocos.checkpoints.formats import format_of
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, unreachable
 
-__all__ = ["Series", "files", "recorded_alpha", "steps", "unnumbered"]
+__all__ = ["Member", "Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
 NAMES_SHOWN = 8  # names of files in a note
+RUNS_SHOWN = 4  # folders of runs in a sentence
 
 
-def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Find the files of each training run, by its name, in the order of their steps.
+def files(paths: Sequence[Path]) -> dict[str, list[Member]]:
+    """Find the checkpoints of each training run, by its name, in the order of their steps.
 
     Files make one run: sorted if each has a number in its name, and in the order given otherwise. Each folder is a
-    run, whose files are sorted by name, numbers as numbers; hidden files are left out.
+    run, whose checkpoints are files, folders of models, or the folder itself where it is a model without any step.
 
     Args:
         paths: files, or folders.
 
     Raises:
-        InputError: both, something that is not there, a folder without checkpoints, or two folders of one name.
+        InputError: both, something that is not there, a folder without checkpoints or around several runs, or two
+            folders of one name.
     """
     for path in paths:
         try:
@@ -35,9 +40,10 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
             raise InputError(f"{path}: there is no such file or folder")
     folders = [path for path in paths if path.is_dir()]
     if not folders:
-        in_order = all(numbered(path.name) is not None for path in paths)
+        given = [Member.of(path) for path in paths]
+        in_order = all(each.step is not None for each in given)
         name = paths[0].resolve().parent.name or "run"
-        return {name: sorted(paths, key=lambda path: natural(path.name)) if in_order else list(paths)}
+        return {name: sorted(given, key=lambda each: (each.step, natural(each.name))) if in_order else given}
     if len(folders) < len(paths):
         other = next(path for path in paths if not path.is_dir())
         raise InputError(f"{folders[0]} is a folder and {other} is a file: give files of one run, or a folder for each")
@@ -46,34 +52,65 @@ def files(paths: Sequence[Path]) -> dict[str, list[Path]]:
         name = folder.resolve().name
         if name in runs:
             raise InputError(f"{folder}: there are two folders of the name {name!r}; rename one, for their lines")
-        shown = (path for path in folder.iterdir() if not path.name.startswith("."))
-        inside = [path for path in shown if path.is_file() and path.suffix in CHECKPOINT_SUFFIXES]
-        if not inside:
-            raise InputError(
-                f"{folder}: there is no file with one of the suffixes {', '.join(CHECKPOINT_SUFFIXES)} in it"
-            )
-        runs[name] = sorted(inside, key=lambda path: natural(path.name))
+        runs[name] = _inside(folder)
     return runs
 
 
-def steps(runs: dict[str, list[Path]]) -> list[int] | None:
+def _inside(path: Path) -> list[Member]:
+    """List the checkpoints of one run.
+
+    Raises:
+        InputError: there are none, or those of several runs.
+    """
+    folder = file_or_folder(path)
+    found = members(folder)
+    if not any(each.step is not None for each in found) and _is_model(folder):
+        return [Member(path, path.resolve().name, None)]
+    if not found:
+        raise InputError(
+            f"{path}: there is no file with one of the suffixes {', '.join(CHECKPOINT_SUFFIXES)} in it, and no folder "
+            "of a model"
+        )
+    within = sorted({each.run for each in found if each.step is not None}, key=natural)
+    if "" in within:  # folders beside the checkpoints hold other things
+        found, within = [each for each in found if not each.run], [""]
+    if len(within) > 1:
+        some = " ".join(shlex.quote(str(path / each)) for each in within[:RUNS_SHOWN])
+        raise InputError(f"{path} holds the checkpoints of {len(within)} runs; name the folder of each: {some}")
+    whole = all(each.step is not None for each in found)
+    return found if whole else sorted(found, key=lambda each: natural(each.name))
+
+
+def _is_model(folder) -> bool:
+    """Whether a folder is of a known format."""
+    try:
+        return format_of(folder) is not None
+    except InputError:
+        return False
+
+
+def steps(runs: dict[str, list[Member]]) -> list[int] | None:
     """Read the steps from the names of the files; None unless they ascend and all runs have the same."""
-    found = [[numbered(path.name) for path in inside] for inside in runs.values()]
+    found = [[each.step for each in inside] for inside in runs.values()]
     first = found[0]
-    if None in first or any(a >= b for a, b in zip(first, first[1:], strict=False)):
+    if not _ascend(first):
         return None
     return first if all(one == first for one in found) else None
 
 
-def unnumbered(runs: dict[str, list[Path]]) -> str:
+def _ascend(found: Sequence[int | None]) -> bool:
+    """Whether each has a step, and each but the first a larger one than the one before."""
+    return None not in found and all(a < b for a, b in zip(found, found[1:], strict=False))
+
+
+def unnumbered(runs: dict[str, list[Member]]) -> str:
     """Say why the numbers in the names are no steps, and which steps are used, where `steps` gives None."""
     order, why = "of the names", "the numbers in the names differ between runs"
     for inside in runs.values():
-        found = [numbered(path.name) for path in inside]
-        missing = [path.name for path, number in zip(inside, found, strict=True) if number is None]
-        if missing or any(a >= b for a, b in zip(found, found[1:], strict=False)):
+        missing = [each.name for each in inside if each.step is None]
+        if not _ascend([each.step for each in inside]):
             why = f"no number in the name of {missing[0]}" if missing else "the numbers in the names do not ascend"
-            names = [path.name for path in inside]
+            names = [each.name for each in inside]
             order = ", ".join(names if len(names) <= NAMES_SHOWN else [*names[: NAMES_SHOWN - 2], "...", names[-1]])
             break
     last = max(map(len, runs.values())) - 1
@@ -91,7 +128,7 @@ class Series:
     """The checkpoints of one training run, opened one after the other, so that only one is in memory.
 
     Args:
-        paths: of the files.
+        members: the checkpoints.
         opener: path -> checkpoint.
         split: of its data.
         device: `auto`, `cpu` or `cuda`.
@@ -99,7 +136,7 @@ class Series:
         seen: path and sha256 of each checkpoint that was opened.
     """
 
-    paths: Sequence[Path]
+    members: Sequence[Member]
     opener: Callable[[Path], Checkpoint]
     split: str = "train"
     device: str = "auto"
@@ -107,15 +144,15 @@ class Series:
     seen: list[tuple[str, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.members)
 
     def __iter__(self) -> Iterator[Embeddings]:
-        """Yield the samples and proxies of one file after the other.
+        """Yield the samples and proxies of one checkpoint after the other.
 
         Raises:
             InputError: one has no proxies.
         """
-        for done, path in enumerate(self.paths, start=1):
+        for done, path in enumerate((each.path for each in self.members), start=1):
             checkpoint = self.opener(path)
             embeddings = checkpoint.embed(self.split, self.device)
             if not embeddings.proxies:
@@ -126,5 +163,5 @@ class Series:
                 )
             self.seen.append((str(path), checkpoint.sha256))
             if self.report:
-                self.report(done, len(self.paths))
+                self.report(done, len(self.members))
             yield embeddings

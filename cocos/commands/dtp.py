@@ -72,15 +72,15 @@ def dtp(
     from cocos.reports import saving
 
     found = series.files(run)
-    figure = checked(out, source.data, *(each for files in found.values() for each in files), figures=True)
+    figure = checked(out, source.data, *(each.path for files in found.values() for each in files), figures=True)
     bounds = _boundaries(alpha or [], list(found))
     at = series.steps(found) if given is None else given
     notes = _about_steps(at, given is not None, series.unnumbered(found))
     for name, files in found.items():
-        last = source.open(files[-1])
+        last = source.open(files[-1].path)
         if name not in bounds and (recorded := series.recorded_alpha(last)) is not None:
             bounds[name] = recorded
-            notes.append(f"alpha of {name}: {recorded:g}, recorded in {files[-1]}")
+            notes.append(f"alpha of {name}: {recorded:g}, recorded in {files[-1].path}")
         notes += last.notes
     with progress() as start:
         opened = {
