@@ -39,6 +39,7 @@ ORDER = (
     "run",
     "queries",
     "summaries",
+    "detectors",
     "measures",
     "plots",
     "reports",

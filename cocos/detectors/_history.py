@@ -1,0 +1,96 @@
+"""What detectors read of a history: numbers, directions, warm-up, and how long a condition has lasted.
+
+Records come from files as well, so a value of a wrong type, or one that is not finite, counts as unknown.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+# Records that a detector looks back at most, so that its cost does not grow with the length of a run.
+LOOKBACK = 256
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What a detector says of the last record.
+
+    Args:
+        detector: its name.
+        step: of the record.
+        value: the number that it compared.
+        threshold: what it compared the number with.
+        sentence: one plain sentence with both, and what to try.
+    """
+
+    detector: str
+    step: int
+    value: float
+    threshold: float
+    sentence: str
+
+
+def number(record: Record, key: str) -> float | None:
+    """Finite number of a key; None where it is absent or anything else."""
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def step(record: Record) -> int:
+    """Step of a record; 0 where it has none."""
+    return int(number(record, "step") or 0)
+
+
+def directions(record: Record) -> Iterator[tuple[str, Record]]:
+    """Names and numbers of the directions of a record."""
+    found = record.get("directions")
+    for name, each in found.items() if isinstance(found, Mapping) else ():
+        if isinstance(each, Mapping):
+            yield str(name), each
+
+
+def of_checkpoints(history: Sequence[Record]) -> bool:
+    """Whether the records are checkpoints of a run: far apart, few, and their steps may be epochs."""
+    return bool(history) and history[-1].get("source") == "checkpoint"
+
+
+def warm(history: Sequence[Record], steps: float) -> bool:
+    """Whether the records span that many steps; of checkpoints, whether there are two."""
+    if of_checkpoints(history):
+        return len(history) > 1
+    return bool(history) and step(history[-1]) - step(history[0]) >= steps
+
+
+def streak(history: Sequence[Record], records: int, holds: Callable[[Record], bool]) -> str | None:
+    """Tell since when a condition holds, in words; None unless it held in the last `records` (of checkpoints: one).
+
+    Args:
+        history: oldest first.
+        records: how many at least.
+        holds: the condition.
+    """
+    first, length = None, 0
+    for record in reversed(history[-LOOKBACK:]):
+        if not holds(record):
+            break
+        first, length = record, length + 1
+    if first is None or length < (1 if of_checkpoints(history) else records):
+        return None
+    if length == 1:
+        return f"at step {step(first)}"
+    return f"since step {step(first)}" + (" or earlier" if length == LOOKBACK < len(history) else "")
+
+
+def name_of(detector: object) -> str:
+    """Name of a detector: that of its file."""
+    return type(detector).__module__.rpartition(".")[2]
+
+
+def alarm(detector: object, history: Sequence[Record], value: float, threshold: float, said: str) -> Alarm:
+    """The alarm of a detector at the last record; its sentence begins with the name of the detector."""
+    name = name_of(detector)
+    return Alarm(name, step(history[-1]), value, threshold, f"{name}: {said}")
