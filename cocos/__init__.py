@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.checkpoints import Checkpoint, open
     from cocos.embeddings import Embeddings
     from cocos.errors import InputError, UnsafeFile
+    from cocos.monitor import Monitor
     from cocos.scores import Pairs
 
 __version__ = "0.1.0"
@@ -17,6 +18,7 @@ _HOMES = {
     "Checkpoint": "cocos.checkpoints",
     "Embeddings": "cocos.embeddings",
     "InputError": "cocos.errors",
+    "Monitor": "cocos.monitor",
     "Pairs": "cocos.scores",
     "UnsafeFile": "cocos.errors",
     "open": "cocos.checkpoints",
@@ -25,6 +27,7 @@ __all__ = [
     "Checkpoint",
     "Embeddings",
     "InputError",
+    "Monitor",
     "Pairs",
     "UnsafeFile",
     "__version__",

@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import health, losses, writing
+from cocos import health, losses, records, writing
 from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
 
@@ -246,8 +246,54 @@ def save(data: xr.Dataset, path: Path) -> Path:
     return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=encoding))
 
 
+def of_history(history: records.History) -> xr.Dataset:
+    """Make a Dataset of the records of a training run: dims step and direction, and width where there are several.
+
+    A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
+    often.
+    """
+    found = history.records
+    widths = list(dict.fromkeys(each.get("width") for each in found))
+    rows: dict[int, list[Mapping]] = {}
+    for each in found:
+        row = rows.get(each.get("call", each["step"]), [])
+        rows[each.get("call", each["step"])] = [*row, each]
+    names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
+    steps = [row[0]["step"] for row in rows.values()]
+    several = len(widths) > 1
+    dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
+    made: dict[str, tuple] = {"step": ("step", np.array(steps, dtype=np.int64), "training step", "steps")}
+    made["direction"] = ("direction", np.array(names or ["q2c"], dtype=str))
+    if several:
+        made["width"] = ("width", [-1 if each is None else int(each) for each in widths], "dimensions", "dimensions")
+    whole = {name: np.full(sizes, np.nan) for name in records.STEP_METRICS}
+    parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in records.DIRECTION_METRICS}
+    for k, row in enumerate(rows.values()):
+        for each in row:
+            at = (k, widths.index(each.get("width"))) if several else (k,)
+            for name, array in whole.items():
+                array[at] = _number(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
+            for d, direction in enumerate(names):
+                for name, array in parts.items():
+                    array[(*at, d)] = _number(each.get("directions", {}).get(direction, {}).get(name))
+    for name, array in whole.items():
+        if not np.isnan(array).all():
+            made[name] = (dims, array, *records.STEP_METRICS[name])
+    for name, array in parts.items():
+        if name == "contributing" or not np.isnan(array).all():
+            made[name] = ((*dims, "direction"), array, *records.DIRECTION_METRICS[name])
+    attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
+    return labelled(made, attrs)
+
+
+def _number(value) -> float:
+    """A finite number of a record; NaN for anything else."""
+    known = isinstance(value, int | float) and abs(value) < math.inf
+    return float(value) if known else math.nan
+
+
 def open(path: Path) -> xr.Dataset:
-    """Read a Dataset that `save` wrote, into memory.
+    """Read a Dataset that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
     Raises:
         InputError: there is no such file, or it is damaged.
@@ -261,6 +307,8 @@ def open(path: Path) -> xr.Dataset:
     """
     import h5py  # only where a file is read
 
+    if records.is_store(path):
+        return of_history(records.read(path))
     try:
         with h5py.File(path):  # h5netcdf prints a traceback at the end of the run over a file that is none
             pass

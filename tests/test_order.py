@@ -34,6 +34,7 @@ ORDER = (
     "engine",
     "retrieval",
     "conventions",
+    "records",
     "results",
     "sampling",
     "run",
@@ -43,6 +44,7 @@ ORDER = (
     "measures",
     "plots",
     "reports",
+    "monitor",
     "commands",
     "__main__",
 )
@@ -130,7 +132,7 @@ def test_the_collector_rests_until_the_work_begins_and_while_the_interpreter_end
 
 
 def test_the_public_names_are_there():
-    assert len(cocos.__all__) == 14 and dir(cocos) == sorted(cocos.__all__)
+    assert len(cocos.__all__) == 15 and dir(cocos) == sorted(cocos.__all__)
     for name in cocos.__all__:
         assert getattr(cocos, name) is not None
     assert cocos.scores.Pairs is cocos.Pairs  # another module is reached by its path

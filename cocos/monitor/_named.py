@@ -1,0 +1,115 @@
+"""A loss of the shelf on the embeddings that a training loop gives: the weights of its closed form."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos import losses, scores, weights
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.monitor._seen import Seen
+from cocos.run import SYMMETRIC
+from cocos.scores import Pairs
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    """Rows of one side without their graph, in float64 where the device has it.
+
+    Raises:
+        InputError: no matrix of floating-point numbers.
+    """
+    try:
+        rows = torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: {type(value).__name__}, expected a tensor of shape (rows, width)") from None
+    if rows.ndim != 2 or 0 in rows.shape or not rows.is_floating_point():
+        shape = tuple(rows.shape)
+        raise InputError(f"{name}: {rows.dtype} of shape {shape}, expected floating point (rows, width)")
+    return rows.to(torch.float32 if rows.device.type == "mps" else torch.float64)
+
+
+def embeddings_of(query: Any, candidate: Any, groups: Any) -> Embeddings | None:
+    """The batch as embeddings; None where a number is not finite.
+
+    Args:
+        query: (Q, D).
+        candidate: (C, D); the same object as `query`, or None: a labelled set.
+        groups: (Q,) ids for both sides, or a tuple of the ids of the queries and of the candidates; None: row i
+            matches row i.
+
+    Raises:
+        InputError: wrong shapes, lengths or ids.
+    """
+    shared = candidate is None or candidate is query
+    rows = _tensor("query", query)
+    others = rows if shared else _tensor("candidate", candidate)
+    if rows.shape[1] != others.shape[1]:
+        raise InputError(
+            f"query has width {rows.shape[1]} and candidate has width {others.shape[1]}, expected the same"
+        )
+    if rows.device != others.device:
+        raise InputError(f"query is on {rows.device} and candidate on {others.device}, expected the same device")
+    if groups is None and shared:
+        raise InputError("groups: None for a labelled batch; give the class of each row")
+    if groups is None and len(rows) != len(others):
+        raise InputError(
+            f"query has {len(rows)} rows and candidate {len(others)}: row i matches row i without groups; "
+            "give groups=(ids of the queries, ids of the candidates)"
+        )
+    sides = groups if isinstance(groups, tuple) else (groups, groups)
+    if len(sides) != 2:
+        raise InputError(f"groups: a tuple of {len(sides)}, expected ids of both sides, or (of queries, of candidates)")
+    if not (rows.isfinite().all() and (shared or others.isfinite().all())):
+        return None
+    if shared:
+        return Embeddings.labelled(rows, sides[0])
+    return Embeddings(rows, others, *sides)
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A loss of the shelf, and the rule by which a batch is read."""
+
+    loss: losses.Loss
+
+    def seen(self, embeddings: Embeddings) -> list[Seen]:
+        """Both directions of a batch; one of a labelled set."""
+        traits = losses.traits(self.loss)
+        index = [torch.arange(len(side), device=side.device) for side in (embeddings.query, embeddings.candidate)]
+        groups = embeddings.query_group, embeddings.candidate_group
+        by_rows = traits.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
+        paired = by_rows and not embeddings.proxies and torch.equal(*groups)
+        batch = Batch(index[0], index[1], paired=paired)
+        apart = "negative" if traits.matching == "rows" else "ignore"
+        first = scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart)
+        names = embeddings.directions
+        if len(names) == 1:
+            return [self._seen(names[0], first)]
+        if self.loss.metric in SYMMETRIC:
+            second = first.flip()
+        else:
+            second = scores.pairs(embeddings.flip(), batch.flip(), metric=self.loss.metric, same_group=apart)
+        return [self._seen(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
+
+    def _seen(self, direction: str, pairs: Pairs) -> Seen:
+        loss = weights.bound(self.loss, pairs)
+        found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
+        kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
+        return Seen(
+            direction,
+            pairs.scores,
+            found,
+            pairs.positive,
+            pairs.negative,
+            unit=weights.unit(loss, found, pairs),
+            query=part.query if part else None,
+            candidate=part.candidate if part else None,
+            scale=traits.softmax_scale if loss.metric == "cosine" else None,
+            kind=kind,
+            value=loss(pairs).detach().mean(),
+            width=part.query.shape[1] if part else None,
+            source="closed form",
+        )

@@ -1,0 +1,45 @@
+"""One direction of one call of a loss, as every way of reading it delivers it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One direction of one call of a loss: its scores, and the weights that the backward pass gave them.
+
+    Args:
+        direction: `q2c` or `c2q`, or `s2s` and `s2p` of a labelled set.
+        scores: (Q, C) as the loss computed them, detached.
+        weights: (Q, C) ∂ returned loss / ∂ scores.
+        positive: (Q, C) bool.
+        negative: (Q, C) bool.
+        unit: natural size of one weight, broadcastable to (Q, C); None: unknown, a share is a part of the query's own
+            push.
+        query: (Q, D) rows that were scored, detached; None: unknown.
+        candidate: (C, D) likewise.
+        scale: factor from a cosine to what the loss reads; None: it is not one number.
+        kind: `softmax`, `sigmoid` or `hinge`, from the functions that the loss called; None: unknown.
+        own: (C,) bool, candidates of this process where those of others were gathered; None: nothing was gathered.
+        value: the loss that was returned, ().
+        width: D of the product.
+        source: `closed form` or `backward pass`.
+        notes: remarks for the user, one sentence each.
+    """
+
+    direction: str
+    scores: Tensor
+    weights: Tensor
+    positive: Tensor
+    negative: Tensor
+    unit: Tensor | None = None
+    query: Tensor | None = None
+    candidate: Tensor | None = None
+    scale: float | None = None
+    kind: str | None = None
+    own: Tensor | None = None
+    value: Tensor | None = None
+    width: int | None = None
+    source: str = "backward pass"
+    notes: tuple[str, ...] = ()
