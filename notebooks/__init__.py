@@ -1,0 +1,1 @@
+"""Notebooks that teach; `python -m notebooks` executes them in place and keeps what they print and draw."""
