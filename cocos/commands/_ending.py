@@ -17,7 +17,7 @@ from cocos import processes
 from cocos.errors import InputError, UnsafeFile, unreachable
 from cocos.reports import terminal
 
-# Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right).
+# Exit codes beside 0 (done) and 1 (`verify` found a fault, `doctor` something to put right, `--fail-on` an alarm).
 UNUSABLE_INPUT, UNSAFE_FILE = 2, 3
 # Seconds that an interrupted run has to clean up before a timer ends it.
 CLEANUP_SECONDS = 3.0

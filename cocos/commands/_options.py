@@ -4,6 +4,7 @@ A bundle is a frozen dataclass whose fields are options. A command that takes a 
 line; see `cocos.commands._program.command`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,13 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.errors import InputError
+from cocos.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
+    from cocos.detectors import Detector
 
 # Digits of a whole number on the command line; a longer one exceeds the number of rows of any file.
 MOST_DIGITS = 15
+# Name that stands for all detectors in `--fail-on`.
+ANY = "any"
 
 Sample = StrEnum("Sample", ["pairs", "groups"])
 SameGroup = StrEnum("SameGroup", ["ignore", "negative"])
@@ -69,6 +73,13 @@ Width = Annotated[
     str | None,
     Option(help="Width of the figure: one or two columns of a paper (3.3, 6.9 inches; 8 pt text), or inches."),
 ]
+DetectorSettings = Annotated[
+    list[str] | None,
+    Option("--detector", help="NAME=off, or NAME.THRESHOLD=VALUE; repeatable: see `cocos detectors`."),
+]
+FailOn = Annotated[
+    str | None, Option(help="Exit with 1 if one of these detectors fires: names separated by commas, or any.")
+]
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,45 @@ class Gradient:
     def parameters(self) -> dict[str, str]:
         """The parameters of the loss, as text."""
         return named_values(self.param)
+
+
+@dataclass(frozen=True)
+class DetectorOptions:
+    """Which detectors are on, with their thresholds, and which of them fail the command.
+
+    Raises:
+        InputError: no such detector or threshold, a value out of range, or `fail_on` names a detector that is off.
+    """
+
+    detector: DetectorSettings = None
+    fail_on: FailOn = None
+
+    def __post_init__(self):
+        from cocos import detectors
+
+        rows = {row["name"]: row["on"] for row in detectors.table(self.chosen)}
+        for name in self._failing - {ANY}:
+            if name not in rows:
+                raise InputError(f"--fail-on: {nearest('detector', name, [*rows, ANY])}")
+            if not rows[name]:
+                raise InputError(f"--fail-on {name}: this detector is off; leave out one of the two options")
+
+    @property
+    def chosen(self) -> tuple["Detector", ...]:
+        """The detectors that are on."""
+        from cocos import detectors
+
+        return detectors.chosen(detectors.settings(self.detector or ()))
+
+    @property
+    def _failing(self) -> set[str]:
+        given = [] if self.fail_on is None else self.fail_on.split(",")
+        return {name.strip().lower().replace("-", "_") for name in given}
+
+    def code(self, fired: Iterable[str]) -> int:
+        """Exit code of a command, from the names of the detectors that fired."""
+        fired = set(fired)
+        return int(bool(fired & self._failing) or (ANY in self._failing and bool(fired)))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cocos.reports import terminal
 
 COMMANDS_FOLDER = Path(__file__).parent
 # Titles of the groups of commands, in the order of the help text.
-SECTIONS = ("Look at a file", "Losses", "Plots", "The repository", "The installation")
+SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The repository", "The installation")
 # Titles of the groups of options, with the names of their options, in the order of the help text.
 OPTION_GROUPS = {
     "Loss": ("loss", "param", "eps", "convention", "against"),
@@ -36,6 +36,7 @@ OPTION_GROUPS = {
     "File and model": (
         *("data", "model", "recipe", "split", "columns", "images", "names", "trust", "distractors", "device", "dtype"),
     ),
+    "Detectors": ("detector", "fail_on"),
     "Output": ("format", "as_json", "out", "pictures", "width", "quiet", "metrics", "n90", "help"),
 }
 DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
@@ -246,8 +247,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_show_locals=False,
-    epilog="Exit codes: 0 done, 1 verify found a fault or doctor a problem, 2 unusable input, 3 refused as unsafe, 130 "
-    "interrupted, 143 terminated. --debug, anywhere: the traceback of your own code as well.",
+    epilog="Exit codes: 0 done, 1 verify found a fault, doctor a problem or --fail-on an alarm, 2 unusable input, 3 "
+    "refused as unsafe, 130 interrupted, 143 terminated. --debug, anywhere: the traceback of your own code as well.",
 )
 
 

@@ -11,13 +11,18 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol, cast
 
 from cocos import docstrings
-from cocos.detectors._history import Alarm, Record, name_of
+from cocos.detectors._history import LOOKBACK, RANGE, Alarm, Record, name_of
 from cocos.errors import InputError, nearest
 
-__all__ = ["Alarm", "Detector", "Record", "check", "chosen", "load", "names", "table"]
+__all__ = ["Alarm", "Detector", "Record", "check", "chosen", "load", "names", "replay", "settings", "table"]
+
+
+# Words that switch a detector on and off.
+SWITCH = {"on": True, "off": False}
 
 
 class Detector(Protocol):
@@ -57,11 +62,28 @@ def _class(name: str) -> type:
     return cast(type, getattr(module, module.__all__[0]))
 
 
+def _number(name: str, field: dataclasses.Field[Any], value: Any) -> float:
+    """Read the value of a threshold.
+
+    Raises:
+        InputError: not a finite number of its type, or out of range.
+    """
+    kind, (low, high) = type(field.default), field.metadata[RANGE]
+    number = math.nan
+    with suppress(ValueError, OverflowError):
+        number = kind(str(value))
+    if math.isfinite(number) and low <= number <= high:
+        return number
+    words = "a whole number" if kind is int else "a number"
+    bounds = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+    raise InputError(f"threshold {name}.{field.name}: {value!r}, expected {words} {bounds}")
+
+
 def load(name: str, parameters: Mapping[str, Any] | None = None) -> Detector:
     """Make a detector from its name and thresholds, numbers or text.
 
     Raises:
-        InputError: no such detector or threshold, or a value that is not a finite number of its type.
+        InputError: no such detector or threshold, or a value that is not a number of its type and range.
 
     Examples:
         >>> cocos.detectors.load("collapse", {"similarity": 0.95})
@@ -71,16 +93,36 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Detector:
     own, given = {field.name: field for field in dataclasses.fields(cls)}, {}
     for key, value in (parameters or {}).items():
         if key not in own:
-            raise InputError(nearest(f"threshold of {name}", key, own))
-        kind = type(own[key].default)
-        try:
-            given[key] = kind(str(value))
-        except ValueError:
-            given[key] = math.nan
-        if not math.isfinite(given[key]):
-            words = "whole number" if kind is int else "finite number"
-            raise InputError(f"threshold {name}.{key}: {value!r} is not a {words}")
+            raise InputError(nearest(f"threshold of {name}", str(key), own))
+        given[key] = _number(name, own[key], value)
     return cast(Detector, cls(**given))
+
+
+def settings(given: Iterable[str]) -> dict[str, dict[str, str] | bool]:
+    """Read settings of detectors from text: `NAME=off`, `NAME=on` or `NAME.THRESHOLD=VALUE`.
+
+    Raises:
+        InputError: another form, no such detector, a setting given twice, or thresholds of a detector that is off.
+
+    Examples:
+        >>> cocos.detectors.settings(["idle=off", "collapse.similarity=0.95"])
+        {'idle': False, 'collapse': {'similarity': '0.95'}}
+    """
+    found: dict[str, dict[str, str] | bool] = {}
+    for text in given:
+        path, sign, value = (part.strip() for part in text.partition("="))
+        name, dot, key = path.partition(".")
+        if not (name and sign and value and (key if dot else value in SWITCH)):
+            raise InputError(f"detector {text!r}: write it as NAME=off or NAME.THRESHOLD=VALUE, like idle=off")
+        name = _class(name).__module__.rpartition(".")[2]
+        earlier = found.get(name)
+        if dot and isinstance(earlier, dict | None) and key not in (earlier or {}):
+            found[name] = (earlier or {}) | {key: value}
+        elif not dot and earlier is None:
+            found[name] = SWITCH[value]
+        else:
+            raise InputError(f"detector {text!r}: {name} is set before in another way; give each setting once")
+    return found
 
 
 def chosen(settings: Mapping[str, Mapping[str, Any] | bool] | None = None) -> tuple[Detector, ...]:
@@ -90,15 +132,21 @@ def chosen(settings: Mapping[str, Mapping[str, Any] | bool] | None = None) -> tu
         settings: by name: False for off, or thresholds that differ from their defaults.
 
     Raises:
-        InputError: no such detector or threshold, or a value out of range.
+        InputError: no such detector or threshold, a value out of range, or settings of another form.
 
     Examples:
         >>> len(cocos.detectors.chosen({"collapse": False})) - len(cocos.detectors.names())
         -1
     """
-    asked = {name.strip().lower().replace("-", "_"): each for name, each in (settings or {}).items()}
-    for name in asked:
-        _class(name)
+    if not isinstance(settings, Mapping | None):
+        right = "expected a dict like {'idle': False, 'collapse': {'similarity': 0.95}}"
+        raise InputError(f"detectors: {type(settings).__name__}, {right}")
+    asked = {}
+    for name, each in (settings or {}).items():
+        file = _class(str(name)).__module__.rpartition(".")[2]
+        if not isinstance(each, bool | Mapping):
+            raise InputError(f"detector {file}: {each!r}, expected False for off, or a dict of thresholds")
+        asked[file] = each
     made = []
     for name in names():
         each = asked.get(name, True)
@@ -117,6 +165,22 @@ def check(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alar
     """
     found = (detector(history) for detector in detectors) if history else ()
     return [alarm for alarm in found if alarm is not None]
+
+
+def replay(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alarm]:
+    """Every alarm of a run, record by record, as `cocos.Monitor` finds them; the widths of a record stay apart.
+
+    Examples:
+        >>> history = [{"step": step, "similarity": 0.99} for step in range(0, 300, 50)]
+        >>> [alarm.step for alarm in cocos.detectors.replay(history, cocos.detectors.chosen())]
+        [100, 150, 200, 250]
+    """
+    made, seen, found = tuple(detectors), dict[Any, list[Record]](), []
+    for record in history:
+        own = seen.setdefault(record.get("width"), [])
+        own.append(record)
+        found += check(own if len(own) <= LOOKBACK else [own[0], *own[-LOOKBACK:]], made)
+    return found
 
 
 def table(detectors: Iterable[Detector] | None = None) -> list[dict[str, Any]]:

@@ -5,12 +5,15 @@ Records come from files as well, so a value of a wrong type, or one that is not 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 Record = Mapping[str, Any]
+Number = TypeVar("Number", int, float)
 # Records that a detector looks back at most, so that its cost does not grow with the length of a run.
 LOOKBACK = 256
+# Key of the smallest and largest value of a threshold in the metadata of its field.
+RANGE = "range"
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class Alarm:
     value: float
     threshold: float
     sentence: str
+
+
+def threshold(default: Number, low: float = 0, high: float = math.inf) -> Number:
+    """Make the field of a threshold.
+
+    Args:
+        default: its value.
+        low: smallest value that makes sense.
+        high: largest one.
+    """
+    return field(default=default, metadata={RANGE: (low, high)})
 
 
 def number(record: Record, key: str) -> float | None:

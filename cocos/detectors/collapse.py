@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, warm
+from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, warm
 
 __all__ = ["Collapse"]
 
@@ -26,9 +26,9 @@ class Collapse:
     the synthetic runs of `benchmarks/alarms.py`.
     """
 
-    similarity: float = 0.9
-    records: int = 3
-    warmup: int = 20
+    similarity: float = threshold(0.9, -1, 1)
+    records: int = threshold(3, 1)
+    warmup: int = threshold(20)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

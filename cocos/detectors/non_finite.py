@@ -24,10 +24,12 @@ class NonFinite:
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
         now = history[-1]
-        loss = now.get("loss")
-        lost = isinstance(loss, float) and not math.isfinite(loss)
+        value = now.get("value")
+        lost = isinstance(value, float) and not math.isfinite(value)
         if now.get("finite", True) is not False and not lost:
             return None
-        what = f"the loss is {loss}" if lost else "scores or gradient weights contain NaN or infinity"
-        said = f"{what} at step {step(now)}; skip the step, clip the gradient or compute the loss in float32"
+        said = (
+            f"the loss, its scores or their gradient contain NaN or infinity at step {step(now)} (a healthy step has "
+            "none); skip the step, clip the gradient, or compute the loss in float32"
+        )
         return alarm(self, history, 1.0, 0.0, said)
