@@ -1,0 +1,300 @@
+"""Six complaints from public trackers, re-created as small trainings: what cocos says of each, beside its cure.
+
+    python analysis/complaints.py
+
+Each training has the fault of its thread and, with the same data and seed, the setting that cures it. The networks are
+small and the data synthetic: what is re-created is the fault, not the model of the thread.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+from typer import Argument, BadParameter, Option, Typer
+
+import cocos
+
+__all__ = ["COMPLAINTS", "Complaint", "Setting", "pairs", "said", "tower", "train"]
+
+LATENT, IMAGE, CAPTION, HIDDEN, WIDTH = 16, 48, 40, 64, 32
+NOISE = 0.3  # of each side, in units of one latent coordinate
+NEAR = 0.5  # between a caption and its hard negative, likewise
+
+app = Typer(add_completion=False)
+
+
+class Clip(nn.Module):
+    """Symmetric cross-entropy of cosines times a learned scale, as CLIP begins it: 1/0.07."""
+
+    def __init__(self):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Mean over both directions, ()."""
+        logits = self.logit_scale.exp() * normalize(image, dim=1) @ normalize(caption, dim=1).T
+        target = torch.arange(len(logits))
+        return (cross_entropy(logits, target) + cross_entropy(logits.T, target)) / 2
+
+
+class HardestTriplet(nn.Module):
+    """Triplet loss with the hardest negative of each side, summed, as VSE++ has it."""
+
+    margin = 0.2
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Sum over both directions, ()."""
+        scores = normalize(image, dim=1) @ normalize(caption, dim=1).T
+        positive, own = scores.diagonal(), torch.eye(len(scores), dtype=torch.bool)
+        of_image = (self.margin + scores - positive[:, None]).clamp(min=0).masked_fill(own, 0)
+        of_caption = (self.margin + scores - positive).clamp(min=0).masked_fill(own, 0)
+        return of_image.amax(dim=1).sum() + of_caption.amax(dim=0).sum()
+
+
+class Grouped(nn.Module):
+    """Cross-entropy of each query over the passages of a batch: its positive and its own negatives, query by query."""
+
+    def forward(self, query: Tensor, *passages: Tensor) -> Tensor:
+        """Mean over the queries, ()."""
+        candidates = torch.stack(passages, dim=1).flatten(0, 1)
+        scores = normalize(query, dim=1) @ normalize(candidates, dim=1).T / 0.02
+        return cross_entropy(scores, len(passages) * torch.arange(len(scores)))
+
+
+class MiniBatched(nn.Module):
+    """Cross-entropy in mini-batches of anchors: all but the last go backward at once, and the last one is returned.
+
+    Args:
+        stops_at_its_tile: whether the end of a mini-batch is compared with the length of its own scores, as in the
+            thread, so that no mini-batch ever goes backward but the last.
+        size: anchors of one mini-batch.
+    """
+
+    def __init__(self, stops_at_its_tile: bool, size: int = 16):
+        super().__init__()
+        self.stops_at_its_tile, self.size = stops_at_its_tile, size
+
+    def forward(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Mean over the last mini-batch, ()."""
+        for start in range(0, len(image), self.size):
+            end = start + self.size
+            scores = 20 * normalize(image[start:end], dim=1) @ normalize(caption, dim=1).T
+            loss = cross_entropy(scores, torch.arange(start, end))
+            if end < len(scores if self.stops_at_its_tile else image):
+                loss.backward(retain_graph=True)
+        return loss
+
+
+class Gathered(nn.Module):
+    """Cross-entropy over positives and hard negatives gathered from several devices; the target of anchor i is i.
+
+    Args:
+        by_device: whether the columns stand device by device, PNPN, as a gather of both together leaves them, and not
+            all positives first, PPNN, as the targets assume.
+        devices: number of devices, simulated in one process.
+    """
+
+    def __init__(self, by_device: bool, devices: int = 2):
+        super().__init__()
+        self.by_device, self.devices = by_device, devices
+
+    def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        """Mean over the anchors, ()."""
+        sides = (positive.chunk(self.devices), negative.chunk(self.devices))
+        order = zip(*sides, strict=True) if self.by_device else sides
+        candidates = torch.cat([rows for each in order for rows in each])
+        scores = 20 * normalize(anchor, dim=1) @ normalize(candidates, dim=1).T
+        return cross_entropy(scores, torch.arange(len(scores)))
+
+
+def tower(features: int, layers: int) -> nn.Sequential:
+    """A network with `layers` hidden layers."""
+    sizes = [features, *[HIDDEN] * layers]
+    hidden = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in zip(sizes, sizes[1:], strict=False)]
+    return nn.Sequential(*hidden, nn.Linear(HIDDEN, WIDTH))
+
+
+def pairs(batch: int, seed: int, *, shuffled: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches of images and captions, each a noisy view of one latent vector.
+
+    Args:
+        batch: number of pairs.
+        seed: of the views and the batches.
+        shuffled: whether the captions belong to other images.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.randn(LATENT, width, generator=generator) / LATENT**0.5 for width in (IMAGE, CAPTION)]
+    while True:
+        latent = torch.randn(batch, LATENT, generator=generator)
+        image, caption = (
+            latent @ view + NOISE * torch.randn(batch, view.shape[1], generator=generator) for view in views
+        )
+        yield image, caption[torch.randperm(batch, generator=generator)] if shuffled else caption
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How two towers are trained.
+
+    Args:
+        loss: makes the module.
+        rate: learning rate of AdamW.
+        decay: weight decay, of all parameters.
+        steps: of the optimiser.
+        batch: pairs.
+        layers: hidden layers of each tower.
+        shuffled: whether captions belong to other images.
+        negatives: captions near its own that each image has as hard negatives.
+        accumulate: batches of one step.
+    """
+
+    loss: Callable[[], nn.Module]
+    rate: float = 1e-3
+    decay: float = 0.0
+    steps: int = 120
+    batch: int = 64
+    layers: int = 2
+    shuffled: bool = False
+    negatives: int = 0
+    accumulate: int = 1
+
+
+def train(setting: Setting, seed: int) -> cocos.Monitor:
+    """Train two towers with a monitor beside the loss, which is closed at the end.
+
+    Args:
+        setting: of the training.
+        seed: of the weights and the data.
+    """
+    torch.manual_seed(seed)
+    image_tower, caption_tower = tower(IMAGE, setting.layers), tower(CAPTION, setting.layers)
+    loss = setting.loss()
+    parameters = [*image_tower.parameters(), *caption_tower.parameters(), *loss.parameters()]
+    optimiser = torch.optim.AdamW(parameters, lr=setting.rate, weight_decay=setting.decay)
+    batches = pairs(setting.batch, seed, shuffled=setting.shuffled)
+    with cocos.Monitor(loss) as monitor:
+        for _ in range(setting.steps):
+            optimiser.zero_grad()
+            for _ in range(setting.accumulate):
+                image, caption = next(batches)
+                hard = [caption + NEAR * torch.randn_like(caption) for _ in range(setting.negatives)]
+                captions = [caption_tower(each) for each in (caption, *hard)]
+                (loss(image_tower(image), *captions) / setting.accumulate).backward()
+            optimiser.step()
+    return monitor
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """A thread, and two trainings: with its fault, and with its cure.
+
+    Args:
+        thread: its address.
+        saw: what its author saw.
+        fault: what is wrong in the training that stands for it.
+        cure: what differs in the other one.
+        fires: detectors that speak of the fault.
+        faulty: the training with the fault.
+        healthy: the other one.
+    """
+
+    thread: str
+    saw: str
+    fault: str
+    cure: str
+    fires: tuple[str, ...]
+    faulty: Setting
+    healthy: Setting
+
+
+COMPLAINTS = {
+    "falling-scale": Complaint(
+        "https://github.com/mlfoundations/open_clip/issues/815",
+        "the logit scale goes from 14.28 down to 1 while the loss becomes constant",
+        "the towers collapse under a learning rate that is too high, and weight decay takes the scale to 1",
+        "a lower learning rate, which the author found as well",
+        ("scale", "stuck", "collapse"),
+        Setting(Clip, rate=0.5, decay=0.1, layers=5),
+        Setting(Clip, decay=0.1, layers=5),
+    ),
+    "constant-loss": Complaint(
+        "https://github.com/mlfoundations/open_clip/issues/17",
+        "the loss stays at 4.8 for 15 epochs of batches of 128 pairs; ln 128 is 4.85",
+        "the captions belong to other images; the thread ends without a cause, and this is one that gives its numbers",
+        "each image has its own caption",
+        ("stuck",),
+        Setting(Clip, batch=128, shuffled=True),
+        Setting(Clip, batch=128),
+    ),
+    "twice-the-margin": Complaint(
+        "https://github.com/fartashf/vsepp/issues/27",
+        "the loss is stuck at 2 * batch size * margin when the image network is trained as well",
+        "all embeddings coincide after a learning rate that is too high",
+        "a lower learning rate",
+        ("stuck", "collapse"),
+        Setting(HardestTriplet, rate=0.1),
+        Setting(HardestTriplet),
+    ),
+    "group-of-one": Complaint(
+        "https://github.com/FlagOpen/FlagEmbedding/issues/823",
+        "loss 0.0 and gradient norm 0.0 from the first step",
+        "a batch of one query with a group of one passage: the positive is the only candidate",
+        "a group of eight passages: the positive and seven hard negatives",
+        ("one_candidate",),
+        Setting(Grouped, batch=1, accumulate=2),
+        Setting(Grouped, batch=1, accumulate=2, negatives=7),
+    ),
+    "lost-mini-batches": Complaint(
+        "https://github.com/huggingface/sentence-transformers/pull/3854",
+        "only the last mini-batch of each batch reaches the weights (fixed in the same project's pull request 3862)",
+        "the end of a mini-batch is compared with the length of the mini-batch, so that no inner backward pass runs",
+        "it is compared with the length of the batch",
+        ("lost_gradient",),
+        Setting(lambda: MiniBatched(stops_at_its_tile=True)),
+        Setting(lambda: MiniBatched(stops_at_its_tile=False)),
+    ),
+    "misaligned-gather": Complaint(
+        "https://github.com/huggingface/sentence-transformers/pull/3453",
+        "training with hard negatives on several devices ruins the model: anchors are pulled to hard negatives",
+        "the gathered columns stand device by device, PNPN, while the targets are those of PPNN",
+        "all positives are gathered first",
+        ("misaligned",),
+        Setting(lambda: Gathered(by_device=True), negatives=1),
+        Setting(lambda: Gathered(by_device=False), negatives=1),
+    ),
+}
+
+
+def said(monitor: cocos.Monitor) -> list[str]:
+    """First sentence of each detector that spoke, in order of steps."""
+    first = {each["detector"]: each for each in reversed(monitor.alarms)}
+    return [each["sentence"] for each in sorted(first.values(), key=lambda each: each["step"])]
+
+
+@app.command()
+def main(
+    name: Annotated[str | None, Argument(help="Of one complaint; all of them otherwise.")] = None,
+    seed: Annotated[int, Option(help="Seed of weights and data.", min=0)] = 0,
+):
+    """Print each complaint, its thread, and what cocos says of the fault and of the cure."""
+    logging.getLogger("cocos").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    if name is not None and name not in COMPLAINTS:
+        raise BadParameter(f"{name!r}, expected one of {', '.join(COMPLAINTS)}")
+    for each in COMPLAINTS if name is None else [name]:
+        complaint = COMPLAINTS[each]
+        print(f"{each}: {complaint.thread}\n  its author saw: {complaint.saw}\n  fault: {complaint.fault}")
+        for sentence in said(train(complaint.faulty, seed)):
+            print(f"    cocos: {sentence}")
+        print(f"  cure: {complaint.cure}")
+        for sentence in said(train(complaint.healthy, seed)) or ["(silent)"]:
+            print(f"    cocos: {sentence}")
+
+
+if __name__ == "__main__":
+    app()
