@@ -121,14 +121,15 @@ def path_of(store: Path | str) -> Path:
             raise InputError(f"store {path}: there is no folder {path.parent}; create it first")
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             raise InputError(f"store {path} is no regular file; name another one")
-    except (OSError, ValueError) as error:
-        reason = unreachable(error) if isinstance(error, OSError) else str(error)
-        raise InputError(f"store {path}: {reason}") from None
+    except OSError as error:
+        raise InputError(f"store {path}: {unreachable(error)}") from None
     return path
 
 
 class Store:
     """Append records to a file; each is one write of a whole line.
+
+    Its attribute `earlier` is the last step that the file has already; None: it has none.
 
     Args:
         path: of the file.
@@ -141,12 +142,15 @@ class Store:
     def __init__(self, path: Path | str, header: Record):
         self.path, self.header, self._file, self._started = path_of(path), dict(header), -1, False
         there = self.path.exists() and self.path.stat().st_size > 0
-        if there and (earlier := _read(self.path)[0]):
-            self._agrees(earlier)
+        found: tuple[Record | None, list[dict[str, Any]]] = _read(self.path) if there else (None, [])
+        if found[0] is not None:
+            self._agrees(found[0])
+        self.earlier: int | None = max((each["step"] for each in found[1]), default=None)
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        except OSError as error:
-            raise InputError(f"store {self.path}: cannot be written ({unreachable(error)})") from None
+        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+            reason = unreachable(error) if isinstance(error, OSError) else str(error)
+            raise InputError(f"store {self.path}: cannot be written ({reason})") from None
         self._open_line = there and not self._ends_a_line()
 
     def _agrees(self, earlier: Record) -> None:
@@ -172,6 +176,7 @@ class Store:
         for each in lines:
             line = json.dumps(each, allow_nan=False, separators=(",", ":")).encode() + b"\n"
             line = b"\n" + line if self._open_line else line
+            self._started = False  # a line that fails is followed by a header, so that it can be told from damage
             self._open_line = os.write(self._file, line) < len(line)
             if self._open_line:
                 raise OSError("the disk is full")
@@ -197,10 +202,18 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return None
 
 
+def _begins(line: bytes) -> bool:
+    """Whether a line is the beginning of a header, possibly unfinished."""
+    return line.startswith(FIRST_BYTES[: len(line.rstrip())])
+
+
 def _is_record(found: dict[str, Any]) -> bool:
-    directions = found.get("directions", {})
-    whole = isinstance(found.get("step"), int) and isinstance(directions, dict)
-    return whole and all(isinstance(each, dict) for each in directions.values())
+    """Whether a line is a record: what is read of it by its type is of that type."""
+    directions, alarms = found.get("directions", {}), found.get("alarms", [])
+    numbers = [found.get("step"), found.get("call", 0), found.get("width") or 0]
+    whole = all(isinstance(each, int) and not isinstance(each, bool) and abs(each) < 2**63 for each in numbers)
+    named = isinstance(directions, dict) and all(isinstance(each, dict) for each in directions.values())
+    return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -259,10 +272,10 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     torn = 0
     for number, line in enumerate(_lines(path), start=1):
         found = _parsed(line)
-        if torn and (found is None or "cocos" not in found):
+        if torn and not ("cocos" in found if found else _begins(line)):
             raise InputError(f"{path} is no store of cocos, or a damaged one: line {torn} is no record")
         torn = number if found is None else 0
-        if header is None and not line.startswith(FIRST_BYTES[: len(line.rstrip())]):
+        if header is None and not _begins(line):
             raise InputError(f"{path} is no store of cocos: it begins without a header")
         if found is not None and "cocos" in found:
             header = found

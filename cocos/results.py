@@ -253,24 +253,28 @@ def of_history(history: records.History) -> xr.Dataset:
     often.
     """
     found = history.records
-    widths = list(dict.fromkeys(each.get("width") for each in found))
-    rows: dict[int, list[Mapping]] = {}
+    widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
+    rows: list[dict[int | None, Mapping]] = []  # by width; one that is not finite may have none
+    last = None
     for each in found:
-        row = rows.get(each.get("call", each["step"]), [])
-        rows[each.get("call", each["step"])] = [*row, each]
+        call, width = (each["step"], each.get("call")), each.get("width") or widths[0]
+        if call != last or width in rows[-1]:
+            rows.append({})
+        rows[-1][width] = each
+        last = call
     names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
-    steps = [row[0]["step"] for row in rows.values()]
+    steps = [next(iter(row.values()))["step"] for row in rows]
     several = len(widths) > 1
     dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
     made: dict[str, tuple] = {"step": ("step", np.array(steps, dtype=np.int64), "training step", "steps")}
     made["direction"] = ("direction", np.array(names or ["q2c"], dtype=str))
     if several:
-        made["width"] = ("width", [-1 if each is None else int(each) for each in widths], "dimensions", "dimensions")
+        made["width"] = ("width", widths, "dimensions", "dimensions")
     whole = {name: np.full(sizes, np.nan) for name in records.STEP_METRICS}
     parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in records.DIRECTION_METRICS}
-    for k, row in enumerate(rows.values()):
-        for each in row:
-            at = (k, widths.index(each.get("width"))) if several else (k,)
+    for k, row in enumerate(rows):
+        for width, each in row.items():
+            at = (k, widths.index(width)) if several else (k,)
             for name, array in whole.items():
                 array[at] = _number(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))
             for d, direction in enumerate(names):

@@ -41,10 +41,10 @@ ORDER = (
     "queries",
     "summaries",
     "detectors",
+    "monitor",
     "measures",
     "plots",
     "reports",
-    "monitor",
     "commands",
     "__main__",
 )

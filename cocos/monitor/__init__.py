@@ -1,7 +1,8 @@
 """Counts beside the loss curve: what the gradient of a loss does, read in the user's own training loop."""
 
-import contextlib
+import inspect
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -14,16 +15,12 @@ from typing import Any, Self
 import torch
 import xarray as xr
 
+from cocos import detectors as shelf
 from cocos import losses, records, results
 from cocos.errors import InputError
 from cocos.monitor import _readings
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._seen import Seen
-
-try:
-    from cocos import detectors as shelf
-except ImportError:  # the shelf of detectors has not landed yet
-    shelf = None
 
 __all__ = ["Monitor"]
 
@@ -42,7 +39,8 @@ class Monitor:
     Args:
         loss: the module of the training loop, a name like `ntxent`, or a loss of the shelf.
         every: record every n-th call.
-        log: called with the numbers by name and the step, like `wandb.log`.
+        log: called with the numbers by name and the step, like `wandb.log`; the step is given by keyword where it has a
+            parameter of this name.
         store: file to which every record is appended, `.jsonl`; `cocos.results.open` reads it.
         eps: smallest share that contributes.
         budget: percent of the time since the first call that the monitor may take; None: it takes what it needs.
@@ -73,27 +71,24 @@ class Monitor:
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
     ):
-        if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
-            raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
-        if not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-            raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
-        if budget is not None and (not isinstance(budget, Real) or not 0 < budget <= 100):
-            raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
-        if log is not None and not callable(log):
-            raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
+        _check(every, eps, budget, log)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
-        self._every, self._log, self._eps, self._budget, self._groups = int(every), log, eps, budget, groups
-        self._detectors = shelf.chosen(detectors) if shelf else ()
+        self._every, self._eps, self._budget, self._groups = int(every), float(eps), budget, groups
+        self._log = _caller(log) if log is not None else None
+        self._detectors = shelf.chosen(detectors)
         self._generator = torch.Generator().manual_seed(SEED)
         self._calls, self._asked = 0, 0
         self._began: float | None = None
         self._spent, self._last = 0.0, 0.0
         self._said: set[str] = set()
+        self._histories: dict[int | None, list[dict[str, Any]]] = {}
         self._firing: set[tuple[str, int | None]] = set()
         self._named, self._handle, self._closed = self._read(loss), None, False
         self._header = self._about(loss)
-        self._store = records.Store(store, self._header) if store is not None and self._first() else None
+        self._store: records.Store | None = None
+        if store is not None and self._first():
+            self._store = records.Store(store, self._header)
 
     def _read(self, loss: Any) -> Named | None:
         """The loss that is computed on embeddings; None for a module, which is tapped.
@@ -114,9 +109,9 @@ class Monitor:
 
     def _about(self, loss: Any) -> dict[str, Any]:
         if self._named is not None:
-            return results.provenance(self._named.loss, eps=float(self._eps), title="Training run")
+            return results.provenance(self._named.loss, eps=self._eps, title="Training run")
         name = type(loss).__name__
-        known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": float(self._eps), "share": "push"}
+        known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps, "share": "push"}
         return results.versions() | known | {"title": "Training run"}
 
     @property
@@ -142,6 +137,9 @@ class Monitor:
 
     def __call__(self, query: Any, candidate: Any = None, groups: Any = None, step: int | None = None) -> None:
         """Read a batch, where the loss was given by its name.
+
+        A batch that cannot be used is an error until a first one was read; after that it is one warning, so that a
+        training does not end over it.
 
         Args:
             query: (Q, D) embeddings; their graph is not touched.
@@ -189,9 +187,9 @@ class Monitor:
         start = time.perf_counter()
         try:
             yield
-        except InputError:
-            raise
         except Exception as error:
+            if isinstance(error, InputError) and not self.records:
+                raise
             self._warn(f"the monitor could not read step {self._asked} ({type(error).__name__}: {error})")
         finally:
             self._last = time.perf_counter() - start
@@ -215,37 +213,49 @@ class Monitor:
             self._keep(run | numbers)
 
     def _keep(self, record: dict[str, Any]) -> None:
-        width, widths = record.get("width"), [each["width"] for each in self.records if "width" in each]
+        """Add a record to the history of its width, ask the detectors, store it and log it."""
+        width = record.get("width", next(iter(self._histories), None))  # a batch that is not finite has none
+        if width is not None and None in self._histories:
+            self._histories[width] = self._histories.pop(None)
+        history = self._histories.setdefault(width, [])
+        history.append(record)
         self.records.append(record)
-        history = [each for each in self.records if each.get("width") == width]
-        found = shelf.check(history, self._detectors) if shelf else []
-        record["alarms"] = [asdict(each) for each in found]
-        now = {(each.detector, width) for each in found}
+        found = shelf.check(history, self._detectors)
+        record["alarms"] = [_plain(asdict(each)) for each in found]
         for each in found:
             if (each.detector, width) not in self._firing:
                 logger.warning("step %d: %s", record["step"], each.sentence)
-        self._firing = {(name, of) for name, of in self._firing if of != width} | now
+        self._firing = {(name, of) for name, of in self._firing if of != width}
+        self._firing |= {(each.detector, width) for each in found}
         if "directions" in record:
             self._header.setdefault("directions", list(record["directions"]))
         self._append(record)
         if self._log is not None:
-            named = records.log_names(record, tuple(self._header.get("directions", ())), max(widths, default=width))
+            widest = max((each for each in self._histories if each is not None), default=None)
+            named = records.log_names(record, tuple(self._header.get("directions", ())), widest)
             try:
                 self._log(named, record["step"])
             except Exception as error:
                 self._warn(f"the function log failed ({type(error).__name__}: {error})")
 
     def _append(self, record: dict[str, Any]) -> None:
+        """Store a record; one that cannot be written is missing in the store, and the next one is tried again."""
         if self._store is None:
             return
         self._store.header |= self._header
+        earlier, self._store.earlier = self._store.earlier, None
+        if earlier is not None and record["step"] <= earlier:
+            logger.warning(
+                "store %s has records up to step %d, and this run begins at step %d: it supersedes those from there on "
+                "(give the step where a run goes on)",
+                self._store.path,
+                earlier,
+                record["step"],
+            )
         try:
             self._store.append(record)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             self._warn(f"store {self._store.path} cannot be written ({error})")
-            with contextlib.suppress(OSError):
-                self._store.close()
-            self._store = None
 
     @staticmethod
     def _first() -> bool:
@@ -264,3 +274,36 @@ def _rank() -> int:
 def _world() -> int:
     distributed = torch.distributed
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def _check(every: Any, eps: Any, budget: Any, log: Any) -> None:
+    """Refuse options that cannot be used.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
+        raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
+    if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
+        raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
+    if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
+        raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
+    if log is not None and not callable(log):
+        raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
+
+
+def _plain(alarm: dict[str, Any]) -> dict[str, Any]:
+    """An alarm whose numbers JSON has."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in alarm.items()
+    }
+
+
+def _caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:
+    """Call `log` with the step as it takes it: by keyword where it has a parameter `step`, else as the second one."""
+    try:
+        parameters = inspect.signature(log).parameters
+    except (TypeError, ValueError):  # a function of C may have no signature
+        return log
+    named = "step" in parameters and parameters["step"].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return (lambda numbers, step: log(numbers, step=step)) if named else log

@@ -1,0 +1,296 @@
+"""`cocos.Monitor`: numbers that equal a count of the batch, in a training that stays as it is."""
+
+import gc
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import cocos
+from cocos import losses, records, results
+from cocos.errors import InputError
+from cocos.monitor import _readings
+
+# Seeds of the generators of tests.
+SEED = 5
+
+
+@pytest.fixture
+def sides():
+    """Embeddings of a batch of pairs, on the unit sphere."""
+    draw = torch.Generator().manual_seed(SEED)
+    query = torch.nn.functional.normalize(torch.randn(24, 8, generator=draw))
+    return query, torch.nn.functional.normalize(query + 0.3 * torch.randn(24, 8, generator=draw))
+
+
+@pytest.fixture
+def labelled():
+    draw = torch.Generator().manual_seed(SEED)
+    labels = torch.arange(24) // 4
+    return torch.randn(6, 8, generator=draw)[labels] + torch.randn(24, 8, generator=draw), labels
+
+
+def counted(name, embeddings, batch_size):
+    """The same numbers by `cocos.measures.count` of the whole set as one batch."""
+    return cocos.measures.count(embeddings, name, batch_size=batch_size, batches=1, dtype="float64")
+
+
+@pytest.mark.parametrize("name", ["ntxent", "triplet", "triplet_sh", "smoothap", "multi_similarity", "circle"])
+def test_numbers_of_pairs_are_those_of_a_count(sides, name):
+    monitor = cocos.Monitor(name)
+    monitor(*sides, step=3)
+    found = monitor.dataset()
+    whole = counted(name, cocos.Embeddings(*(side.double() for side in sides)), 24)
+    for direction, other in zip(("q2c", "c2q"), whole["direction"].values, strict=True):
+        one, more = found.sel(step=3, direction=direction), whole.sel(direction=other, batch=0)
+        assert int(one["idle"]) == int(more["idle"])
+        assert math.isclose(one["contributing"], more["contributing_all"], rel_tol=1e-9)
+        for name in ("effective", "hardest_share", "weight_positive"):
+            assert math.isclose(one[name], more[name], rel_tol=1e-6), name
+    assert monitor.records[0]["step"] == 3 and monitor.records[0]["source"] == "closed form"
+
+
+@pytest.mark.parametrize("name", ["supcon", "triplet", "multi_similarity", "contrastive"])
+def test_numbers_of_a_labelled_batch_are_those_of_a_count(labelled, name):
+    rows, labels = labelled
+    monitor = cocos.Monitor(name)
+    monitor(rows, groups=labels)
+    monitor(rows, rows, labels.tolist())
+    whole = counted(name, cocos.Embeddings.labelled(rows.double(), labels), 24)
+    found = monitor.dataset()["contributing"].values.ravel().tolist()
+    assert found == [float(whole["contributing_all"].item())] * 2
+    assert monitor.records[0]["directions"]["s2s"]["positives"] == 3
+
+
+def test_the_value_is_the_loss_of_the_batch(sides):
+    monitor = cocos.Monitor(losses.load("ntxent", {"temperature": 0.05}))
+    monitor(*sides)
+    logits = sides[0] @ sides[1].T / 0.05
+    expected = torch.nn.functional.cross_entropy(logits, torch.arange(24))
+    assert math.isclose(monitor.records[0]["value"], expected, rel_tol=1e-5)
+    assert math.isclose(monitor.records[0]["scale"], 20)
+
+
+def test_readings_of_where_the_rows_lie(sides):
+    query, candidate = sides
+    candidate = candidate.clone()
+    candidate[3] = candidate[4] = candidate[5]
+    monitor = cocos.Monitor("ntxent")
+    monitor(query, candidate)
+    found = monitor.records[0]
+    cosines = (candidate @ candidate.T).double()
+    others = cosines[~torch.eye(24, dtype=torch.bool)]
+    assert found["duplicates"] == 2 and found["near_duplicates"] == 3
+    assert math.isclose(found["similarity"], others.mean(), rel_tol=1e-5)
+    assert math.isclose(found["uniformity"], (4 * (others - 1)).exp().mean().log(), rel_tol=1e-5)
+    assert math.isclose(found["alignment"], (query - candidate).square().sum(dim=1).mean(), rel_tol=1e-5)
+    values = torch.linalg.svdvals(candidate.double() - candidate.double().mean(dim=0))
+    part = values / values.sum()
+    assert math.isclose(found["rank"], torch.special.entr(part).sum().exp(), rel_tol=1e-4)
+
+
+def test_a_sample_of_many_candidates_is_near_all_of_them():
+    draw = torch.Generator().manual_seed(SEED)
+    rows = torch.randn(2000, 16, generator=draw) + 0.5
+    positive = torch.eye(2000, dtype=torch.bool)
+    found = _readings.geometry(rows, rows, positive, torch.Generator().manual_seed(0))
+    unit = torch.nn.functional.normalize(rows)
+    assert math.isclose(found["similarity"], (unit @ unit.T).mean(), abs_tol=0.02)
+    assert found["alignment"] == 0 and found["duplicates"] == 0
+
+
+def test_nothing_global_is_drawn_and_nothing_of_the_user_is_kept_or_changed(sides):
+    query, candidate = (side.clone().requires_grad_() for side in sides)
+    state = torch.random.get_rng_state()
+    monitor = cocos.Monitor("ntxent")
+    monitor(query, candidate)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert query.grad is None and torch.equal(query, sides[0])
+    held = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and each is query]
+    gc.collect()
+    assert len(held) == 1
+    assert torch.is_grad_enabled()
+
+
+def test_every_and_steps(sides):
+    monitor = cocos.Monitor("ntxent", every=3)
+    for _ in range(7):
+        monitor(*sides)
+    assert [each["step"] for each in monitor.records] == [0, 3, 6]
+    monitor.step = 40
+    for _ in range(3):
+        monitor(*sides)
+    monitor(*sides, step=50)
+    monitor(*sides)
+    monitor(*sides)
+    assert [(each["step"], each["call"]) for each in monitor.records[3:]] == [(40, 9), (50, 12)]
+
+
+def test_log_gets_names_and_the_step_however_it_takes_it(sides):
+    said = []
+
+    class Tracker:
+        def metrics(self, values, prefix=None, step=None):
+            said.append(("keyword", values, step, prefix))
+
+    takes = [lambda values, step: said.append(("positional", values, step, None)), Tracker().metrics]
+    takes += [lambda values, i: said.append(("other", values, i, None))]
+    for log in takes:
+        with cocos.Monitor("ntxent", log=log) as monitor:
+            monitor(*sides, step=9)
+    assert [each[0] for each in said] == ["positional", "keyword", "other"]
+    assert {each[2:] for each in said} == {(9, None)}
+    names = said[0][1].keys()
+    assert {f"cocos/{name}" for name in ("contributing", "idle", "effective", "c2q/contributing", "alarm")} <= names
+    assert all(type(each) is float and math.isfinite(each) for each in said[0][1].values())
+    assert cocos.Monitor("ntxent", log=print)._log is print  # a function of C
+
+
+def test_errors_of_log_are_one_warning_and_the_numbers_are_kept(sides, caplog, tmp_path):
+    def log(values, step):
+        raise ConnectionError(f"no network at {step}")
+
+    monitor = cocos.Monitor("ntxent", log=log, store=tmp_path / "run.jsonl")
+    for step in range(3):
+        monitor(*sides, step=step)
+    assert len(monitor.records) == 3 and len(results.open(tmp_path / "run.jsonl")["step"]) == 3
+    assert [each.message for each in caplog.records] == [
+        "the function log failed (ConnectionError: no network at 0); the training goes on"
+    ]
+
+
+def test_errors_of_the_monitor_itself_are_one_warning(sides, caplog, monkeypatch):
+    monkeypatch.setattr(_readings, "of", lambda *_: 1 / 0)
+    monitor = cocos.Monitor("ntxent")
+    monitor(*sides)
+    monitor(*sides)
+    assert [each.message for each in caplog.records] == [
+        "the monitor could not read step 0 (ZeroDivisionError: division by zero); the training goes on"
+    ]
+
+
+def test_a_batch_that_cannot_be_used_is_an_error_only_at_first(sides, caplog):
+    monitor = cocos.Monitor("ntxent")
+    with pytest.raises(InputError, match="query has 24 rows and candidate 23"):
+        monitor(sides[0], sides[1][:-1])
+    monitor(*sides)
+    monitor(sides[0], sides[1][:-1])
+    assert "query has 24 rows and candidate 23" in caplog.text and len(monitor.records) == 1
+
+
+def test_rows_that_are_not_finite_are_recorded_and_alarm(sides, caplog, tmp_path):
+    query = sides[0].clone()
+    query[2, 1] = torch.nan
+    monitor = cocos.Monitor("ntxent", store=tmp_path / "run.jsonl", detectors={"collapse": False})
+    monitor(query, sides[1], step=7)
+    monitor(query, sides[1], step=8)
+    monitor(*sides, step=9)
+    monitor(query, sides[1], step=10)
+    assert [each["finite"] for each in monitor.records] == [False, False, True, False]
+    assert [(each["detector"], each["step"]) for each in monitor.alarms if each["detector"] == "non_finite"] == [
+        ("non_finite", 7),
+        ("non_finite", 8),
+        ("non_finite", 10),
+    ]
+    assert len([each for each in caplog.messages if "non_finite" in each]) == 2  # at the beginning of each
+    data = results.open(tmp_path / "run.jsonl")
+    assert data["alarm"].values.tolist() == [1, 1, 0, 1] and np.isnan(data["contributing"].values[0]).all()
+
+
+def test_the_store_and_the_records_are_one_dataset(sides, tmp_path, caplog):
+    path = tmp_path / "run.jsonl"
+    with cocos.Monitor("ntxent", every=2, store=path, eps=0.02) as monitor:
+        for step in range(5):
+            monitor(*sides, step=10 * step)
+    assert monitor.dataset().identical(results.open(path))
+    assert monitor.dataset().attrs["eps"] == 0.02
+    assert json.loads(path.read_text().splitlines()[0])["directions"] == ["q2c", "c2q"]
+    monitor(*sides)  # closed: nothing happens
+    assert len(monitor.records) == 3
+    with pytest.raises(InputError, match="has records with eps 0.02"):
+        cocos.Monitor("ntxent", store=path)
+    with cocos.Monitor("ntxent", store=path, eps=0.02) as monitor:
+        monitor(*sides, step=20)
+    assert results.open(path)["step"].values.tolist() == [0, 20]
+    assert "supersedes those from there on" in caplog.text
+
+
+def test_a_run_without_records_is_an_empty_dataset():
+    data = cocos.Monitor("ntxent").dataset()
+    assert data.sizes["step"] == 0 and "contributing" in data
+
+
+def test_the_budget_bounds_the_part_of_the_time(sides, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("cocos.monitor.time.perf_counter", lambda: now[0])
+    work = _readings.of
+    cost = [0.5]  # of the first reading; later ones take less
+
+    def slow(*given):
+        now[0] += cost[0]
+        cost[0] = 0.02
+        return work(*given)
+
+    monkeypatch.setattr(_readings, "of", slow)
+    monitor = cocos.Monitor("ntxent", budget=2)
+    for _ in range(1000):
+        now[0] += 0.1
+        monitor(*sides)
+    spent = now[0] - 100
+    assert 0.015 * 100 < spent <= 0.02 * now[0]
+    assert monitor.records[-1]["overhead"] <= 2
+    assert records.STEP_METRICS["overhead"][1] == "percent"
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"every": 0}, "every: 0, expected a whole number of calls"),
+        ({"every": True}, "every: True"),
+        ({"every": 2.5}, "every: 2.5"),
+        ({"eps": -1}, "eps: -1"),
+        ({"eps": math.nan}, "eps: nan"),
+        ({"budget": 0}, "budget: 0"),
+        ({"budget": 101}, "budget: 101"),
+        ({"log": "wandb"}, "log: str, expected a function"),
+        ({"store": "run.txt"}, "suffix '.txt'"),
+        ({"detectors": {"colapse": False}}, "did you mean 'collapse'"),
+    ],
+)
+def test_options_that_cannot_be_used(options, said):
+    with pytest.raises(InputError, match=said):
+        cocos.Monitor("ntxent", **options)
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (lambda q, c: (q.flatten(), c), r"query: torch.float32 of shape \(192,\)"),
+        (lambda q, c: (q, c.long()), "candidate: torch.int64"),
+        (lambda q, c: (q, "rows"), "candidate: str"),
+        (lambda q, c: (q, c[:, :3]), "width 8 and candidate has width 3"),
+        (lambda q, c: (q, None), "groups: None for a labelled batch"),
+        (lambda q, c: (q, c, [1, 2]), "2"),
+        (lambda q, c: (q, c, ([1], [2], [3])), "a tuple of 3"),
+        (lambda q, c: (q, c, None, -1), "step: -1"),
+        (lambda q, c: (q, c, None, 1.5), "step: 1.5"),
+    ],
+)
+def test_a_call_that_cannot_be_used(sides, given, said):
+    with pytest.raises(InputError, match=said):
+        cocos.Monitor("ntxent")(*given(*sides))
+
+
+@pytest.mark.parametrize("loss", [3, "ntxentt", torch.nn.CrossEntropyLoss, lambda pairs: 0])
+def test_a_loss_that_cannot_be_read(loss):
+    with pytest.raises(InputError):
+        cocos.Monitor(loss)
+
+
+def test_only_the_first_process_records(sides, monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "1")
+    monitor = cocos.Monitor("ntxent", store=tmp_path / "run.jsonl")
+    monitor(*sides)
+    assert not monitor.records and not list(tmp_path.iterdir())
