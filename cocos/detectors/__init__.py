@@ -68,7 +68,7 @@ def _number(name: str, field: dataclasses.Field[Any], value: Any) -> float:
     Raises:
         InputError: not a finite number of its type, or out of range.
     """
-    kind, (low, high) = type(field.default), field.metadata[RANGE]
+    kind, (low, high) = (int if isinstance(field.default, int) else float), field.metadata[RANGE]
     number = math.nan
     with suppress(ValueError, OverflowError):
         number = kind(str(value))

@@ -12,6 +12,8 @@ Record = Mapping[str, Any]
 Number = TypeVar("Number", int, float)
 # Records that a detector looks back at most, so that its cost does not grow with the length of a run.
 LOOKBACK = 256
+# Directions in which a query is a candidate of its own, neither positive nor negative.
+OF_ONE_SET = ("s2s",)
 # Key of the smallest and largest value of a threshold in the metadata of its field.
 RANGE = "range"
 
@@ -65,6 +67,21 @@ def directions(record: Record) -> Iterator[tuple[str, Record]]:
     for name, each in found.items() if isinstance(found, Mapping) else ():
         if isinstance(each, Mapping):
             yield str(name), each
+
+
+def negatives(name: str, direction: Record) -> float | None:
+    """Mean number of negatives of the queries of a direction; None where it is unknown."""
+    candidates, positives = number(direction, "candidates"), number(direction, "positives")
+    if candidates is None or positives is None:
+        return None
+    return candidates - positives - (name in OF_ONE_SET)
+
+
+def least(record: Record, value: Callable[[str, Record], float | None]) -> float | None:
+    """Smallest value of the directions of a record; None where there is no direction or one is unknown."""
+    found = [value(name, each) for name, each in directions(record)]
+    known = [each for each in found if each is not None]
+    return min(known) if known and len(known) == len(found) else None
 
 
 def of_checkpoints(history: Sequence[Record]) -> bool:

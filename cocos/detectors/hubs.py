@@ -1,0 +1,54 @@
+"""Hubs: one candidate receives a large part of the push of the batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
+
+__all__ = ["Hubs"]
+
+
+@dataclass(frozen=True)
+class Hubs:
+    """One candidate is a hard negative of many queries.
+
+    Fires when: one candidate receives more than `part` of the push of the batch, in any direction, while at least
+    `queries` queries have a contributing negative, in each of the last `records` records.
+
+    Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
+    or broken item.
+
+    Args:
+        part: of the push.
+        queries: with a contributing negative.
+        records: how many in a row; of checkpoints, one.
+
+    Source: hubs are near neighbours of many (Radovanović et al. 2010, JMLR 11); the threshold separates the synthetic
+    runs of `benchmarks/alarms.py`.
+    """
+
+    part: float = threshold(0.3, 0, 1)
+    queries: int = threshold(12, 1)
+    records: int = threshold(3, 1)
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        since = streak(history, self.records, lambda each: self._share(each) > self.part)
+        if since is None:
+            return None
+        value = self._share(history[-1])
+        said = (
+            f"one candidate of the batch receives {100 * value:.3g} % of the push (above {100 * self.part:g} %) "
+            f"{since}; look whether it is an empty or broken item, use all negatives in place of the hardest, or a "
+            "larger temperature"
+        )
+        return alarm(self, history, value, self.part, said)
+
+    def _share(self, record: Record) -> float:
+        """Largest part of the push on one candidate, of the directions with enough queries that push."""
+        found = [0.0]
+        for _, each in directions(record):
+            share, queries, idle = (number(each, name) for name in ("hub_share", "queries", "idle"))
+            if share is not None and (queries or 0) - (idle or 0) >= self.queries:
+                found.append(share)
+        return max(found)

@@ -1,0 +1,45 @@
+"""Not gathered: a process does not see the candidates of the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocos.detectors._history import Alarm, Record, alarm, directions, number, step, threshold
+
+__all__ = ["NotGathered"]
+
+# Part of the push on candidates of one process where the others get none.
+ALL_OWN = 0.999
+
+
+@dataclass(frozen=True)
+class NotGathered:
+    """Several processes train, and the queries of one see only its own candidates.
+
+    Fires when: there are `processes` processes or more, and candidates were not gathered, or nothing of the push is on
+    those of the others; at once.
+
+    Try: gather the embeddings before the loss (open_clip: `world_size=` and `rank=` of `ClipLoss`;
+    sentence-transformers: `gather_across_devices=True`), or read the batch size as that of one process.
+
+    Args:
+        processes: smallest number.
+
+    Source: in-batch negatives are those of one process unless they are gathered.
+    """
+
+    processes: int = threshold(2, 2)
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        now = history[-1]
+        world, candidates = number(now, "world") or 1, number(now, "candidates")
+        own = [number(each, "push_own") for _, each in directions(now)]
+        alone = bool(own) and all(each is not None and each > ALL_OWN for each in own)
+        if world < self.processes or not (now.get("gathered") is False or alone):
+            return None
+        some = "its own" if candidates is None else f"the {candidates:g} of its own"
+        said = (
+            f"there are {world:g} processes (alone would be 1), and each query is pushed only from candidates of its "
+            f"own process, {some}, at step {step(now)}; gather the embeddings before the loss to use all negatives"
+        )
+        return alarm(self, history, world, float(self.processes), said)

@@ -1,0 +1,100 @@
+"""Stuck: the loss stands at the value that equal scores give."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cocos.detectors._history import Alarm, Record, alarm, directions, negatives, number, streak, threshold, warm
+
+__all__ = ["Stuck"]
+
+# Part of the negatives that the push reaches at least where all scores are equal, as an effective number.
+EVEN = 0.75
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """The loss stands at the value of equal scores: it has learned nothing yet.
+
+    Fires when: the loss is within the part `tolerance` of the value that it has where all scores are equal, in each of
+    the last `records` records, `warmup` steps after the first one. That value is ln C of a softmax over C candidates;
+    ln 2 of a sigmoid, or the entropy of its part of positives; the margin of a hinge: each as a mean or a sum over
+    queries, candidates and directions. The push must be spread accordingly.
+
+    Try: a lower learning rate with a warm-up, a larger scale (a smaller temperature), and a look at whether the
+    gradient reaches both encoders; of triplet loss with the hardest negative, all negatives in the first epoch.
+
+    Args:
+        tolerance: part by which the loss may differ from that value.
+        margin: of a hinge, where the record has none.
+        records: how many in a row; of checkpoints, one.
+        warmup: steps since the first record; of checkpoints, one checkpoint.
+
+    Source: ln C, ln 2 and the margin follow from equal scores; margin 0.2 of Faghri et al. 2018, arXiv:1707.05612; the
+    other thresholds separate the synthetic runs of `benchmarks/alarms.py`.
+    """
+
+    tolerance: float = threshold(0.02, 0, 0.5)
+    margin: float = threshold(0.2)
+    records: int = threshold(3, 1)
+    warmup: int = threshold(200)
+
+    def __call__(self, history: Sequence[Record]) -> Alarm | None:
+        """The alarm at the last record, if any."""
+        since = streak(history, self.records, lambda each: self._nearest(each) is not None)
+        found = self._nearest(history[-1])
+        if since is None or found is None or not warm(history, self.warmup):
+            return None
+        value, level, name = found
+        said = (
+            f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of {level:.4g}, {name}, {since}: it has "
+            "learned nothing; lower the learning rate, warm it up, raise the scale, or look whether the gradient "
+            "reaches both encoders"
+        )
+        return alarm(self, history, value, level, said)
+
+    def _nearest(self, record: Record) -> tuple[float, float, str] | None:
+        """The loss, the value of equal scores that it stands at, and its name; None where it stands at none."""
+        value, first = number(record, "value"), next(directions(record), None)
+        if value is None or first is None or not _even(record):
+            return None
+        for level, name in self._levels(record, *first):
+            if abs(value - level) <= self.tolerance * level:
+                return value, level, name
+        return None
+
+    def _levels(self, record: Record, name: str, direction: Record) -> list[tuple[float, str]]:
+        """Values that equal scores give, with their names."""
+        queries, others = number(direction, "queries"), negatives(name, direction)
+        positives = number(direction, "positives")
+        if queries is None or others is None or positives is None or others < 1 or positives <= 0:
+            return []
+        every, both = others + positives, (1, 2) if len(list(directions(record))) > 1 else (1,)
+        sums = [(k * n, s) for k in both for n, s in ((1, ""), (queries, " times the queries"))]
+        if record.get("kind") == "softmax":
+            return [(math.log(every) * k, f"ln {every:.4g}{s} of equal scores") for k, s in sums]
+        pairs = [*sums, *((k * every, " times the pairs of scores") for k, _ in sums)]
+        if record.get("kind") == "sigmoid":
+            part = positives / every
+            entropy = -part * math.log(part) - (1 - part) * math.log1p(-part)
+            return [
+                *((math.log(2) * k, f"ln 2{s} of scores at 0") for k, s in pairs),
+                *((entropy * k, f"the entropy {entropy:.3g} of the part of positives{s}") for k, s in pairs),
+            ]
+        margin = number(record, "margin") or self.margin
+        if record.get("kind") != "hinge" or margin <= 0:
+            return []
+        pairs = [*sums, *((k * others, " times the negatives") for k, _ in sums)]
+        return [(margin * k, f"the margin {margin:g}{s} of equal scores") for k, s in pairs]
+
+
+def _even(record: Record) -> bool:
+    """Whether the push is spread as equal scores spread it: over all negatives; of a hinge, over all queries."""
+    for name, each in directions(record):
+        effective, others = number(each, "effective"), negatives(name, each)
+        if record.get("kind") == "hinge":
+            if number(each, "idle"):
+                return False
+        elif effective is None or others is None or effective < EVEN * others:
+            return False
+    return True
