@@ -101,9 +101,9 @@ class Run:
                 batch = self.plan.batches[0]
                 some = self._some(side, batch.flip() if second else batch)
                 with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                    alone, own = _alone(side, some)
+                    part, own = alone(side, some)
                     rows = slice(health.FELT_QUERIES if self.loss.couples == "query" else None)
-                    pairs = self._scored(alone, self._seen(own), rows)
+                    pairs = self._scored(part, self._seen(own), rows)
                     directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
         return health.report(self.spread, directions)
 
@@ -284,8 +284,13 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
     return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
 
 
-def _alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-    """The rows of a batch alone, in float64, and the batch that they make."""
+def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+    """Take the rows of a batch alone, in float64, and make the batch of them.
+
+    Args:
+        embeddings: of all rows.
+        batch: some of them.
+    """
     query, candidate = batch.query_index, batch.candidate_index
     if embeddings.shared:
         rows = torch.cat([query, candidate]).unique()

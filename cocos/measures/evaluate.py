@@ -113,6 +113,29 @@ def _folds(embeddings: Embeddings, sides: _Rows, folds: int) -> Iterator[tuple[T
         yield rows
 
 
+def ranked(
+    embeddings: Embeddings, metric: str, progress: Callable[[int, int], None] | None = None
+) -> dict[str, tuple[Tensor, readers.ranks.PositiveRanks]]:
+    """Rank the positives of every query among the candidates that match some query, in every direction.
+
+    Args:
+        embeddings: of the set to evaluate.
+        metric: one of `cocos.scores.METRICS`.
+        progress: called with what is done and what there is in all.
+
+    Returns:
+        Direction -> (rows that ask, (n,); the ranks, whose queries are places among these rows).
+
+    Raises:
+        InputError: embeddings that the metric cannot read, or no query with a positive and a negative.
+    """
+    scores.check(embeddings, metric)
+    (rows,) = _folds(embeddings, _Rows.of(embeddings, len(embeddings.query)), 1)
+    view = engine.view(embeddings, Batch(*rows, paired=False), metric=metric)
+    (found,) = engine.run(view, [readers.Ranks()], progress=progress)
+    return dict(zip(embeddings.directions, zip(rows, found, strict=False), strict=True))
+
+
 @dataclass(frozen=True, eq=False)
 class _Visit:
     """One pass over the scores of a fold: who asks whom, in which directions, `without` or `with` distractors."""

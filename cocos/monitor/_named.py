@@ -87,14 +87,15 @@ class Named:
         first = scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart)
         names = embeddings.directions
         if len(names) == 1:
-            return [self._seen(names[0], first)]
+            return [self.of_pairs(names[0], first)]
         if self.loss.metric in SYMMETRIC:
             second = first.flip()
         else:
             second = scores.pairs(embeddings.flip(), batch.flip(), metric=self.loss.metric, same_group=apart)
-        return [self._seen(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
+        return [self.of_pairs(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
 
-    def _seen(self, direction: str, pairs: Pairs) -> Seen:
+    def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
+        """One direction of a batch, from its pairs."""
         loss = weights.bound(self.loss, pairs)
         found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None

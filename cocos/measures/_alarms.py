@@ -1,0 +1,74 @@
+"""What the detectors say of a history: of the records of a store, or of the checkpoints of a run."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import xarray as xr
+
+from cocos import detectors as shelf
+from cocos import records
+
+# Entries of a record that are text.
+RECORD_TEXTS = ("kind",)
+
+
+def of_checkpoints(data: xr.Dataset) -> list[dict[str, Any]]:
+    """Records of a run, one for each checkpoint, from its Dataset; numbers that are not known are left out."""
+    found = []
+    for k, step in enumerate(data["checkpoint"].values):
+        one = data.isel(checkpoint=k)
+        record: dict[str, Any] = {"step": int(step), "source": "checkpoint", "finite": True}
+        record |= {name: str(one[name].item()) for name in RECORD_TEXTS if name in one and str(one[name].item())}
+        names = [name for name in records.STEP_METRICS if name != "alarm" and name in one]
+        record |= _known({name: float(one[name]) for name in names})
+        record["directions"] = {
+            str(side): _known({
+                name: float(one[name].sel(direction=side)) for name in records.DIRECTION_METRICS if name in one
+            })
+            for side in one["direction"].values
+        }
+        found.append(record)
+    return found
+
+
+def _known(numbers: Mapping[str, float]) -> dict[str, float | int]:
+    """Numbers that are finite; whole ones as integers."""
+    finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {name: int(value) if value == int(value) else value for name, value in finite.items()}
+
+
+def every(history: Sequence[Mapping[str, Any]], detectors: Iterable[shelf.Detector]) -> list[dict[str, Any]]:
+    """Every alarm of a history, in the order of the steps, each with the width of its records.
+
+    Args:
+        history: records, oldest first.
+        detectors: that are on.
+    """
+    made, apart = tuple(detectors), dict[Any, list[Mapping[str, Any]]]()
+    for record in history:
+        apart.setdefault(record.get("width"), []).append(record)
+    said = [asdict(each) | {"width": width} for width, own in apart.items() for each in shelf.replay(own, made)]
+    return sorted(said, key=lambda each: each["step"])
+
+
+def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
+    """Alarms of a Dataset by detector and width: at how many records, the first and last step, the last sentence.
+
+    Returns:
+        Entries `detector`, `width`, `first`, `last`, `times`, `now` (it fires at the last record) and `sentence`, in
+        the order of their first steps.
+    """
+    made: dict[tuple, dict[str, Any]] = {}
+    for each in json.loads(data.attrs.get("alarms", "[]")):
+        key = (each["detector"], each.get("width"))
+        entry = made.setdefault(key, {"detector": key[0], "width": key[1], "first": each["step"], "times": 0})
+        entry |= {"last": each["step"], "sentence": each["sentence"]}
+        entry["times"] += 1
+        made[key] = entry
+    axis = data["checkpoint" if "checkpoint" in data.dims else "step"]
+    for entry in made.values():
+        entry["now"] = bool(axis.size) and entry["last"] == int(axis[-1])
+    return sorted(made.values(), key=lambda each: each["first"])

@@ -1,0 +1,170 @@
+"""One checkpoint of a run: its counts, its ranks, and the numbers that `cocos.Monitor` records of a training batch."""
+
+from collections.abc import Iterator, Mapping
+from numbers import Integral
+from typing import Any, cast
+
+import numpy as np
+import torch
+import xarray as xr
+
+from cocos import records, results, retrieval, scores
+from cocos.embeddings import Embeddings
+from cocos.engine.readers import PositiveRanks
+from cocos.measures import _per_query
+from cocos.measures.count import count
+from cocos.measures.dtp import dtp
+from cocos.measures.evaluate import ranked
+from cocos.monitor import _readings
+from cocos.monitor._named import Named
+from cocos.run import Run, alone, prepare
+from cocos.sampling import Sampling
+
+# Training batches of which the numbers of a record are read; the counts are of all batches.
+READ_BATCHES = 8
+# Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
+READ_ROWS = 1024
+# Label of a quantity that a count has for every query: long name and units.
+ROW_LABELS = {
+    "contributing_per_query": ("contributing negatives", "candidates"),
+    "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
+    "query_index": ("row of the query in the embeddings", "1"),
+    "best_rank": ("rank of the best positive of a row that asks", "rank"),
+}
+DISTANCE_LABELS = {
+    "dtp": ("distance to the own proxy, mean over classes", "distance"),
+    "dtp_low": ("distance to the own proxy, 5th percentile of the classes", "distance"),
+    "dtp_high": ("distance to the own proxy, 95th percentile of the classes", "distance"),
+}
+SIZE_LABELS = {
+    "width": ("width of the embeddings", "dimensions"),
+    "rows": ("queries of the training set", "rows"),
+    "evaluated": ("queries of the set that is evaluated", "rows"),
+}
+
+
+def measured(
+    embeddings: Embeddings, held_out: Embeddings, loss: Any, eps: float, ks: tuple[int, ...], sampling: Sampling
+) -> xr.Dataset:
+    """Measure one checkpoint.
+
+    Args:
+        embeddings: of the training set, which is counted.
+        held_out: of the set that is evaluated.
+        loss: that is counted.
+        eps: smallest share that contributes.
+        ks: cut-offs of R@k.
+        sampling: options of the batches.
+
+    Returns:
+        The variables of `cocos.measures.run` without the dimension of checkpoints, and the attributes of the count.
+
+    Raises:
+        InputError: embeddings or options that cannot be used.
+    """
+    counted = count(embeddings, loss, eps, **sampling)
+    run = prepare(embeddings, loss, eps=eps, visits=True, **_read(embeddings, sampling))
+    record, names = _record(run), list(embeddings.directions)
+    directions = _of_count(counted, record)
+    made: dict[str, tuple] = {"direction": ("direction", names)}
+    for name, label in records.DIRECTION_METRICS.items():
+        if any(name in each for each in directions.values()):
+            made[name] = ("direction", [directions[side].get(name, np.nan) for side in names], *label)
+    made |= {name: ((), record[name], *label) for name, label in records.STEP_METRICS.items() if name in record}
+    for name in ("contributing", "effective"):
+        dims, values = ("direction", "batch", "query"), counted[name if name == "contributing" else f"{name}_per_query"]
+        made[f"{name}_per_query"] = (dims, values.values.astype(np.float32), *ROW_LABELS[f"{name}_per_query"])
+    made["query_index"] = (("direction", "batch", "query"), counted["query_index"].values, *ROW_LABELS["query_index"])
+    made |= _of_ranks(held_out, loss.metric if loss.metric in scores.METRICS else "cosine", ks)
+    if embeddings.proxies:
+        found = dtp({"run": [embeddings]})
+        values = (float(found[name].squeeze()) for name in ("average", "low", "high"))
+        made |= {name: ((), value, *DISTANCE_LABELS[name]) for name, value in zip(DISTANCE_LABELS, values, strict=True)}
+    sizes = (embeddings.query.shape[1], len(embeddings.query), len(held_out.query))
+    made |= {name: ((), size, *SIZE_LABELS[name]) for name, size in zip(SIZE_LABELS, sizes, strict=True)}
+    made["kind"] = ((), str(record.get("kind", "")))
+    return results.labelled(made, counted.attrs)
+
+
+def _read(embeddings: Embeddings, sampling: Sampling) -> Sampling:
+    """Options of the batches of which a record is read: fewer, and of a bounded size."""
+    given, size = sampling["batches"], sampling["batch_size"]
+    rows = max(len(embeddings.query), len(embeddings.candidate))
+    large = (rows if size == "all" else int(size)) > READ_ROWS
+    number = given if given is None or isinstance(given, Integral) else list(given)[:READ_BATCHES]
+    more = {"batch_size": READ_ROWS if large else size, "batches": number, "progress": None}
+    return cast(Sampling, sampling | more)
+
+
+def _record(run: Run) -> dict[str, Any]:
+    """The record of a training batch, as `cocos.Monitor` has it: the mean over some batches, of the rows alone."""
+    reader, generator, found = Named(run.loss), torch.Generator().manual_seed(run.seed), []
+    for batch in run.plan.batches[:READ_BATCHES]:
+        seen = []
+        for name, side, second in run.sides:
+            part, own = alone(side, batch.flip() if second else batch)
+            seen.append(reader.of_pairs(name, next(run.pairs(part, own, whole=True))))
+        found.append(_readings.of(seen, run.eps or 0.0, generator))
+    made = found[0] | _averaged(found, records.STEP_METRICS)
+    names = made["directions"]
+    made["directions"] = {
+        name: _averaged([each["directions"][name] for each in found], records.DIRECTION_METRICS) for name in names
+    }
+    return made
+
+
+def _averaged(found: list[dict[str, Any]], names: Mapping[str, object]) -> dict[str, float]:
+    """Mean of each number over the records that have it."""
+    held = {name: [each[name] for each in found if name in each] for name in names}
+    return {name: float(np.mean(values)) for name, values in held.items() if values}
+
+
+def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Numbers of each direction: those of the count, over all batches, in place of a record's."""
+    made = {}
+    for name, own in record["directions"].items():
+        one = counted.sel(direction=name)
+        every = ~np.isnan(one["contributing"].values)
+        some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
+        made[name] = own | {
+            "contributing": float(one["contributing"].mean()),
+            "idle": float(one["idle"].mean()),
+            "weight_negative": _mean(one, ("weight_above_per_query", "weight_below_per_query"), every),
+            "weight_positive": _mean(one, ("weight_positive_per_query",), every),
+            "effective": _mean(one, ("effective_per_query",), some),
+            "hardest_share": _mean(one, ("hardest_share_per_query",), some),
+            "queries": float(one["queries"].mean()),
+            "candidates": float(own["positives"] + one["negatives"].mean()),
+        }
+    return made
+
+
+def _mean(one: xr.Dataset, names: tuple[str, ...], where: np.ndarray) -> float:
+    """Mean over the queries in a mask of a sum of statistics; NaN where the count lacks one."""
+    if any(name not in one for name in names):
+        return np.nan
+    return float(_per_query.mean(sum(one[name].values for name in names), where, (0, 1)))
+
+
+def _of_ranks(embeddings: Embeddings, metric: str, ks: tuple[int, ...]) -> dict[str, tuple]:
+    """Retrieval metrics, (direction,), and the rank of the best positive of each row, (direction, row)."""
+    found = ranked(embeddings, metric)
+    metrics = {name: retrieval.metrics(ranks, ks) for name, (_, ranks) in found.items()}
+    first, *second = metrics.values()
+    made = {name: ("direction", [each[name] for each in metrics.values()], *retrieval.label(name)) for name in first}
+    if second:
+        made["rsum"] = ((), retrieval.rsum(first, second[0]), *retrieval.label("rsum"))
+    best = list(_best(embeddings, found))
+    whole = np.full((len(best), max(map(len, best))), np.nan, dtype=np.float32)
+    for row, values in zip(whole, best, strict=True):
+        row[: len(values)] = values
+    return made | {"best_rank": (("direction", "row"), whole, *ROW_LABELS["best_rank"])}
+
+
+def _best(embeddings: Embeddings, found: dict[str, tuple[torch.Tensor, PositiveRanks]]) -> Iterator[np.ndarray]:
+    """Yield the rank of the best positive of each row that asks in a direction, NaN where it has none."""
+    for side, (rows, ranks) in zip((embeddings.query, embeddings.candidate), found.values(), strict=False):
+        best = torch.full((len(side),), torch.inf, dtype=torch.float64)
+        asking, rank = rows.cpu()[ranks.query.cpu()], (1 + ranks.above + ranks.ties).double().cpu()
+        best = best.scatter_reduce(0, asking, rank, "amin")
+        yield torch.where(best.isinf(), torch.nan, best).numpy()

@@ -1,0 +1,131 @@
+"""Curves of a training run: negatives, recall and geometry at each of its checkpoints, or at each record of a store."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from cocos.errors import InputError, nearest
+from cocos.plots._labels import below, curves, palette, series
+from cocos.plots._wording import listed, number
+
+# Of each choice of `show`: its variables with their names, the label of its axis, and the subject of its title.
+RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
+    "negatives": (
+        {"contributing": "contribute", "effective": "share the push (effective)"},
+        "negatives per query",
+        "Contributing negatives",
+    ),
+    "recall": ({"R@1": "R@1", "R@10": "R@10"}, "recall (%)", "R@1"),
+    "idle": ({"idle": "idle"}, "idle queries (%)", "Idle queries"),
+    "alignment": ({"alignment": "alignment"}, "squared distance of positive pairs", "Alignment"),
+    "uniformity": ({"uniformity": "uniformity"}, "log mean potential (nats)", "Uniformity"),
+    "dtp": ({"dtp": "distance to proxy"}, "distance to the own proxy", "Distance to proxy"),
+    "scale": ({"scale": "scale"}, "scale", "Scale"),
+    "loss": ({"value": "loss"}, "loss", "Loss"),
+}
+# Panels of the figure of a run, where their numbers are known.
+PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss")
+# Colour of the steps at which a detector fires.
+ALARM_COLOUR = "#c0392b"
+
+
+def _axis(data: xr.Dataset) -> str:
+    return "checkpoint" if "checkpoint" in data.dims else "step"
+
+
+def shown(datasets: Sequence[xr.Dataset]) -> list[str]:
+    """Choices of `show` whose first variable all of some Datasets have: the panels of their figure."""
+    return [name for name in PANELS if all(next(iter(RUN_CURVES[name][0])) in each for each in datasets)]
+
+
+def run(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    show: str = "negatives",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw one kind of number of a run against its steps, a colour for each run; ticks below mark alarms.
+
+    Directions that agree within 2 % share a line.
+
+    Args:
+        dataset: of `cocos.measures.run`, or of a store of `cocos.Monitor`; or several.
+        names: of several; None: their losses.
+        show: `negatives`, `idle`, `recall`, `alignment`, `uniformity`, `dtp`, `scale` or `loss`.
+        ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: an unknown value of `show`, or one whose numbers a run lacks.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> data = cocos.measures.run([embeddings, embeddings], batch_size="all")
+        >>> cocos.plots.run(data, show="recall").has_data()
+        True
+    """
+    if show not in RUN_CURVES:
+        raise InputError(nearest("show", show, RUN_CURVES))
+    ax = ax or plt.gca()
+    several, (labels, ylabel, subject) = series(dataset, names), RUN_CURVES[show]
+    drawn = {name: _percent(each) if show == "idle" else each for name, each in several.items()}
+    for name, data in drawn.items():
+        if next(iter(labels)) not in data:
+            raise InputError(f"show {show!r}: {name} has no {next(iter(labels))}")
+    keys = [key for key in labels if all(key in data for data in drawn.values())]
+    lines = [(name, one) for name, one in _curves(drawn, keys)]
+    for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
+        for key, style in zip(keys, ("-", "--"), strict=False):
+            label = ", ".join(filter(None, (name, labels[key])))
+            steps = one[_axis(one)]
+            marker = " os^Dv"[place % 6] if len(steps) > 1 else "o"
+            ax.plot(steps, one[key], color=colour, linestyle=style, linewidth=1.8 if style == "-" else 1.3,
+                    marker=marker, markersize=4, markerfacecolor="white", label=label,
+                    markevery=max(1, len(steps) // 12))  # fmt: skip
+    _alarms(list(several.values()), ax)
+    ax.margins(x=0.03, y=0.1)
+    ax.set(xlabel="training step", ylabel=ylabel)
+    ax.set_title(_title(subject, drawn, keys[0]), fontsize="medium")
+    if show in {"negatives", "recall", "idle", "dtp", "alignment"}:
+        ax.set_ylim(0, None)
+    if len(lines) * len(keys) > 1:
+        below(ax, ncols=1 if len(lines) > 1 else 2)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _percent(data: xr.Dataset) -> xr.Dataset:
+    return data.assign(idle=100 * data["idle"] / data["queries"])
+
+
+def _curves(several: dict[str, xr.Dataset], keys: Sequence[str]) -> list[tuple[str, xr.Dataset]]:
+    """Curves by direction where the numbers have one, else one for each run."""
+    if all("direction" in data[key].dims for data in several.values() for key in keys):
+        return curves(several, keys)
+    return [(name if len(several) > 1 else "", data) for name, data in several.items()]
+
+
+def _alarms(datasets: Sequence[xr.Dataset], ax: Axes) -> None:
+    """Mark the steps at which a detector fires by ticks at the foot of the axes."""
+    for data in datasets:
+        if "alarm" not in data:
+            continue
+        alarm = data["alarm"] if data["alarm"].ndim == 1 else data["alarm"].max(data["alarm"].dims[1:])
+        steps = data[_axis(data)].values[alarm.values > 0]
+        ax.plot(steps, np.zeros(len(steps)), transform=ax.get_xaxis_transform(), linestyle="", marker="|",
+                markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3)  # fmt: skip
+
+
+def _title(subject: str, several: dict[str, xr.Dataset], key: str) -> str:
+    """State the first and the last value, the mean over directions."""
+    parts = []
+    for data in several.values():
+        values = data[key].mean([dim for dim in data[key].dims if dim != _axis(data)]).values
+        known = values[np.isfinite(values)]
+        parts.append(
+            f"{number(known[0])} to {number(known[-1])}" if len(known) > 1 else listed(["x"], [number(known[0])])
+        )
+    return f"{subject}: {listed(list(several), parts)}"

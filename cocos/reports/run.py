@@ -1,0 +1,153 @@
+"""Table of a run: a line for each checkpoint or record, then what the detectors say, then what to type next."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from cocos import results
+from cocos.measures import _alarms
+from cocos.reports.layout import Table
+
+# Columns of a direction: variable, name, and decimals.
+SIDE_COLUMNS = (("contributing", "COCOS", 2), ("effective", "effective", 1), ("idle", "idle %", 0), ("R@1", "R@1", 1))
+# Columns of a whole checkpoint.
+COLUMNS = (
+    *(("value", "loss", 3), ("scale", "scale", 1), ("alignment", "alignment", 3), ("uniformity", "uniformity", 2)),
+    *(("dtp", "DTP", 3), ("alarm", "alarms", 0)),
+)
+# Rows that are shown of a long run, beside those where a detector begins to fire.
+MOST_ROWS = 24
+LEGEND = (
+    "COCOS: contributing negatives, mean over all queries; effective: exp of the entropy of the push; idle: queries "
+    "without any contributing negative; alignment: squared distance of positive pairs; uniformity: the lower, the "
+    "more spread out"
+)
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write a run: its numbers at every step, and the sentences of the detectors."""
+    axis = _axis(data)
+    rows, steps = _rows(data), data[axis].values
+    sides = [str(name) for name in data["direction"].values]
+    cells, columns = [[f"{int(steps[k])}" for k in rows]], ["step"]
+    for name, label, digits in SIDE_COLUMNS:
+        if name in data and not data[name].isnull().all():
+            for side in sides:
+                values = _percent(data, side) if name == "idle" else data[name].sel(direction=side).values
+                columns.append(f"{label} {side}" if len(sides) > 1 else label)
+                cells.append([_number(values[k], digits) for k in rows])
+    for name, label, digits in COLUMNS:
+        if name in data and _told(data, name):
+            values = data[name].values
+            columns.append(label)
+            cells.append([_number(values[k], digits) for k in rows])
+    return Table(
+        tuple(columns), tuple(zip(*cells, strict=True)), tuple(_head(data, len(rows))),
+        (LEGEND, *_best(data), *_said(data)),
+    )  # fmt: skip
+
+
+def _axis(data: xr.Dataset) -> str:
+    """Name of the axis of steps: of checkpoints, or of the records of a store."""
+    return "checkpoint" if "checkpoint" in data.dims else "step"
+
+
+def _told(data: xr.Dataset, name: str) -> bool:
+    """Whether a quantity is known, and a scale changes: one that does not stands in the loss."""
+    values = data[name].values
+    known = values[np.isfinite(values)]
+    return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
+
+
+def _percent(data: xr.Dataset, side: str) -> np.ndarray:
+    """Idle queries in percent of the queries of a batch."""
+    one = data.sel(direction=side)
+    return 100 * (one["idle"] / one["queries"]).values
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+
+
+def _rows(data: xr.Dataset) -> list[int]:
+    """Places that are shown: all of a short run; of a long one some, and those where a detector begins to fire."""
+    steps = data[_axis(data)].values
+    if len(steps) <= MOST_ROWS:
+        return list(range(len(steps)))
+    begins = {each["first"] for each in _alarms.episodes(data)}
+    some = {round(k * (len(steps) - 1) / (MOST_ROWS - 1)) for k in range(MOST_ROWS)}
+    return sorted(some | {int(np.flatnonzero(steps == step)[0]) for step in begins if step in steps})
+
+
+def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
+    """Yield the loss, the number of checkpoints and their batches."""
+    attrs, axis = data.attrs, _axis(data)
+    steps, what = data[axis].values, "checkpoint" if axis == "checkpoint" else "record"
+    number = f"{len(steps)} {what}{'' if len(steps) == 1 else 's'}"
+    span = f"step {int(steps[0])} to {int(steps[-1])}" if len(steps) > 1 else f"step {int(steps[0])}"
+    some = "" if shown == len(steps) else f", {shown} of them shown (--json has all)"
+    yield f"{number}, {span}{some}"
+    fixed = axis == "step" or len(set(data["loss_repr"].values.tolist())) == 1
+    loss = attrs.get("loss_repr", attrs["loss"]) if fixed else attrs["loss"]
+    yield f"loss {loss}, {results.above(attrs)} (eps = {float(attrs['eps']):g})"
+    if axis == "checkpoint":
+        batches = f"{data.sizes['batch']} batch{'' if data.sizes['batch'] == 1 else 'es'}"
+        yield f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}, the same for all"
+
+
+def _best(data: xr.Dataset) -> Iterator[str]:
+    """Yield where recall is best, for each direction that was evaluated."""
+    axis = _axis(data)
+    for side in data["direction"].values if "R@1" in data and data.sizes[axis] > 1 else ():
+        values = data["R@1"].sel(direction=side)
+        at, last = _highest(values.values), float(values[-1])
+        best = f"R@1 {side}: best at step {int(data[axis][at])}, {float(values[at]):.1f} %"
+        yield best + ("" if at == data.sizes[axis] - 1 else f"; at the last step {last:.1f} %")
+
+
+def _highest(values: np.ndarray) -> int:
+    """Place of the largest value; the last one of several."""
+    return int(np.flatnonzero(values == np.nanmax(values))[-1])
+
+
+def _said(data: xr.Dataset) -> Iterator[str]:
+    """Yield the checkpoints that were left out, and the sentences of the detectors."""
+    for each in json.loads(data.attrs.get("left_out", "[]")):
+        yield f"{each['file']} is left out: {each['reason']}"
+    what = "checkpoints" if _axis(data) == "checkpoint" else "records"
+    found = _alarms.episodes(data)
+    for each in found:
+        width = f" (width {each['width']})" if each["width"] is not None and _several(data) else ""
+        when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
+        over = "" if each["now"] else "; not at the last one"
+        yield f"{each['sentence']}{width} [{each['times']} of {data.sizes[_axis(data)]} {what}, {when}{over}]"
+    if not found:
+        yield f"no detector fires ({data.attrs.get('detectors', 0)} are on)"
+
+
+def _several(data: xr.Dataset) -> bool:
+    return "width" in data.dims
+
+
+def following(data: xr.Dataset, given: Sequence[Path]) -> tuple[str, ...]:
+    """Commands to type next: draw the curves, and compare the best checkpoint, or the first, with the last.
+
+    Args:
+        data: of a run.
+        given: the paths that were given to `cocos run`.
+    """
+    typed = " ".join(shlex.quote(str(path)) for path in given)
+    lines = [f"next: cocos run {typed} --out run.png"]
+    if "file" in data and data.sizes["checkpoint"] > 1:
+        at = 0
+        if "R@1" in data:
+            at = _highest(data["R@1"].mean("direction").values)
+        files = data["file"].values
+        if files[at] and files[-1]:
+            pair = (files[0 if at == len(files) - 1 else at], files[-1])
+            lines.append("      cocos diff " + " ".join(shlex.quote(str(file)) for file in pair))
+    return tuple(lines)
