@@ -244,6 +244,7 @@ class Difference:
         p: two-sided p-value of the paired t-test, 1 where all differences are 0.
         number: of pairs.
         level: of the interval, 0 to 1.
+        groups: number of groups of pairs that depend on each other; None where each pair stands for itself.
 
     Examples:
         >>> cocos.statistics.Difference(1.0, 0.5, 1.5, 0.01, 5, 0.95).resolved
@@ -256,6 +257,7 @@ class Difference:
     p: float
     number: int
     level: float
+    groups: int | None = None
 
     @property
     def resolved(self) -> bool:
@@ -281,16 +283,30 @@ class Difference:
         return f"{self.mean:+.{digits}f}{unit} {interval}"
 
 
-def paired(first: Sequence[float], second: Sequence[float], level: float = 0.95) -> Difference:
-    """Compare paired measurements, first minus second, by Student's t.
+def paired(
+    first: Sequence[float] | Tensor,
+    second: Sequence[float] | Tensor,
+    level: float = 0.95,
+    *,
+    groups: Sequence[int] | Tensor | None = None,
+) -> Difference:
+    r"""Compare paired measurements, first minus second, by Student's t.
+
+    Pairs of one group may depend on each other, like the captions of one image or neighbouring steps of a run. With
+    :math:`u_g` the sum over group g of the differences less their mean, the variance of the mean of N differences in G
+    groups is :math:`\frac{G}{G-1} \sum_g u_g^2 / N^2`, and t has G - 1 degrees of freedom; with one pair in each
+    group this is the usual test.
 
     Args:
         first: one number a pair.
         second: the other numbers, in the same order.
         level: of the confidence interval.
+        groups: group of each pair; None: each pair is a group of its own.
 
     Raises:
-        ValueError: different lengths, fewer than two pairs, or a number that is not finite.
+        ValueError: different lengths, fewer than two pairs or groups, or a number that is not finite.
+
+    Source: groups: Liang & Zeger 1986, Longitudinal data analysis using generalized linear models.
 
     Examples:
         >>> found = cocos.statistics.paired([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
@@ -305,10 +321,19 @@ def paired(first: Sequence[float], second: Sequence[float], level: float = 0.95)
     away = one - other
     if not away.isfinite().all():
         raise ValueError("paired: a number is not finite")
-    mean, error, free = float(away.mean()), float(away.std()) / len(away) ** 0.5, len(away) - 1
+    mean, free = float(away.mean()), len(away) - 1
+    if groups is None:
+        error = float(away.std()) / len(away) ** 0.5
+    else:
+        own = torch.as_tensor(groups).unique(return_inverse=True)[1]
+        free = int(own.max()) if own.shape == away.shape else 0
+        if not free:
+            raise ValueError(f"paired: a group for each of {len(away)} pairs, two at least, got {list(own.shape)}")
+        sums = torch.zeros(free + 1, dtype=torch.float64).index_add(0, own, away - mean)
+        error = float((sums.square().sum() * (free + 1) / free).sqrt()) / len(away)
     reach = float(stdtrit(free, (1 + level) / 2)) * error
     p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(mean, mean - reach, mean + reach, p, len(away), level)
+    return Difference(mean, mean - reach, mean + reach, p, len(away), level, None if groups is None else free + 1)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -228,6 +228,25 @@ def test_a_difference_says_no_more_than_its_interval():
             statistics.paired(*wrong)
 
 
+def test_pairs_of_one_group_may_depend_on_each_other():
+    generator = torch.Generator().manual_seed(8)
+    one = torch.randn(30, generator=generator, dtype=torch.float64)
+    alone = statistics.paired(one, torch.zeros(30), groups=torch.arange(30))
+    usual = statistics.paired(one, torch.zeros(30))
+    assert (alone.low, alone.high, alone.p) == pytest.approx((usual.low, usual.high, usual.p)) and alone.groups == 30
+    held, rounds = {True: 0, False: 0}, 400
+    for _ in range(rounds):  # five pairs a group that share most of their difference, whose mean is 0
+        away = torch.randn(20, 1, generator=generator) + 0.3 * torch.randn(20, 5, generator=generator)
+        group = torch.arange(20).repeat_interleave(5)
+        for known in held:
+            found = statistics.paired(away.flatten(), torch.zeros(100), groups=group if known else None)
+            held[known] += not found.resolved
+    assert 0.92 < held[True] / rounds < 0.975 and held[False] / rounds < 0.8
+    for wrong in ([0, 0, 0], [0, 1]):
+        with pytest.raises(ValueError, match="a group for each of 3 pairs"):
+            statistics.paired([1.0, 2.0, 4.0], [0.0, 0.0, 0.0], groups=wrong)
+
+
 def test_holm_multiplies_the_smallest_p_by_the_number_of_tests():
     assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert statistics.holm([0.6, 0.5]) == [1, 1] and statistics.holm([]) == []

@@ -12,6 +12,7 @@ from cocos import results
 SHARED_LABELS = {
     "negatives": ("negatives in the batch", "candidates"),
     "query_index": ("row of the query in the embeddings", "1"),
+    "query_group": ("group of the query, numbered in ascending order", "1"),
     "queries": ("queries in the batch", "queries"),
     "same_group_pairs": ("pairs of rows in the batch that are of one group", "pairs"),
 }

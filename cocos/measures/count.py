@@ -230,6 +230,9 @@ def count(
     else:
         counted = _held(run, eps, convention, n90, report)
     run.embeddings.unchanged()
+    for name, side, _ in run.sides:
+        for part in counted.records[name]:
+            part["query_group"] = side.groups.query[part["query_index"].cpu()]
     attrs = run.provenance(
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         convention=convention,

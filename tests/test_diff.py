@@ -1,0 +1,171 @@
+"""`cocos diff` and `cocos.measures.diff`: paired values, the queries that changed, who pushes them, what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ttest_rel
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, InputError, measures, results
+from cocos.commands import app
+
+PLANTED = 7  # query that only the second model puts beside a foreign candidate
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def refused(*arguments):
+    done = call(*arguments)
+    assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def sides():
+    generator = torch.Generator().manual_seed(5)
+    image = torch.randn(40, 12, generator=generator, dtype=torch.float64)
+    group = torch.arange(40).repeat_interleave(2)
+    caption = image[group] + 0.5 * torch.randn(80, 12, generator=generator, dtype=torch.float64)
+    moved = image + 0.05 * torch.randn(40, 12, generator=generator, dtype=torch.float64)
+    moved[PLANTED] = caption[60]  # belongs to image 30
+    names = ([f"image {k}" for k in range(40)], [f"caption {k}" for k in range(80)])
+    before = Embeddings(image, caption, torch.arange(40), group, directions=("i2t", "t2i"), names=names)
+    after = Embeddings(moved, caption, torch.arange(40), group, directions=("i2t", "t2i"), names=names)
+    return before, after
+
+
+@pytest.fixture(scope="module")
+def found(sides):
+    return measures.diff(*sides, batch_size="all", changed=3)
+
+
+@pytest.fixture
+def files(sides, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, each in zip(("before", "after"), sides, strict=True):
+        arrays = {key: getattr(each, key).numpy() for key in ("query", "candidate", "query_group", "candidate_group")}
+        np.savez(f"{name}.npz", **arrays)
+        results.save(measures.count(cocos.open(f"{name}.npz"), "ntxent", batch_size=16), tmp_path / f"{name}.nc")
+    return tmp_path
+
+
+def test_the_intervals_are_those_of_the_queries_by_themselves(sides, found):
+    counts = [measures.count(each, "ntxent", batch_size="all").sel(direction="i2t", batch=0) for each in sides]
+    order = [np.argsort(data["query_index"].values) for data in counts]  # two captions, so that each image asks twice
+    values = [
+        data["contributing"].values[each].reshape(40, 2).mean(1) for data, each in zip(counts, order, strict=True)
+    ]
+    one = found.sel(direction="i2t", metric="contributing")
+    theirs = ttest_rel(values[1], values[0])
+    interval = theirs.confidence_interval(0.95)
+    expected = (np.mean(values[1] - values[0]), interval.low, interval.high, theirs.pvalue)
+    assert tuple(map(float, (one["difference"], one["low"], one["high"], one["p"]))) == pytest.approx(expected)
+    assert int(one["pairs"]) == int(one["groups"]) == 40 and float(one["p_holm"]) >= float(one["p"])
+    assert int(one["increased"]) == (values[1] > values[0]).sum()
+
+
+def test_captions_of_one_image_count_as_one_group(found):
+    assert (found["groups"].sel(direction="t2i", metric="R@1"), found["pairs"].sel(direction="t2i", metric="R@1")) == (
+        40,
+        80,
+    )
+
+
+def test_recall_is_that_of_evaluate(sides, found):
+    for version, each in zip(found["version"].values, sides, strict=True):
+        theirs = measures.evaluate(each).isel(fold=0, distractors=0)
+        for metric in ("R@1", "R@5", "R@10", "MRR"):
+            ours = found["mean"].sel(version=version, metric=metric)
+            np.testing.assert_allclose(ours, theirs[metric], rtol=1e-12)
+
+
+def test_the_query_that_was_moved_is_found_with_who_pushes_it_now(sides, found):
+    one = found.sel(direction="i2t").isel(changed=0)
+    assert int(one["changed_index"]) == PLANTED and str(one["changed_name"].item()) == f"image {PLANTED}"
+    before, after = one["best_rank"].values
+    assert before == 1 < 10 < after
+    assert one["pusher"].isel(version=1, place=0) == 60 == one["nearest"].isel(version=1, place=0)
+    assert str(one["pusher_name"].isel(version=1, place=0).item()) == "caption 60"
+    assert bool(one["nearest_positive"].isel(version=0, place=0))
+    single = measures.contributors(sides[1], "ntxent", row=PLANTED, direction="i2t", batch_size="all", top=None)
+    heaviest = single.isel(candidate=(~single["positive"] & (single["weight"] > 0)).values)
+    np.testing.assert_allclose(one["pusher_part"].isel(version=1), heaviest["part"].values[:3])
+
+
+def test_two_results_are_compared_by_the_command(files):
+    done = call("diff", "before.nc", "after.nc", "--json", "--by", "weight_positive", "--out", "diff.nc")
+    assert done.exit_code == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["names"] == ["before", "after"] and told["by"] == "weight_positive"
+    metrics = told["directions"]["q2c"]["metrics"]
+    counted = [results.open(files / f"{name}.nc").sel(direction="q2c")["contributing"] for name in ("before", "after")]
+    assert metrics["contributing"]["mean"]["before"] != metrics["contributing"]["mean"]["after"]
+    assert metrics["contributing"]["pairs"] == 40 and "R@1" not in metrics
+    assert metrics["contributing"]["mean"]["after"] == pytest.approx(_by_row(counted[1], files / "after.nc"))
+    assert told["directions"]["q2c"]["changed"][0]["row"] == PLANTED
+    saved = results.open(files / "diff.nc")
+    assert saved["difference"].dims == ("direction", "metric") and saved.attrs["by"] == "weight_positive"
+    text = call("diff", "before.nc", "after.nc").stdout
+    assert "contributing goes from" in text and "over 40 groups" in text and "Holm's method for" in text
+
+
+def _by_row(counted, path):
+    index = results.open(path).sel(direction="q2c")["query_index"].values.ravel()
+    values = counted.values.ravel()
+    return np.mean([values[index == row].mean() for row in np.unique(index[np.isfinite(index)])])
+
+
+def test_two_files_of_embeddings_are_counted_ranked_and_told(files):
+    done = call("diff", "before.npz", "after.npz", "--batch-size", "all", "--changed", 1, "--top", 1)
+    assert done.exit_code == 0, done.stderr
+    assert f"{PLANTED}" in done.stdout and "pushed by" in done.stdout and "q2c R@1" in done.stdout
+
+
+def test_a_value_that_changes_nowhere_has_no_interval_and_says_its_n(sides):
+    still = Embeddings(sides[0].query.clone(), sides[0].candidate, sides[0].query_group, sides[0].candidate_group)
+    data = measures.diff(
+        Embeddings(sides[0].query, sides[0].candidate, sides[0].query_group, sides[0].candidate_group), still
+    )
+    assert np.isnan(data["p"]).all() and (data["changed_index"] == -1).all() and np.isnan(data["low"]).all()
+    assert "q2c, R@1: no interval: all n = 40 differences are 0" in data.attrs["notes"]
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
+    assert "are the same file" in refused("diff", "before.nc", "before.nc")
+    (files / "copy.npz").write_bytes((files / "before.npz").read_bytes())
+    assert "are of the same file (sha256" in refused("diff", "before.npz", "copy.npz")
+    before = cocos.open("before.npz")
+    results.save(measures.count(before, "triplet", batch_size=16), files / "triplet.nc")
+    assert "a share means something else for each loss" in refused("diff", "before.nc", "triplet.nc")
+    results.save(measures.count(before, "ntxent", 0.1, batch_size=16), files / "eps.nc")
+    assert "before has eps 0.01 and eps has eps 0.1" in refused("diff", "before.nc", "eps.nc")
+    results.save(measures.lorenz(before), files / "lorenz.nc")
+    assert "has no values of single queries" in refused("diff", "before.nc", "lorenz.nc")
+    assert "is no result (.nc) of cocos as the other file is" in refused("diff", "before.nc", "after.npz")
+    assert "whose loss is fixed" in refused("diff", "before.nc", "after.nc", "--loss", "triplet")
+    assert "unknown value to compare by 'R@1'" in refused("diff", "before.nc", "after.nc", "--by", "R@1")
+    rows = np.load("before.npz")
+    np.savez("few.npz", **{key: rows[key][: 20 * len(rows[key]) // 40] for key in rows})
+    assert "compare results of the same data" in refused("diff", "before.npz", "few.npz")
+    np.savez(
+        "other.npz",
+        **{**rows, "query_group": rows["query_group"] // 2, "candidate_group": rows["candidate_group"] // 2},
+    )
+    assert "belong to different groups" in refused("diff", "before.npz", "other.npz")
+    other = Embeddings(*(getattr(sides[1], key) for key in ("query", "candidate", "query_group", "candidate_group")),
+                       directions=("i2t", "t2i"), names=(["x"] * 40, sides[1].names[1]))  # fmt: skip
+    with pytest.raises(InputError, match="query row 0 is 'image 0' in A and 'x' in B"):
+        measures.diff(sides[0], other)
+    with pytest.raises(InputError, match="are the same: no query can differ"):
+        measures.diff(sides[0], sides[0])
+
+
+def test_settings_that_differ_are_noted(sides):
+    data = measures.diff(*(measures.count(each, "ntxent", batch_size=16, seed=k) for k, each in enumerate(sides)))
+    assert "the seed differs, 0 in A and 1 in B" in data.attrs["notes"]
+    assert "i2t: the batches differ, so that a query has other negatives" in data.attrs["notes"]
