@@ -22,7 +22,7 @@ from cocos.run import embedded
 from cocos.sampling import Sampling
 
 # Characters of a name in a result.
-NAME_CHARACTERS = 200
+ROW_NAME_CHARACTERS = 200
 LISTED = {
     "pusher": ("row of each of the heaviest negatives of the query", "1"),
     "pusher_part": ("its part of the query's push", "1"),
@@ -52,7 +52,7 @@ def most(matched: Mapping[str, Sequence[QueryTable]], by: str, changed: int) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class CountedAlike:
     """Two sets of embeddings of the same data, counted alike.
 
     Args:
@@ -134,7 +134,7 @@ class Counted:
 def _short(text: str) -> str:
     """A name on one line, of bounded length."""
     text = " ".join(text.split())
-    return text if len(text) <= NAME_CHARACTERS else f"{text[: NAME_CHARACTERS - 1]}…"
+    return text if len(text) <= ROW_NAME_CHARACTERS else f"{text[: ROW_NAME_CHARACTERS - 1]}…"
 
 
 def _ranks(embeddings: Embeddings, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -158,7 +158,7 @@ def _joined(counted: QueryTable, ranked: tuple[np.ndarray, np.ndarray, np.ndarra
     return QueryTable(row, group, values, counted.draws)
 
 
-def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: Sequence[str], sampling) -> Counted:
+def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: Sequence[str], sampling) -> CountedAlike:
     """Encode and count two sets of embeddings.
 
     Raises:
@@ -183,7 +183,7 @@ def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: S
     for each, embeddings, one in zip(given, seen, used, strict=True):
         data = count(embeddings, one, eps, **sampling)
         counts.append(data.assign_attrs(each.identity() if isinstance(each, Checkpoint) else {}))
-    return Counted(tuple(seen), tuple(used), tuple(counts), tuple(items), eps, sampling)
+    return CountedAlike(tuple(seen), tuple(used), tuple(counts), tuple(items), eps, sampling)
 
 
 def _same_names(seen: Sequence[Embeddings], names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ COMPARED = {
 # Statistics of the spread of the push, which a query without any push does not have.
 OF_PUSHED = ("effective", "n90", "hardest_share")
 # Settings of a count in which two results may differ, and the words for them.
-SETTINGS = {
+COUNT_SETTINGS = {
     "loss_repr": "the loss",
     "convention": "the convention",
     "batch_size": "the batch size",
@@ -193,6 +193,6 @@ def comparable(first: xr.Dataset, second: xr.Dataset, names: tuple[str, str]) ->
 
 def _differing(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[str]:
     """A note on each setting that differs."""
-    for key, words in SETTINGS.items():
+    for key, words in COUNT_SETTINGS.items():
         if key in one and key in other and one[key] != other[key]:
             yield f"{words} differs, {one[key]} in {names[0]} and {other[key]} in {names[1]}: part of a change is its"
