@@ -47,6 +47,8 @@ class Monitor:
         detectors: by name: False for off, or thresholds; None: all of `cocos.detectors`.
         groups: called for the groups of the rows of the next batch, where a module is not given them; None: row i
             matches row i.
+        due: called once for each call, whether it is recorded; None: as `every` says. Trainers, which count updates of
+            the weights, give it.
 
     Raises:
         InputError: an option that cannot be used, or a store of another loss or eps.
@@ -70,6 +72,7 @@ class Monitor:
         *,
         detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
         groups: Callable[[], Any] | None = None,
+        due: Callable[[], bool] | None = None,
     ):
         _check(every, eps, budget, log)
         self.records: list[dict[str, Any]] = []
@@ -77,6 +80,7 @@ class Monitor:
         self._every, self._eps, self._budget, self._groups = int(every), float(eps), budget, groups
         self._log = _caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
+        self._due = due
         self._generator = torch.Generator().manual_seed(SEED)
         self._calls, self._asked = 0, 0
         self._began: float | None = None
@@ -172,7 +176,7 @@ class Monitor:
             self._began = now
         number, self._calls = self._calls, self._calls + 1
         self._asked = number if self.step is None else int(self.step)
-        if number % self._every:
+        if number % self._every if self._due is None else not self._due():
             return False
         passed = now - self._began
         return self._budget is None or self._spent + self._last <= passed * self._budget / 100 or not self.records

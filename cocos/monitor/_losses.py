@@ -1,0 +1,118 @@
+"""Which module of a trainer computes the loss, and when a trainer wants it recorded."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from cocos.errors import InputError
+
+Log = Callable[[dict[str, float], int], object]
+
+# Parts of the names that people give to the attribute with the loss.
+NAMES = ("loss", "criterion")
+# Classes that keep a module as their attribute `module`.
+WRAPPERS = ("DistributedDataParallel", "DataParallel", "_FabricModule")
+
+
+@dataclass
+class Due:
+    """Whether the next call of a loss is recorded: the first one, and one in every `every` steps of the trainer.
+
+    Steps are updates of the weights: under gradient accumulation one call of a step is recorded. A loss that is not
+    called in a step that is due, since another dataset has its turn, is recorded at its next call.
+
+    Args:
+        every: record one in this number of steps.
+        now: whether the next call is recorded.
+        step: the step that began last.
+    """
+
+    every: int
+    now: bool = True
+    step: int | None = None
+
+    def begin(self, step: int) -> None:
+        """Take note of a step that begins; a second time nothing happens."""
+        if step != self.step and step % self.every == 0:
+            self.now = True
+        self.step = step
+
+    def __call__(self) -> bool:
+        """Whether the call that begins is recorded."""
+        now, self.now = self.now, False
+        return now
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside of torch.compile, DistributedDataParallel or Fabric; its hooks run in each of them."""
+    inner = getattr(module, "_orig_mod", None)
+    if inner is None and type(module).__name__ in WRAPPERS:
+        inner = module.module
+    return unwrapped(inner) if isinstance(inner, nn.Module) else module
+
+
+def named(owner: object) -> dict[str, nn.Module]:
+    """Modules among the attributes of an object whose names speak of a loss, by name."""
+    every = vars(owner) | (dict(owner.named_children()) if isinstance(owner, nn.Module) else {})
+    return {
+        name: value
+        for name, value in every.items()
+        if isinstance(value, nn.Module) and any(part in name.lower() for part in NAMES)
+    }
+
+
+def given(loss: object, owner: object) -> nn.Module | None:
+    """The module that the user asks for: itself, or an attribute of the owner like `criterion` or `head.loss`.
+
+    Raises:
+        InputError: there is no such attribute, or it is no module.
+    """
+    if loss is None or isinstance(loss, nn.Module):
+        return loss
+    if not isinstance(loss, str):
+        raise InputError(f"loss: {type(loss).__name__}, expected a torch.nn.Module or the name of an attribute")
+    found: Any = owner
+    for part in loss.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, nn.Module):
+        kind = type(owner).__name__
+        raise InputError(f"loss: {loss!r} of {kind} is {type(found).__name__}, expected a torch.nn.Module")
+    return found
+
+
+def only(owner: object) -> nn.Module | None:
+    """The one module of an object whose name speaks of a loss; None where there is none.
+
+    Raises:
+        InputError: there are several.
+    """
+    found = named(owner)
+    if len({id(each) for each in found.values()}) > 1:
+        names = ", ".join(sorted(found))
+        raise InputError(f"loss: {type(owner).__name__} has several ({names}); name one, loss={min(found)!r}")
+    return next(iter(found.values()), None)
+
+
+def logged(first: Log, log: Log | None) -> Log:
+    """A function that calls two functions of (dict, step), the second one where it is given.
+
+    Raises:
+        InputError: the second one cannot be called.
+    """
+    if log is None:
+        return first
+    if not callable(log):
+        raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
+
+    def both(numbers: dict[str, float], step: int) -> None:
+        first(numbers, step)
+        log(numbers, step)
+
+    return both
+
+
+def renamed(numbers: Mapping[str, float], name: str) -> dict[str, float]:
+    """Numbers of the loss of one dataset: `cocos/NAME/contributing` in place of `cocos/contributing`."""
+    return {key.replace("cocos/", f"cocos/{name}/", 1) if name else key: value for key, value in numbers.items()}

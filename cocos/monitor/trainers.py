@@ -1,0 +1,193 @@
+"""The monitor in the Trainer of Hugging Face, and in that of sentence-transformers; its numbers in every reporter."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from cocos.errors import InputError
+from cocos.monitor import Monitor, _losses
+
+__all__ = ["Watched", "watch"]
+
+logger = logging.getLogger("cocos")
+
+
+class Watched(TrainerCallback):
+    """The monitors of a trainer; made by `watch`.
+
+    Args:
+        trainer: that calls the losses.
+        monitors: makes the monitor of a module, by the name of its dataset.
+        find: finds the modules, by the names of their datasets; the only one has the name "".
+        every: record one in this number of steps.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        find: Callable[[], dict[str, nn.Module]],
+        make: Callable[..., Monitor],
+        every: int,
+    ):
+        self.monitors: dict[str, Monitor] = {}
+        self._trainer, self._find, self._make, self._every = trainer, find, make, every
+        self._modules: dict[str, nn.Module] = {}
+        self._due: dict[str, _losses.Due] = {}
+        self._fresh: dict[str, float] = {}
+        self._attach()
+        trainer.callback_handler.callbacks.insert(0, self)  # ahead of the reporters, which read the same dict
+
+    def _attach(self) -> None:
+        """Attach a monitor to each module that has none; a trainer with `model_init` makes its model anew."""
+        for name, module in self._find().items():
+            if self._modules.get(name) is not module:
+                if name in self.monitors:
+                    self.monitors[name].close()
+                self._due[name] = _losses.Due(self._every)
+                self.monitors[name] = self._make(module, name, self._due[name], self._keep)
+                self._modules[name] = module
+
+    def _keep(self, numbers: dict[str, float], step: int) -> None:
+        self._fresh |= numbers
+
+    @property
+    def monitor(self) -> Monitor:
+        """The only monitor.
+
+        Raises:
+            InputError: there are several, one for each loss.
+        """
+        if len(self.monitors) > 1:
+            names = ", ".join(map(repr, self.monitors))
+            raise InputError(f"monitor: there is one for each loss; use monitors[name] with one of {names}")
+        return next(iter(self.monitors.values()))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """Records of all monitors, in order of steps."""
+        return sorted((each for monitor in self.monitors.values() for each in monitor.records), key=lambda r: r["step"])
+
+    @property
+    def alarms(self) -> list[dict[str, Any]]:
+        """Every alarm so far, with its step."""
+        return sorted((each for monitor in self.monitors.values() for each in monitor.alarms), key=lambda a: a["step"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the trainer and its losses as they were; a second time nothing happens."""
+        for monitor in self.monitors.values():
+            monitor.close()
+        if self in self._trainer.callback_handler.callbacks:
+            self._trainer.callback_handler.callbacks.remove(self)
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Follow a trainer that has made its model anew."""
+        self._attach()
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Tell the monitors the step: the number under which the trainer logs the update that begins."""
+        for name, monitor in self.monitors.items():
+            self._due[name].begin(state.global_step + 1)
+            monitor.step = state.global_step + 1
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Add what was recorded since the last log of the training."""
+        if logs is not None and ("loss" in logs or "train_runtime" in logs):
+            logs.update(self._fresh)
+            self._fresh.clear()
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Say where nothing was recorded."""
+        for name, monitor in self.monitors.items():
+            if not monitor.records and state.is_world_process_zero:
+                kind, of = type(self._modules[name]).__name__, f" of {name}" if name else ""
+                logger.warning(
+                    "no step%s was recorded: %s was not called, or computes no loss; give the module that does, "
+                    "watch(trainer, loss=module)", of, kind,
+                )  # fmt: skip
+
+
+def watch(
+    trainer: Trainer,
+    every: int = 50,
+    log: _losses.Log | None = None,
+    store: Path | str | None = None,
+    eps: float = 0.01,
+    budget: float | None = None,
+    *,
+    loss: nn.Module | str | None = None,
+    detectors: Mapping[str, Mapping[str, Any] | bool] | None = None,
+    groups: Callable[[], Any] | None = None,
+) -> Watched:
+    """Record the loss of a trainer; the numbers go to its reporters (W&B, TensorBoard, ...) whenever it logs.
+
+    The loss is that of a SentenceTransformerTrainer (for a dict of losses, each of them), a module given as
+    `compute_loss_func`, a module of the trainer whose attribute's name contains `loss` or `criterion`, or else the
+    model, whose forward pass has the loss. Evaluation is silent. Steps are those of the trainer, which a resumed run
+    continues; under gradient accumulation one batch of a step is recorded.
+
+    Args:
+        trainer: a `transformers.Trainer`, or one derived from it.
+        every: record one in this number of steps, and the first one.
+        log: called with the numbers by name and the step, in addition to the reporters.
+        store: file to which every record is appended, `.jsonl`; of several losses, the name of the dataset is added.
+        eps: smallest share that contributes.
+        budget: percent of the time that the monitor may take; None: it takes what it needs.
+        loss: the module that computes the loss, or the name of an attribute of the trainer like `criterion`; None: as
+            above.
+        detectors: by name: False for off, or thresholds; None: all of them.
+        groups: called for the groups of the rows of the next batch; None: read from the arguments of the loss.
+
+    Raises:
+        InputError: no trainer, no loss, several, or an option that cannot be used.
+    """
+    if not isinstance(trainer, Trainer):
+        raise InputError(f"trainer: {type(trainer).__name__}, expected a transformers.Trainer")
+    path = None if store is None else Path(store)
+
+    def make(module: nn.Module, name: str, due: _losses.Due, keep: _losses.Log) -> Monitor:
+        logged = _losses.logged(keep, log)
+        own = path.with_stem(f"{path.stem}-{name}") if path is not None and name else path
+        return Monitor(
+            module, every, lambda numbers, step: logged(_losses.renamed(numbers, name), step), own, eps, budget,
+            detectors=detectors, groups=groups, due=due,
+        )  # fmt: skip
+
+    return Watched(trainer, lambda: _modules(trainer, loss), make, every)
+
+
+def _modules(trainer: Trainer, loss: nn.Module | str | None) -> dict[str, nn.Module]:
+    """The modules that compute the losses of a trainer, by the names of their datasets; the only one has the name "".
+
+    Raises:
+        InputError: there is none, or there are several of which one must be named.
+    """
+    asked = _losses.given(loss, trainer)
+    own = getattr(trainer, "loss", None)
+    if asked is None and isinstance(own, dict):
+        names: dict[int, list[str]] = {}
+        for name, each in own.items():
+            names.setdefault(id(each), []).append(str(name))
+        by_id = {id(each): each for each in own.values()}
+        return {"+".join(each): _losses.unwrapped(by_id[key]) for key, each in names.items()}
+    choices = (asked, own, getattr(trainer, "compute_loss_func", None), _losses.only(trainer), trainer.model)
+    found = next((each for each in choices if isinstance(each, nn.Module)), None)
+    if found is None:
+        raise InputError("loss: the trainer has no model yet; give the module that computes the loss, loss=module")
+    return {"": _losses.unwrapped(found)}
