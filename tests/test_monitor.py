@@ -12,6 +12,7 @@ import cocos
 from cocos import losses, records, results
 from cocos.errors import InputError
 from cocos.monitor import _readings
+from cocos.monitor._seen import Seen
 
 # Seeds of the generators of tests.
 SEED = 5
@@ -94,11 +95,122 @@ def test_readings_of_where_the_rows_lie(sides):
 def test_a_sample_of_many_candidates_is_near_all_of_them():
     draw = torch.Generator().manual_seed(SEED)
     rows = torch.randn(2000, 16, generator=draw) + 0.5
-    positive = torch.eye(2000, dtype=torch.bool)
-    found = _readings.geometry(rows, rows, positive, torch.Generator().manual_seed(0))
+    eye = torch.eye(2000, dtype=torch.bool)
+    seen = Seen("q2c", rows @ rows.T, rows @ rows.T, eye, ~eye, query=rows, candidate=rows)
+    found = _readings.geometry(seen, torch.Generator().manual_seed(0))
     unit = torch.nn.functional.normalize(rows)
     assert math.isclose(found["similarity"], (unit @ unit.T).mean(), abs_tol=0.02)
     assert found["alignment"] == 0 and found["duplicates"] == 0
+
+
+def seen_of(value, scores, query=None, candidate=None, **more):
+    """One direction of a loss of the scores of pairs, as the tap delivers it."""
+    scores = scores.clone().requires_grad_()
+    loss = value(scores)
+    loss.backward()
+    eye = torch.eye(len(scores), dtype=torch.bool)
+    given = {"value": loss.detach(), "query": query, "candidate": candidate} | more
+    return Seen("q2c", scores.detach(), scores.grad, eye, ~eye, **given)
+
+
+def read(seen, eps=0.01):
+    return _readings.of([seen], eps, torch.Generator().manual_seed(0))
+
+
+def test_a_batch_of_several_blocks_is_read_as_one(monkeypatch):
+    draw = torch.Generator().manual_seed(SEED)
+    scores = 5 * torch.randn(50, 70, generator=draw)
+    positive = torch.zeros(50, 70, dtype=torch.bool)
+    positive[torch.arange(50), torch.arange(50)] = positive[:, 60] = True
+    for unit in (None, torch.tensor([[2.0]]), torch.rand(50, 1, generator=draw) + 0.1):
+        seen = Seen("q2c", scores, torch.randn(50, 70, generator=draw), positive, ~positive, unit=unit)
+        whole = read(seen)["directions"]["q2c"]
+        with monkeypatch.context() as patch:
+            patch.setattr(_readings, "CACHED_SCORES", 70 * 7)
+            parts = read(seen)["directions"]["q2c"]
+        assert parts == pytest.approx(whole, rel=1e-5)
+        pairs = cocos.Pairs(scores, positive)
+        size = seen.weights.clamp(min=0).masked_fill(positive, 0).sum(dim=1, keepdim=True) if unit is None else unit
+        more = cocos.statistics.per_query(seen.weights, size, pairs)
+        assert math.isclose(whole["contributing"], more["contributing"].double().mean(), rel_tol=1e-6)
+        assert whole["idle"] == int((more["contributing"] == 0).sum())
+        for name in ("effective", "hardest_share", "weight_positive"):
+            assert math.isclose(whole[name], more[name].mean(), rel_tol=1e-5), name
+        assert math.isclose(
+            whole["pulled_negatives"], ((seen.weights < 0) & ~positive).sum(dim=1).double().mean(), rel_tol=1e-6
+        )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-42, 1e30])
+def test_weights_of_any_size_are_read_alike(sides, scale):
+    scores = sides[0] @ sides[1].T
+    seen = seen_of(lambda s: torch.nn.functional.cross_entropy(20 * s, torch.arange(24)), scores)
+    one, other = (
+        read(each)["directions"]["q2c"]
+        for each in (seen, Seen("q2c", scores, (seen.weights.double() * scale).float(), seen.positive, seen.negative))
+    )
+    assert other["effective"] == pytest.approx(one["effective"], rel=0.2 if scale < 1e-40 else 1e-4)
+    assert other["idle"] <= 1  # a row may underflow as a whole
+
+
+@pytest.mark.parametrize("over, expected", [("mean", 1 / 24), ("sum", 1.0)])
+@pytest.mark.parametrize("stretch", [1.0, 20.0])
+def test_a_mean_is_told_from_a_sum(sides, over, expected, stretch):
+    scores, targets = stretch * sides[0] @ sides[1].T, torch.arange(24)
+
+    def loss(values):
+        return torch.nn.functional.cross_entropy(values * 20 / stretch, targets, reduction=over)
+
+    found = read(seen_of(loss, scores, *sides, scale=20.0, kind="softmax"))
+    assert found["reduction"] == pytest.approx(expected, rel=1e-4)
+
+    def hinge(values):
+        return getattr(torch.relu(0.5 + values - values.diagonal()[:, None]).sum(dim=1), over)()
+
+    found = read(seen_of(hinge, sides[0] @ sides[1].T, *sides, scale=1.0, kind="hinge"))
+    assert found["reduction"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_gradients_that_half_precision_lost_are_counted(sides):
+    scores = (sides[0] @ sides[1].T).half()
+    eye = torch.eye(24, dtype=torch.bool)
+    weights = torch.where(eye, -1.0, 1e-5).half()
+    weights[:, 0] = torch.where(eye[:, 0], -1.0, 1e-3).half()
+    weights[5] = 0
+    seen = Seen("q2c", scores, weights, eye, ~eye)
+    found = read(seen)
+    assert found["zero"] == pytest.approx(23 / (24 * 23), rel=1e-6)
+    small, large = 22 * 22 * 1e-5 + 23 * 1e-5, 22 * 1e-3
+    assert found["subnormal"] == pytest.approx(small / (small + large), rel=0.02)
+    scaled = Seen("q2c", scores, weights.float(), eye, ~eye, factor=torch.tensor(1024.0))
+    assert read(scaled)["subnormal"] == 0
+    assert "subnormal" not in read(Seen("q2c", scores.float(), weights.float(), eye, ~eye))
+
+
+def test_candidates_of_this_process_and_of_others_are_told_apart(sides):
+    seen = seen_of(lambda s: torch.nn.functional.cross_entropy(s, torch.arange(24)), sides[0] @ sides[1].T)
+    own = torch.arange(24) < 6
+    seen = Seen("q2c", seen.scores, seen.weights, seen.positive, seen.negative, own=own)
+    found = read(seen)["directions"]["q2c"]
+    push = seen.weights.clamp(min=0)
+    assert found["push_own"] == pytest.approx(float(push[:, :6].sum() / push.sum()), rel=1e-5)
+    pull = -seen.weights.diagonal()
+    assert found["pull_own"] == pytest.approx(float(pull[:6].sum() / pull.sum()), rel=1e-5)
+    assert read(seen)["gathered"] is True
+
+
+def test_a_pair_that_takes_no_part_may_be_masked_by_infinity(sides):
+    rows = torch.nn.functional.normalize(torch.cat(sides))
+    eye = torch.eye(48, dtype=torch.bool)
+    positive = torch.eye(48, dtype=torch.bool).roll(24, 0)
+    scores = (rows @ rows.T).masked_fill(eye, -torch.inf)
+    weights = scores.softmax(dim=1) - positive.float()
+    clean = Seen("q2c", scores, weights, positive, ~positive & ~eye)
+    assert read(clean)["finite"] and math.isfinite(read(clean)["directions"]["q2c"]["effective"])
+    weights = weights.clone()
+    weights[3, 4] = torch.nan
+    found = read(Seen("q2c", scores, weights, positive, ~positive & ~eye))
+    assert found["finite"] is False and "effective" not in found["directions"]["q2c"]
 
 
 def test_nothing_global_is_drawn_and_nothing_of_the_user_is_kept_or_changed(sides):

@@ -24,6 +24,8 @@ class Seen:
         own: (C,) bool, candidates of this process where those of others were gathered; None: nothing was gathered.
         value: the loss that was returned, ().
         width: D of the product.
+        factor: gradient that arrived at the returned loss, (): the weights times it are the gradient of the scores, in
+            their dtype; None: 1.
         source: `closed form` or `backward pass`.
         notes: remarks for the user, one sentence each.
     """
@@ -41,5 +43,6 @@ class Seen:
     own: Tensor | None = None
     value: Tensor | None = None
     width: int | None = None
+    factor: Tensor | None = None
     source: str = "backward pass"
     notes: tuple[str, ...] = ()
