@@ -1,0 +1,101 @@
+"""The gradient of a product in a backward pass, one matrix for each direction in which the loss reads it."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cocos.monitor._graph import COLUMNS, ROWS, Graph
+from cocos.monitor._products import Product
+
+
+@dataclass(eq=False)
+class Flow:
+    """One direction of a product.
+
+    Args:
+        turned: the columns of the product are the queries.
+        kind: of the loss, by the nodes between.
+        factor: from the scores to what the loss reads.
+        target: columns of the positives, (Q,), of a cross-entropy.
+        arrived: gradients by the axis that was read, with the number of the hook.
+    """
+
+    turned: bool
+    kind: str | None
+    factor: float | None
+    target: Tensor | None
+    arrived: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def gradient(self) -> Tensor | None:
+        """∂ root / ∂ scores of this direction, (Q, C); None where none arrived."""
+        whole = self.arrived.get("whole")
+        if not whole:
+            return None
+        found = whole[0] if ROWS not in self.arrived else self._part(whole[0])
+        return found.T if self.turned else found
+
+    def _part(self, whole: Tensor) -> Tensor:
+        """What this direction has of the gradient, in the axes of the product.
+
+        Scores that both directions read, like those of the positives, are shared such that each query's weights sum
+        to zero: a softmax and a hinge read differences.
+        """
+        matrices = {axis: self._sum(axis, whole) for axis in (ROWS, COLUMNS, "both")}
+        by_rows, by_columns, both = matrices[ROWS], matrices[COLUMNS], matrices["both"]
+        total = both.sum(dim=1, keepdim=True)
+        part = (-by_rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
+        mine = by_columns + (1 - part) * both if self.turned else by_rows + part * both
+        everything = by_rows + by_columns + both
+        size = everything.square().sum()
+        stretch = (whole * everything).sum() / torch.where(size == 0, 1, size)  # of the branch to the scores
+        return mine * stretch
+
+    def _sum(self, axis: str, like: Tensor) -> Tensor:
+        total = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
+        for each in self.arrived.get(axis, ()):
+            total = total + each
+        return total
+
+
+def _keep(
+    where: list[Tensor],
+    index: int,
+    turned: bool,
+    like: Tensor,
+    gradients: tuple[Tensor | None, ...],
+    *_: object,
+) -> None:
+    """Keep one of the gradients of a node in the axes of the product, which may be a view of what the node made."""
+    gradient = gradients[index]
+    if gradient is None:
+        return
+    gradient = gradient.detach().T if turned else gradient.detach()
+    if gradient.shape != like.shape:
+        gradient = gradient.contiguous().as_strided(like.size(), like.stride(), like.storage_offset())
+    where.append(gradient)
+
+
+def flows(graph: Graph, product: Product) -> list[Flow]:
+    """Register hooks that keep the gradients of a product, one for each direction in which the loss reads it."""
+    node = product.node if product.node in graph.reached else product.base
+    at, turned = graph.branch(node)
+    edges = graph.uses.get(at, [])
+    read = [graph.reads(each) for each in edges]
+    axes = frozenset().union(*read)
+    kind, whole = graph.kind(node), list[Tensor]()
+    node.register_prehook(partial(_keep, whole, 0, False, product.scores))
+    if len(axes) < 2 or any(len(each) > 1 for each in read):
+        flipped = axes == {COLUMNS} if turned is False else axes == {ROWS}
+        return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole})]
+    arrived: dict[str, list[Tensor]] = {ROWS: [], COLUMNS: [], "both": [], "whole": whole}
+    targets: dict[str, Tensor | None] = {}
+    for edge, axis in zip(edges, read, strict=True):
+        name = next(iter(axis), "both")
+        if turned and name != "both":
+            name = COLUMNS if name == ROWS else ROWS
+        targets[name] = graph.target(edge[0], turned ^ (name == COLUMNS))
+        edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
+    factor = graph.factor(node)
+    return [Flow(name == COLUMNS, kind, factor, targets.get(name), arrived) for name in (ROWS, COLUMNS)]

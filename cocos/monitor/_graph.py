@@ -1,0 +1,178 @@
+"""What a loss does with its scores, from the graph between them: which of their axes it reads, and how."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+Node = Any
+Edge = tuple[Node, int]
+
+# Maximum number of nodes between a loss and its scores; what lies farther away is not read.
+NODES = 20_000
+# Nodes that make a softmax, a sigmoid or a hinge of scores; the first kind with a node is that of the loss.
+KINDS = {
+    "softmax": ("LogSoftmaxBackward0", "SoftmaxBackward0", "LogsumexpBackward0"),
+    "sigmoid": (
+        "LogSigmoidBackward0",
+        "SoftplusBackward0",
+        "BinaryCrossEntropyWithLogitsBackward0",
+        "SigmoidBackward0",
+    ),
+    "hinge": ("ReluBackward0", "ClampBackward1", "ClampMinBackward0", "ClampMinBackward1", "HardtanhBackward0"),
+}
+# Nodes that read a matrix along the axes that they have saved.
+READERS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "Sum", "Mean", "Sort", "Topk", "Cumsum")
+TURNS = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
+# Nodes after which entries have lost the place that they had in the matrix.
+PICKS = ("IndexBackward", "IndexSelect", "Select", "Diagonal", "Gather", "Masked", "Take", "Cat", "Stack")
+ROWS, COLUMNS = "rows", "columns"
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """Shape of what a node computed, without a leading axis of 1 that a product in batches has."""
+    about = getattr(node, "_input_metadata", None)
+    shape = tuple(about[0].shape) if about else ()
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
+
+
+def _axes(node: Node) -> set[int]:
+    """The axes of a matrix along which a node reduces, 0 and 1."""
+    dims = getattr(node, "_saved_dim", ())
+    dims = dims if isinstance(dims, tuple | list) else (dims,)
+    return {(int(each) - 2**64 if each >= 2**63 else int(each)) % 2 for each in dims}
+
+
+def _turned(axes: frozenset[str]) -> frozenset[str]:
+    return frozenset(COLUMNS if each == ROWS else ROWS for each in axes)
+
+
+def _number(node: Node) -> float | None:
+    """The one number by which a node multiplies or divides."""
+    for name in ("_saved_other", "_saved_self"):
+        value = getattr(node, name, None)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            return float(value.detach())
+        if isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+class Graph:
+    """The part of a graph between tensors and the products on which they depend.
+
+    Args:
+        roots: nodes of the loss.
+        products: nodes at which it ends.
+    """
+
+    def __init__(self, roots: Iterable[Node], products: Iterable[Node]):
+        self.uses: dict[Node, list[Edge]] = {}
+        products, waiting = set(products), deque(roots)
+        known = set(waiting)
+        while waiting and len(known) < NODES:
+            node = waiting.popleft()
+            for index, (child, _) in enumerate(() if node in products else node.next_functions):
+                if child is None:
+                    continue
+                self.uses.setdefault(child, []).append((node, index))
+                if child not in known:
+                    known.add(child)
+                    waiting.append(child)
+        self.reached = products & known
+        self._derived = {each for product in self.reached for each in self.above(product)}
+
+    def above(self, node: Node) -> set[Node]:
+        """Every node between this one and the loss."""
+        found, waiting = {node}, [node]
+        while waiting:
+            users = {user for user, _ in self.uses.get(waiting.pop(), ())} - found
+            found |= users
+            waiting += users
+        return found - {node}
+
+    def kind(self, node: Node) -> str | None:
+        """What makes the loss of the scores of a product."""
+        names = {each.name() for each in self.above(node)}
+        if {"ExpBackward0", "LogBackward0"} <= names:
+            return "softmax"
+        return next((kind for kind, makers in KINDS.items() if names & set(makers)), None)
+
+    def reads(self, edge: Edge) -> frozenset[str]:
+        """Whether a use of a matrix reads its rows, its columns, both, or neither."""
+        return self._reads(edge[0], {})
+
+    def _reads(self, node: Node, known: dict[Node, frozenset[str]]) -> frozenset[str]:
+        if node in known:
+            return known[node]
+        known[node] = frozenset()
+        name = node.name()
+        if name.startswith(READERS) and hasattr(node, "_saved_dim"):
+            found = frozenset(ROWS if axis == 1 else COLUMNS for axis in _axes(node))
+        elif name.startswith(PICKS) or len(shape_of(node)) not in {0, 2}:
+            found = frozenset()
+        else:
+            found = self._beside(node) or self._later(node, known)
+            found = _turned(found) if name in TURNS else found
+        known[node] = found
+        return found
+
+    def _later(self, node: Node, known: dict[Node, frozenset[str]]) -> frozenset[str]:
+        return frozenset().union(*(self._reads(user, known) for user, _ in self.uses.get(node, ())))
+
+    def _beside(self, node: Node) -> frozenset[str]:
+        """The axis along which one number of the scores per row, or per column, is subtracted from a matrix."""
+        if not node.name().startswith(("Sub", "Add", "Rsub")):
+            return frozenset()
+        rows, columns = shape_of(node) if len(shape_of(node)) == 2 else (0, 0)
+        for given, _ in node.next_functions:
+            expanded = given is not None and given.name() == "ExpandBackward0"
+            child = given.next_functions[0][0] if expanded else given
+            if child is None or child not in self._derived:
+                continue
+            shape = shape_of(child)
+            if shape == (rows, 1) and columns > 1:
+                return frozenset({ROWS})
+            if shape in {(1, columns), (columns,)} and rows > 1:
+                return frozenset({COLUMNS})
+        return frozenset()
+
+    def branch(self, node: Node) -> tuple[Node, bool]:
+        """The last matrix from which both axes of a product are read, and whether it is turned."""
+        turned = False
+        while len(edges := self.uses.get(node, [])) == 1:
+            user = edges[0][0]
+            if len(self.reads(edges[0])) < 2 or user.name().startswith(PICKS) or self._beside(user):
+                break
+            node, turned = user, turned ^ (user.name() in TURNS)
+        return node, turned
+
+    def target(self, node: Node, turned: bool) -> Tensor | None:
+        """Columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, turned as often as said."""
+        while True:
+            turned ^= node.name() in TURNS
+            users = [user for user, _ in self.uses.get(node, ())]
+            found = [user for user in users if user.name() == "NllLossBackward0"]
+            if found:
+                return None if turned else found[0]._saved_target
+            if len(users) != 1 or users[0].name().startswith(PICKS):
+                return None
+            node = users[0]
+
+    def factor(self, node: Node) -> float | None:
+        """Product of the numbers by which a matrix is multiplied on its way to the loss; None: it cannot be seen."""
+        total = 1.0
+        while len(edges := self.uses.get(node, [])) == 1:
+            node = edges[0][0]
+            name = node.name()
+            if name.startswith(("MulBackward", "DivBackward")):
+                number = _number(node)
+                if not number:
+                    break
+                total = total * number if name.startswith("Mul") else total / number
+            elif name.endswith("CopySlices"):
+                return None
+            elif not name.startswith(("ToCopy", "Clone", "Alias", "Add", "Sub", "Masked", "IndexPut", "Where", *TURNS)):
+                break
+        return total

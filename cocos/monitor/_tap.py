@@ -1,0 +1,264 @@
+"""Read ∂ loss / ∂ scores from the forward and backward pass of a module, which stay as they are."""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn, overrides
+from torch.overrides import TorchFunctionMode
+
+from cocos.monitor import _directions
+from cocos.monitor._flow import Flow, flows
+from cocos.monitor._graph import Graph
+from cocos.monitor._products import Product, Products
+from cocos.monitor._seen import Seen
+
+__all__ = ["Handle", "Tapped", "attach"]
+
+UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
+
+
+@dataclass(frozen=True, eq=False)
+class Tapped:
+    """What one forward and backward pass of a module showed.
+
+    Args:
+        by_width: directions, the first one first, for each width of the embeddings, the largest first.
+        lost: part of the pairs whose gradient never arrived, 0 to 1.
+        seconds: time that the tap took, without the time of `deliver`.
+    """
+
+    by_width: list[list[Seen]]
+    lost: float
+    seconds: float
+
+
+@dataclass(eq=False)
+class _Root:
+    """A tensor whose backward pass is read: the loss, or a part of it that a cached loss takes backward by itself."""
+
+    read: list[tuple[Product, list[Flow]]]
+    upstream: list[Tensor] = field(default_factory=list)
+
+    def pieces(self) -> list[_directions.Piece]:
+        arrived = torch.stack([each.mean() for each in self.upstream]).mean() if self.upstream else None
+        return _directions.pieces(self.read, arrived)
+
+
+@dataclass(eq=False)
+class _Pass:
+    """One call of the module that is read, from its forward pass to the end of its backward pass."""
+
+    token: Any
+    labels: list[Tensor]
+    groups: Any
+    roots: list[_Root] = field(default_factory=list)
+    value: Tensor | None = None
+    seconds: float = 0.0
+    queued: bool = False
+
+
+class _Watch(TorchFunctionMode):
+    """Look at the functions that a forward pass calls."""
+
+    def __init__(self, current: _Pass, failed: Callable[[str], None]):
+        super().__init__()
+        self.current, self.products, self._failed = current, Products(), failed
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run a function of PyTorch and look at its result."""
+        kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") == "backward":
+            with self.timed():
+                self.root([each for each in _tensors(args[:1]) if each.requires_grad])
+        out = func(*args, **kwargs)
+        with self.timed():
+            self.products.see(func, args, kwargs, out)
+        return out
+
+    @contextmanager
+    def timed(self) -> Generator[None]:
+        """Add up the time that the tap takes, and keep its errors from the training."""
+        start = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self._failed(_sentence(error))
+        self.current.seconds += time.perf_counter() - start
+
+    def root(self, tensors: list[Tensor], arrived: Callable[[], None] | None = None) -> None:
+        """Register the hooks that read the gradients of all products on which tensors depend."""
+        found = self.products.found
+        nodes = {node for each in found for node in (each.node, each.base) if node is not None}
+        graph = Graph([each.grad_fn for each in tensors if each.grad_fn is not None], nodes)
+        reached = [each for each in found if {each.node, each.base} & graph.reached]
+        root = _Root([(each, flows(graph, each)) for each in reached])
+        for product in reached:
+            product.freeze()
+        if root.read or arrived is not None:
+            self.current.roots.append(root)
+            self.products.found = [each for each in found if each not in reached]
+            for each in tensors:
+                each.register_hook(partial(_arrived, root.upstream, arrived))
+
+
+def _arrived(upstream: list[Tensor], call: Callable[[], None] | None, gradient: Tensor) -> None:
+    upstream.append(gradient.detach())
+    if call is not None:
+        call()
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Every tensor of nested lists, tuples and mappings."""
+    if isinstance(value, Tensor):
+        return [value]
+    values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return [tensor for each in values for tensor in _tensors(each)]
+
+
+def _losses(output: Any) -> list[Tensor]:
+    """The losses among what a module returned."""
+    if isinstance(output, Mapping) and isinstance(output.get("loss"), Tensor):
+        output = output["loss"]
+    found = [each for each in _tensors(output) if each.requires_grad and each.is_floating_point()]
+    return [each for each in found if each.numel() == 1] or [each for each in found if each.ndim == 1]
+
+
+class Handle:
+    """Hooks on a module, and nothing else, until a call is wanted.
+
+    Args:
+        module: that returns the loss.
+        wanted: asked at each forward pass in training; what it returns, if it is true, is handed to `deliver`.
+        deliver: called at the end of the backward pass.
+        groups: ids of the rows of the call: see `Monitor`.
+        failed: called with the reason where a call could not be read.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        wanted: Callable[[], Any],
+        deliver: Callable[[Any, Tapped], None],
+        groups: Callable[[], Any] | None,
+        failed: Callable[[str], None],
+    ):
+        self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
+        self._watch: _Watch | None = None
+        self._hooks = [
+            module.register_forward_pre_hook(self._enter, with_kwargs=True),
+            module.register_forward_hook(self._exit, with_kwargs=True, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        """Leave the module as it was; a second time nothing happens."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._leave()
+
+    def _failed(self, reason: str) -> None:
+        with suppress(Exception):
+            self._told(reason)
+
+    def _safely(self, call: Callable[[], None]) -> None:
+        try:
+            with torch.no_grad():
+                call()
+        except Exception as error:
+            self._failed(_sentence(error))
+
+    def _leave(self) -> _Watch | None:
+        """Take the mode off the stack, wherever it is."""
+        watch, self._watch = self._watch, None
+        above = []
+        if watch is not None and watch in overrides._get_current_function_mode_stack():
+            while (top := overrides._pop_mode()) is not watch:
+                above.append(top)
+            for each in reversed(above):
+                overrides._push_mode(each)
+        return watch
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling() or module is not self._module:
+            return
+        if module.training and torch.is_grad_enabled():
+            self._safely(partial(self._start, args, kwargs))
+
+    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._leave()
+        token = self._wanted()
+        if not token:
+            return
+        labels = [each for each in _tensors((args, kwargs)) if each.ndim == 1 and not each.is_floating_point()]
+        current = _Pass(token, labels, self._groups() if self._groups is not None else None)
+        self._watch = _Watch(current, self._failed)
+        self._watch.__enter__()
+
+    def _exit(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if torch.compiler.is_compiling() or module is not self._module:
+            return
+        watch = self._leave()
+        if watch is not None and output is not None:
+            with watch.timed():
+                self._end_forward(watch, _losses(output))
+
+    def _end_forward(self, watch: _Watch, losses: list[Tensor]) -> None:
+        current = watch.current
+        if losses:
+            current.value = torch.stack([each.detach().mean() for each in losses]).sum()
+        watch.root(losses, partial(self._queue, current))
+        if not any(root.read for root in current.roots):
+            current.roots.clear()
+            self._failed(UNSEEN)
+
+    def _queue(self, current: _Pass) -> None:
+        if not current.queued:
+            current.queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_backward, current))
+
+    def _end_backward(self, current: _Pass) -> None:
+        self._safely(partial(self._finish, current))
+
+    def _finish(self, current: _Pass) -> None:
+        start = time.perf_counter()
+        pieces = [piece for root in current.roots for piece in root.pieces()]
+        current.roots.clear()
+        if not pieces:
+            return
+        by_width = _directions.seen(
+            pieces, groups=current.groups, labels=current.labels, value=current.value, rank=_rank()
+        )
+        lost = sum(each.scores.numel() for each in pieces if each.weights is None)
+        total = sum(each.scores.numel() for each in pieces)
+        current.seconds += time.perf_counter() - start
+        self._deliver(current.token, Tapped(by_width, lost / total, current.seconds))
+
+
+def _rank() -> int:
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+
+
+def attach(
+    module: nn.Module,
+    wanted: Callable[[], Any],
+    deliver: Callable[[Any, Tapped], None],
+    *,
+    groups: Callable[[], Any] | None = None,
+    failed: Callable[[str], None],
+) -> Handle:
+    """Read the calls of a module that are wanted; see `Handle`."""
+    return Handle(module, wanted, deliver, groups, failed)
