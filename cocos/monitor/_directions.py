@@ -13,9 +13,9 @@ from cocos.monitor._products import Product
 from cocos.monitor._seen import Seen
 
 # Rows by which two sides are compared, and cosines are.
-COMPARED = 64
+COMPARED_ROWS = 64
 # Number of times the spacing of floating-point numbers by which equal rows may differ.
-ROUNDING = 64
+ROW_ROUNDING = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ def same_rows(first: Tensor, second: Tensor) -> bool:
         return False
     if first.data_ptr() == second.data_ptr():
         return True
-    one, two = (_unit(each[:COMPARED]) for each in (first, second))
-    return bool((one - two).abs().amax() <= ROUNDING * max(torch.finfo(each.dtype).eps for each in (first, second)))
+    one, two = (_unit(each[:COMPARED_ROWS]) for each in (first, second))
+    return bool((one - two).abs().amax() <= ROW_ROUNDING * max(torch.finfo(each.dtype).eps for each in (first, second)))
 
 
 def _unit(rows: Tensor) -> Tensor:
@@ -110,11 +110,11 @@ def _scale(piece: Piece) -> float | None:
     """The factor from a cosine to what the loss reads; None where it is not one number."""
     if piece.factor is None:
         return None
-    cosines = _unit(piece.query[:COMPARED]) @ _unit(piece.candidate[:COMPARED]).T
-    scores = piece.scores[:COMPARED, :COMPARED].to(cosines.dtype)
+    cosines = _unit(piece.query[:COMPARED_ROWS]) @ _unit(piece.candidate[:COMPARED_ROWS]).T
+    scores = piece.scores[:COMPARED_ROWS, :COMPARED_ROWS].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
     apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
-    fits = apart <= ROUNDING * torch.finfo(piece.scores.dtype).eps
+    fits = apart <= ROW_ROUNDING * torch.finfo(piece.scores.dtype).eps
     return float(stretch) * piece.factor if fits else None
 
 

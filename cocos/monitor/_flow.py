@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cocos.monitor._graph import COLUMNS, ROWS, Graph
+from cocos.monitor._graph import ALONG_COLUMNS, ALONG_ROWS, Graph
 from cocos.monitor._products import Product
 
 
@@ -33,7 +33,7 @@ class Flow:
         whole = self.arrived.get("whole")
         if not whole:
             return None
-        found = whole[0] if ROWS not in self.arrived else self._part(whole[0])
+        found = whole[0] if ALONG_ROWS not in self.arrived else self._part(whole[0])
         return found.T if self.turned else found
 
     def _part(self, whole: Tensor) -> Tensor:
@@ -42,8 +42,8 @@ class Flow:
         Scores that both directions read, like those of the positives, are shared such that each query's weights sum
         to zero: a softmax and a hinge read differences.
         """
-        matrices = {axis: self._sum(axis, whole) for axis in (ROWS, COLUMNS, "both")}
-        by_rows, by_columns, both = matrices[ROWS], matrices[COLUMNS], matrices["both"]
+        matrices = {axis: self._sum(axis, whole) for axis in (ALONG_ROWS, ALONG_COLUMNS, "both")}
+        by_rows, by_columns, both = matrices[ALONG_ROWS], matrices[ALONG_COLUMNS], matrices["both"]
         total = both.sum(dim=1, keepdim=True)
         part = (-by_rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
         mine = by_columns + (1 - part) * both if self.turned else by_rows + part * both
@@ -87,15 +87,17 @@ def flows(graph: Graph, product: Product) -> list[Flow]:
     kind, whole = graph.kind(node), list[Tensor]()
     node.register_prehook(partial(_keep, whole, 0, False, product.scores))
     if len(axes) < 2 or any(len(each) > 1 for each in read):
-        flipped = axes == {COLUMNS} if turned is False else axes == {ROWS}
+        flipped = axes == {ALONG_COLUMNS} if turned is False else axes == {ALONG_ROWS}
         return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole})]
-    arrived: dict[str, list[Tensor]] = {ROWS: [], COLUMNS: [], "both": [], "whole": whole}
+    arrived: dict[str, list[Tensor]] = {ALONG_ROWS: [], ALONG_COLUMNS: [], "both": [], "whole": whole}
     targets: dict[str, Tensor | None] = {}
     for edge, axis in zip(edges, read, strict=True):
         name = next(iter(axis), "both")
         if turned and name != "both":
-            name = COLUMNS if name == ROWS else ROWS
-        targets[name] = graph.target(edge[0], turned ^ (name == COLUMNS))
+            name = ALONG_COLUMNS if name == ALONG_ROWS else ALONG_ROWS
+        targets[name] = graph.target(edge[0], turned ^ (name == ALONG_COLUMNS))
         edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
     factor = graph.factor(node)
-    return [Flow(name == COLUMNS, kind, factor, targets.get(name), arrived) for name in (ROWS, COLUMNS)]
+    return [
+        Flow(name == ALONG_COLUMNS, kind, factor, targets.get(name), arrived) for name in (ALONG_ROWS, ALONG_COLUMNS)
+    ]

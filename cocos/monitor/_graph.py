@@ -27,7 +27,7 @@ READERS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "
 TURNS = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
 # Nodes after which entries have lost the place that they had in the matrix.
 PICKS = ("IndexBackward", "IndexSelect", "Select", "Diagonal", "Gather", "Masked", "Take", "Cat", "Stack")
-ROWS, COLUMNS = "rows", "columns"
+ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def _axes(node: Node) -> set[int]:
 
 
 def _turned(axes: frozenset[str]) -> frozenset[str]:
-    return frozenset(COLUMNS if each == ROWS else ROWS for each in axes)
+    return frozenset(ALONG_COLUMNS if each == ALONG_ROWS else ALONG_ROWS for each in axes)
 
 
 def _number(node: Node) -> float | None:
@@ -109,7 +109,7 @@ class Graph:
         known[node] = frozenset()
         name = node.name()
         if name.startswith(READERS) and hasattr(node, "_saved_dim"):
-            found = frozenset(ROWS if axis == 1 else COLUMNS for axis in _axes(node))
+            found = frozenset(ALONG_ROWS if axis == 1 else ALONG_COLUMNS for axis in _axes(node))
         elif name.startswith(PICKS) or len(shape_of(node)) not in {0, 2}:
             found = frozenset()
         else:
@@ -133,9 +133,9 @@ class Graph:
                 continue
             shape = shape_of(child)
             if shape == (rows, 1) and columns > 1:
-                return frozenset({ROWS})
+                return frozenset({ALONG_ROWS})
             if shape in {(1, columns), (columns,)} and rows > 1:
-                return frozenset({COLUMNS})
+                return frozenset({ALONG_COLUMNS})
         return frozenset()
 
     def branch(self, node: Node) -> tuple[Node, bool]:

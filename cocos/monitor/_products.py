@@ -9,10 +9,10 @@ from torch.nn import Parameter
 from torch.utils.weak import WeakIdKeyDictionary
 
 # Functions of two (., width) and (., width, ...) operands, by the name under which a function mode sees them.
-PRODUCTS = ("matmul", "mm", "__matmul__", "__rmatmul__")
+MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
 # Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
 BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract", "multiply")
-ALONG = ("pow", "square", "abs", "__pow__")
+KEEPING = ("pow", "square", "abs", "__pow__")
 REDUCED = {"sum": 0, "mean": 0, "norm": -1, "vector_norm": -1, "var": -1, "std": -1}
 # Number of nodes above an operand that are searched for the one parameter that it is made of.
 NEAR = 12
@@ -112,7 +112,7 @@ class Products:
         """Rows, columns, and the sign of a comparison; None for any other call."""
         operands = [each for each in args if isinstance(each, Tensor)]
         flat = len(operands) >= 2 and all(each.ndim == 2 for each in operands[:2])
-        if name in PRODUCTS and flat:
+        if name in MULTIPLIED and flat:
             first, second = operands[:2] if name != "__rmatmul__" else operands[1::-1]
             return first, second.T, 1
         if name in {"linear", "inner"} and flat:
@@ -140,7 +140,7 @@ class Products:
                 self._spread[out] = known[0]
             elif sides:
                 self._spread[out] = (*sides, 1 if "mul" in name else -1)
-        elif name in ALONG and operands and operands[0] in self._spread:
+        elif name in KEEPING and operands and operands[0] in self._spread:
             self._spread[out] = self._spread[operands[0]]
 
 

@@ -38,7 +38,7 @@ class Tapped:
 
 
 @dataclass(eq=False)
-class _Root:
+class _Backward:
     """A tensor whose backward pass is read: the loss, or a part of it that a cached loss takes backward by itself."""
 
     read: list[tuple[Product, list[Flow]]]
@@ -50,22 +50,22 @@ class _Root:
 
 
 @dataclass(eq=False)
-class _Pass:
+class _Call:
     """One call of the module that is read, from its forward pass to the end of its backward pass."""
 
     token: Any
     labels: list[Tensor]
     groups: Any
-    roots: list[_Root] = field(default_factory=list)
+    roots: list[_Backward] = field(default_factory=list)
     value: Tensor | None = None
     seconds: float = 0.0
     queued: bool = False
 
 
-class _Watch(TorchFunctionMode):
+class _Look(TorchFunctionMode):
     """Look at the functions that a forward pass calls."""
 
-    def __init__(self, current: _Pass, failed: Callable[[str], None]):
+    def __init__(self, current: _Call, failed: Callable[[str], None]):
         super().__init__()
         self.current, self.products, self._failed = current, Products(), failed
 
@@ -100,7 +100,7 @@ class _Watch(TorchFunctionMode):
         nodes = {node for each in found for node in (each.node, each.base) if node is not None}
         graph = Graph([each.grad_fn for each in tensors if each.grad_fn is not None], nodes)
         reached = [each for each in found if {each.node, each.base} & graph.reached]
-        root = _Root([(each, flows(graph, each)) for each in reached])
+        root = _Backward([(each, flows(graph, each)) for each in reached])
         for product in reached:
             product.freeze()
         if root.read or arrived is not None:
@@ -156,7 +156,7 @@ class Handle:
         failed: Callable[[str], None],
     ):
         self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
-        self._watch: _Watch | None = None
+        self._watch: _Look | None = None
         self._hooks = [
             module.register_forward_pre_hook(self._enter, with_kwargs=True),
             module.register_forward_hook(self._exit, with_kwargs=True, always_call=True),
@@ -180,7 +180,7 @@ class Handle:
         except Exception as error:
             self._failed(_sentence(error))
 
-    def _leave(self) -> _Watch | None:
+    def _leave(self) -> _Look | None:
         """Take the mode off the stack, wherever it is."""
         watch, self._watch = self._watch, None
         above = []
@@ -203,8 +203,8 @@ class Handle:
         if not token:
             return
         labels = [each for each in _tensors((args, kwargs)) if each.ndim == 1 and not each.is_floating_point()]
-        current = _Pass(token, labels, self._groups() if self._groups is not None else None)
-        self._watch = _Watch(current, self._failed)
+        current = _Call(token, labels, self._groups() if self._groups is not None else None)
+        self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
     def _exit(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -215,7 +215,7 @@ class Handle:
             with watch.timed():
                 self._end_forward(watch, _losses(output))
 
-    def _end_forward(self, watch: _Watch, losses: list[Tensor]) -> None:
+    def _end_forward(self, watch: _Look, losses: list[Tensor]) -> None:
         current = watch.current
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
@@ -224,15 +224,15 @@ class Handle:
             current.roots.clear()
             self._failed(UNSEEN)
 
-    def _queue(self, current: _Pass) -> None:
+    def _queue(self, current: _Call) -> None:
         if not current.queued:
             current.queued = True
             torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_backward, current))
 
-    def _end_backward(self, current: _Pass) -> None:
+    def _end_backward(self, current: _Call) -> None:
         self._safely(partial(self._finish, current))
 
-    def _finish(self, current: _Pass) -> None:
+    def _finish(self, current: _Call) -> None:
         start = time.perf_counter()
         pieces = [piece for root in current.roots for piece in root.pieces()]
         current.roots.clear()
