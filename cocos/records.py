@@ -160,7 +160,7 @@ class Store:
         for name in AGREED:
             if earlier.get(name) != self.header.get(name):
                 raise InputError(
-                    f"store {self.path} has records with {name} {earlier.get(name)!r}, and this run has "
+                    f"store {self.path} has records with {name} {earlier.get(name)!r:.200}, and this run has "
                     f"{self.header.get(name)!r}; name another file, or give this run the same {name}"
                 )
 
@@ -213,7 +213,7 @@ def _begins(line: bytes) -> bool:
 def _is_record(found: dict[str, Any]) -> bool:
     """Whether a line is a record: what is read of it by its type is of that type."""
     directions, alarms = found.get("directions", {}), found.get("alarms", [])
-    numbers = [found.get("step"), found.get("call", 0), found.get("width") or 0]
+    numbers = [found.get("step"), found.get("call", 0), 0 if found.get("width") is None else found["width"]]
     whole = all(isinstance(each, int) and not isinstance(each, bool) and abs(each) < 2**63 for each in numbers)
     named = isinstance(directions, dict) and all(isinstance(each, dict) for each in directions.values())
     return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)

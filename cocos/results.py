@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
@@ -27,6 +28,8 @@ WEIGHTS = {
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
+# Maximum number of values of a training run: 1 GiB, two million records of two directions.
+MOST_VALUES = 2**27
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict) -> xr.Dataset:
@@ -251,6 +254,9 @@ def of_history(history: records.History) -> xr.Dataset:
 
     A number that a record lacks is NaN. A step that has several records, as in gradient accumulation, stands there as
     often.
+
+    Raises:
+        InputError: more widths and directions than any training has.
     """
     found = history.records
     widths = list(dict.fromkeys(each["width"] for each in found if each.get("width") is not None)) or [None]
@@ -263,6 +269,12 @@ def of_history(history: records.History) -> xr.Dataset:
         rows[-1][width] = each
         last = call
     names = list(dict.fromkeys(name for each in found for name in each.get("directions", ())))
+    values = len(rows) * len(widths) * (len(records.STEP_METRICS) + len(names) * len(records.DIRECTION_METRICS))
+    if values > MOST_VALUES:
+        raise InputError(
+            f"{len(rows):,} records with {len(names):,} directions and {len(widths):,} widths make {values:,} numbers, "
+            f"expected at most {MOST_VALUES:,}"
+        )
     steps = [next(iter(row.values()))["step"] for row in rows]
     several = len(widths) > 1
     dims, sizes = ("step", "width") if several else ("step",), (len(rows), len(widths)) if several else (len(rows),)
@@ -292,7 +304,7 @@ def of_history(history: records.History) -> xr.Dataset:
 
 def _number(value) -> float:
     """A finite number of a record; NaN for anything else."""
-    known = isinstance(value, int | float) and abs(value) < math.inf
+    known = isinstance(value, int | float) and abs(value) <= sys.float_info.max  # a whole number may be larger
     return float(value) if known else math.nan
 
 

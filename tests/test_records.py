@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import children
-from cocos import records, results
+from cocos import detectors, records, results
 from cocos.errors import InputError
 
 HEADER = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01, "directions": ["q2c", "c2q"]}
@@ -137,6 +137,7 @@ def test_a_disk_that_is_full_for_a_while_costs_the_records_of_that_time(tmp_path
         (b'{"cocos":"1"}\n{"step":1,"width":"a"}\n{"step":1}\n', "line 2 is no record"),
         (b'{"cocos":"1"}\n{"step":%d}\n{"step":1}\n' % 2**63, "line 2 is no record"),
         (b'{"cocos":"1"}\n{"step":1,"directions":[]}\n{"step":1}\n', "line 2 is no record"),
+        (b'{"cocos":"1"}\n{"step":1,"width":[]}\n{"step":1}\n', "line 2 is no record"),
         (b'{"cocos":"1"}\n' + b"[" * 2**20, "a line has 1,048,576 bytes or more"),
     ],
 )
@@ -190,6 +191,22 @@ def test_several_widths_are_a_dimension_and_several_records_a_step_stay(tmp_path
     assert data["step"].values.tolist() == [0, 0, 1] and data["width"].values.tolist() == [64, 16]
     assert data["contributing"].dims == ("step", "width", "direction")
     assert data["contributing"].isel(step=1).sel(width=16, direction="q2c") == 1.16
+
+
+def test_a_number_beyond_every_float_is_unknown(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(f'{json.dumps(HEADER)}\n{{"step":1,"similarity":1{"0" * 400},"value":2}}\n')
+    data = results.open(path)
+    assert "similarity" not in data and data["value"].item() == 2
+    assert not detectors.replay(records.read(path).records, detectors.chosen())
+
+
+def test_a_small_store_that_asks_for_much_memory_is_refused(tmp_path):
+    lines = [{"step": k, "width": k, "directions": {f"d{k}": {"contributing": 1}}} for k in range(300)]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, [HEADER, *lines])))
+    with pytest.raises(InputError, match="300 directions and 300 widths make"):
+        results.open(path)
 
 
 def test_names_for_a_tracker():

@@ -4,6 +4,7 @@ Records come from files as well, so a value of a wrong type, or one that is not 
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -53,7 +54,7 @@ def number(record: Record, key: str) -> float | None:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if abs(value) <= sys.float_info.max else None
 
 
 def step(record: Record) -> int:
