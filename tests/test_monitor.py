@@ -395,7 +395,7 @@ def test_a_call_that_cannot_be_used(sides, given, said):
         cocos.Monitor("ntxent")(*given(*sides))
 
 
-@pytest.mark.parametrize("loss", [3, "ntxentt", torch.nn.CrossEntropyLoss, lambda pairs: 0])
+@pytest.mark.parametrize("loss", [3, "ntxentt", torch.nn.CrossEntropyLoss, lambda pairs: 0, None])
 def test_a_loss_that_cannot_be_read(loss):
     with pytest.raises(InputError):
         cocos.Monitor(loss)
@@ -406,3 +406,82 @@ def test_only_the_first_process_records(sides, monkeypatch, tmp_path):
     monitor = cocos.Monitor("ntxent", store=tmp_path / "run.jsonl")
     monitor(*sides)
     assert not monitor.records and not list(tmp_path.iterdir())
+
+
+class Contrastive(torch.nn.Module):
+    """Cross-entropy of both directions, as in a training loop."""
+
+    def __init__(self, scale=20.0):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(scale))
+
+    def forward(self, query, candidate):
+        scores, target = self.scale * query @ candidate.T, torch.arange(len(query))
+        cross_entropy = torch.nn.functional.cross_entropy
+        return (cross_entropy(scores, target) + cross_entropy(scores.T, target)) / 2
+
+
+def test_a_module_is_read_where_it_is_called(sides, tmp_path):
+    loss, said = Contrastive(), []
+    query = sides[0].clone().requires_grad_()
+    with cocos.Monitor(loss, every=2, log=lambda values, step: said.append(step), store=tmp_path / "a.jsonl") as tapped:
+        for _ in range(5):
+            loss(query, sides[1]).backward()
+        tapped.step = 70
+        loss(query, sides[1])  # never differentiated: no record
+        loss(query, sides[1]).backward()
+        (loss(query, sides[1]) + loss(query, sides[1])).backward()
+    loss(query, sides[1]).backward()  # closed
+    assert said == [0, 2, 4, 70, 70] and not loss._forward_hooks and not loss._forward_pre_hooks
+    one = results.open(tmp_path / "a.jsonl")
+    assert one.attrs["loss"] == "Contrastive" and one.attrs["share"] == "push"
+    scores = 20 * sides[0] @ sides[1].T
+    push = scores.softmax(dim=1).fill_diagonal_(0)
+    part = push / push.sum(dim=1, keepdim=True)
+    found = one.isel(step=0).sel(direction="q2c")
+    assert math.isclose(found["contributing"], (part > 0.01).sum(dim=1).double().mean(), rel_tol=1e-6)
+    assert math.isclose(found["effective"], torch.special.entr(part).sum(dim=1).exp().mean(), rel_tol=1e-4)
+    assert math.isclose(found["scale"], 20, rel_tol=1e-5) and found["lost"] == 0
+    assert math.isclose(found["value"], loss(*sides).item(), rel_tol=1e-5)
+
+
+def test_a_monitor_of_a_module_is_silent_in_evaluation_and_takes_no_batch(sides):
+    loss = Contrastive()
+    monitor = cocos.Monitor(loss)
+    with torch.no_grad():
+        loss(*sides)
+    loss.eval()
+    loss(sides[0].clone().requires_grad_(), sides[1]).backward()
+    assert not monitor.records
+    with pytest.raises(InputError, match="reads its module by itself"):
+        monitor(*sides)
+
+
+def test_an_error_of_a_reading_never_reaches_the_training(sides, monkeypatch, caplog):
+    loss = Contrastive()
+    monitor = cocos.Monitor(loss)
+    monkeypatch.setattr(_readings, "of", lambda *_: losses.load("nothing"))
+    query = sides[0].clone().requires_grad_()
+    for _ in range(3):
+        loss(query, sides[1]).backward()
+    assert query.grad.isfinite().all() and not monitor.records
+    assert len(caplog.messages) == 1 and "could not read step 0 (InputError: " in caplog.messages[0]
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_training_with_a_monitor_has_the_same_weights_bit_by_bit(every):
+    def trained(watched):
+        torch.manual_seed(SEED)
+        model, loss = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.Dropout(0.2)), Contrastive()
+        optimizer = torch.optim.AdamW([*model.parameters(), *loss.parameters()], lr=1e-2)
+        monitor = cocos.Monitor(loss, every=every) if watched else None
+        for _ in range(100):
+            rows = torch.randn(16, 12)
+            sides = (torch.nn.functional.normalize(model(rows)) for _ in range(2))
+            optimizer.zero_grad()
+            loss(*sides).backward()
+            optimizer.step()
+        assert monitor is None or len(monitor.records) == math.ceil(100 / every)
+        return [each.detach() for each in (*model.parameters(), *loss.parameters())]
+
+    assert all(map(torch.equal, trained(False), trained(True)))

@@ -4,10 +4,11 @@ import inspect
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +19,7 @@ import xarray as xr
 from cocos import detectors as shelf
 from cocos import losses, records, results
 from cocos.errors import InputError
-from cocos.monitor import _readings
+from cocos.monitor import _readings, _tap
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._seen import Seen
 
@@ -27,6 +28,16 @@ __all__ = ["Monitor"]
 logger = logging.getLogger("cocos")
 # Seed of the samples of candidates; their generator is the monitor's own.
 SEED = 0
+# Largest number of different warnings of one monitor.
+MOST_WARNINGS = 20
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that is read: the step of its record, and its number from 0."""
+
+    step: int
+    number: int
 
 
 class Monitor:
@@ -59,6 +70,19 @@ class Monitor:
         ...     monitor(query, candidate, step=7)
         >>> float(monitor.dataset()["contributing"].sel(step=7, direction="q2c"))
         0.0
+
+        A module is read where the training loop calls it:
+
+        >>> class Contrastive(torch.nn.Module):
+        ...     def forward(self, query, candidate):
+        ...         scores = 20 * query @ candidate.T
+        ...         return torch.nn.functional.cross_entropy(scores, torch.arange(len(scores)))
+        >>> loss, rows = Contrastive(), torch.eye(3, requires_grad=True)
+        >>> monitor = cocos.Monitor(loss)
+        >>> loss(rows, torch.ones(3, 3)).backward()
+        >>> float(monitor.dataset()["contributing"].sel(step=0, direction="q2c"))
+        2.0
+        >>> monitor.close()
     """
 
     def __init__(
@@ -77,22 +101,25 @@ class Monitor:
         _check(every, eps, budget, log)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
-        self._every, self._eps, self._budget, self._groups = int(every), float(eps), budget, groups
+        self._every, self._eps, self._budget = int(every), float(eps), budget
         self._log = _caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
         self._due = due
         self._generator = torch.Generator().manual_seed(SEED)
-        self._calls, self._asked = 0, 0
+        self._calls = 0
         self._began: float | None = None
         self._spent, self._last = 0.0, 0.0
         self._said: set[str] = set()
         self._histories: dict[int | None, list[dict[str, Any]]] = {}
         self._firing: set[tuple[str, int | None]] = set()
-        self._named, self._handle, self._closed = self._read(loss), None, False
+        self._named, self._closed = self._read(loss), False
         self._header = self._about(loss)
         self._store: records.Store | None = None
         if store is not None and self._first():
             self._store = records.Store(store, self._header)
+        self._handle: _tap.Handle | None = None
+        if self._named is None:
+            self._handle = _tap.attach(loss, self._begin, self._deliver, groups=groups, failed=self._unread)
 
     def _read(self, loss: Any) -> Named | None:
         """The loss that is computed on embeddings; None for a module, which is tapped.
@@ -103,7 +130,7 @@ class Monitor:
         if isinstance(loss, str):
             return Named(losses.load(loss))
         if isinstance(loss, torch.nn.Module):
-            raise InputError("loss: a module; modules are not read yet")
+            return None
         if isinstance(loss, type) or not all(hasattr(loss, name) for name in losses.CONTRACT):
             raise InputError(
                 f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a name "
@@ -132,6 +159,8 @@ class Monitor:
     def close(self) -> None:
         """Leave the loss as it was, and close the store; a second time nothing happens."""
         self._closed = True
+        if self._handle is not None:
+            self._handle.remove()
         if self._store is not None:
             self._store.close()
 
@@ -160,30 +189,45 @@ class Monitor:
             raise InputError(f"step: {step!r}, expected a whole number, at least 0")
         if step is not None:
             self.step = int(step)
-        if not self._wanted():
+        if (call := self._begin()) is None:
             return
-        with self._measured(), torch.no_grad():
+        with self._measured(call, usable=not self.records), torch.no_grad():
             embeddings = embeddings_of(query, candidate, groups)
             seen = self._named.seen(embeddings) if embeddings is not None else None
-            self._record([seen] if seen else [], finite=embeddings is not None)
+            self._record(call, [seen] if seen else [])
 
-    def _wanted(self) -> bool:
-        """Count a call, and decide whether it is recorded."""
+    def _begin(self) -> _Call | None:
+        """Count a call; the call where it is recorded."""
         now = time.perf_counter()
         if self._closed or not self._first():
-            return False
+            return None
         if self._began is None:
             self._began = now
         number, self._calls = self._calls, self._calls + 1
-        self._asked = number if self.step is None else int(self.step)
-        if number % self._every if self._due is None else not self._due():
-            return False
+        if number % self._every:
+            return None
         passed = now - self._began
-        return self._budget is None or self._spent + self._last <= passed * self._budget / 100 or not self.records
+        if self._budget is not None and self.records and self._spent + self._last > passed * self._budget / 100:
+            return None
+        return _Call(number if self.step is None else int(self.step), number)
+
+    def _deliver(self, call: _Call, tapped: _tap.Tapped) -> None:
+        """Record what the backward pass of a call showed."""
+        if not self._closed:
+            with self._measured(call, before=tapped.seconds), torch.no_grad():
+                self._record(call, tapped.by_width, lost=tapped.lost)
+
+    def _unread(self, reason: str) -> None:
+        self._warn(f"the monitor could not read a call of {self._header['loss']} ({reason})")
 
     @contextmanager
-    def _measured(self) -> Generator[None]:
+    def _measured(self, call: _Call, *, before: float = 0.0, usable: bool = False) -> Generator[None]:
         """Add up the time that the monitor takes, and turn an error of it into one warning.
+
+        Args:
+            call: that is read.
+            before: seconds that it has taken already.
+            usable: whether an error of the user's input is raised.
 
         Raises:
             InputError: of the user's input.
@@ -192,28 +236,34 @@ class Monitor:
         try:
             yield
         except Exception as error:
-            if isinstance(error, InputError) and not self.records:
+            if isinstance(error, InputError) and usable:
                 raise
-            self._warn(f"the monitor could not read step {self._asked} ({type(error).__name__}: {error})")
+            self._warn(f"the monitor could not read step {call.step} ({type(error).__name__}: {error})")
         finally:
-            self._last = time.perf_counter() - start
+            self._last = time.perf_counter() - start + before
             self._spent += self._last
 
     def _warn(self, sentence: str) -> None:
-        """Log a warning once for each kind of sentence."""
-        kind = sentence.partition("(")[0].rstrip("0123456789 ")
-        if kind not in self._said:
+        """Log a warning once, whatever the numbers in it."""
+        kind = re.sub(r"\d+", "", sentence)
+        if kind not in self._said and len(self._said) < MOST_WARNINGS:
             self._said.add(kind)
             logger.warning("%s; the training goes on", sentence)
 
-    def _record(self, by_width: list[list[Seen]], *, finite: bool = True) -> None:
-        """Read what was seen, one record for each width, check it, keep it, store it and log it."""
+    def _record(self, call: _Call, by_width: list[list[Seen]], *, lost: float | None = None) -> None:
+        """Read what was seen, one record for each width, check it, keep it, store it and log it.
+
+        Args:
+            call: that was seen.
+            by_width: directions by width; none where a row is not finite.
+            lost: part of the pairs whose gradient never arrived; None: unknown.
+        """
         passed = time.perf_counter() - (self._began or 0.0)
-        run: dict[str, Any] = {"step": self._asked, "call": self._calls - 1}
+        run: dict[str, Any] = {"step": call.step, "call": call.number}
         run |= {"overhead": 100 * min(1.0, self._spent / passed)} if passed > 0 else {}
-        run |= {"world": _world()}
+        run |= {"world": _world()} | ({} if lost is None else {"lost": lost})
         read = [_readings.of(seen, self._eps, self._generator) for seen in by_width]
-        for numbers in read or [{"finite": finite}]:
+        for numbers in read or [{"finite": False}]:
             self._keep(run | numbers)
 
     def _keep(self, record: dict[str, Any]) -> None:
