@@ -23,7 +23,7 @@ __all__ = ["COMPLAINTS", "Complaint", "Setting", "pairs", "said", "tower", "trai
 
 LATENT, IMAGE, CAPTION, HIDDEN, WIDTH = 16, 48, 40, 64, 32
 NOISE = 0.3  # of each side, in units of one latent coordinate
-NEAR = 0.5  # between a caption and its hard negative, likewise
+NEAR = 1.0  # between a caption and its hard negative, likewise
 
 app = Typer(add_completion=False)
 
@@ -156,7 +156,7 @@ class Setting:
     loss: Callable[[], nn.Module]
     rate: float = 1e-3
     decay: float = 0.0
-    steps: int = 120
+    steps: int = 240
     batch: int = 64
     layers: int = 2
     shuffled: bool = False

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.monitor import _layout
+from cocos.monitor import _layout, _matches
 from cocos.monitor._flow import Flow
 from cocos.monitor._products import Product
 from cocos.monitor._seen import Seen
@@ -119,7 +119,13 @@ def _scale(piece: Piece) -> float | None:
 
 
 def seen(
-    found: list[Piece], *, groups: Any, labels: Sequence[Tensor], value: Tensor | None, rank: int
+    found: list[Piece],
+    *,
+    groups: Any,
+    labels: Sequence[Tensor],
+    value: Tensor | None,
+    rank: int,
+    given: Sequence[Tensor] = (),
 ) -> list[list[Seen]]:
     """The directions of a call, for each width, the largest first.
 
@@ -129,6 +135,7 @@ def seen(
         labels: tensors of whole numbers among the arguments of the loss.
         value: () the loss.
         rank: of this process.
+        given: matrices among the arguments of the loss.
     """
     if not all(each.head for each in found):
         found = [each for each in found if not each.head]
@@ -136,13 +143,21 @@ def seen(
     for width in sorted({each.query.shape[1] for each in found}, reverse=True):
         matrices = _stacked([each for each in found if each.query.shape[1] == width])
         matrices = [each for each in matrices if each.weights is not None][:2]
-        first = [_seen(each, k, groups, labels, value, rank) for k, each in enumerate(matrices)]
+        first = [_seen(each, k, groups, labels, value, rank, given) for k, each in enumerate(matrices)]
         if first:
             by_width.append(first)
     return by_width
 
 
-def _seen(piece: Piece, number: int, groups: Any, labels: Sequence[Tensor], value: Tensor | None, rank: int) -> Seen:
+def _seen(
+    piece: Piece,
+    number: int,
+    groups: Any,
+    labels: Sequence[Tensor],
+    value: Tensor | None,
+    rank: int,
+    given: Sequence[Tensor],
+) -> Seen:
     assert piece.weights is not None
     same = same_rows(piece.query, piece.candidate)
     queries, candidates = piece.scores.shape
@@ -152,6 +167,7 @@ def _seen(piece: Piece, number: int, groups: Any, labels: Sequence[Tensor], valu
         piece.weights,
         same=same,
         target=piece.target,
+        match=_matches.positives(piece.query, piece.candidate, piece.target, given),
         groups=groups,
         labels=next((each for each in labels if len(each) == queries == candidates), None),
         offset=rank * queries if candidates > queries else 0,

@@ -69,19 +69,21 @@ def find(
     *,
     same: bool,
     target: Tensor | None = None,
+    match: Tensor | None = None,
     groups: Any = None,
     labels: Any = None,
     offset: int = 0,
 ) -> Layout:
     """Choose the positives of a matrix.
 
-    In order: groups that were given, the target of a cross-entropy, labels among the arguments of the loss, and the
-    layout without labels on which most of the pull lies.
+    In order: groups that were given, matches that the target of a cross-entropy misses, that target, labels among the
+    arguments of the loss, and the layout without labels on which most of the pull lies.
 
     Args:
         weights: (Q, C); below 0 is pull.
         same: queries and candidates are the same rows: no row is a candidate of itself.
         target: (Q,) columns of the positives.
+        match: (Q, C) bool, from the arguments of the loss; None: the target misses none.
         groups: (Q,) ids, or those of both sides.
         labels: as groups, found among the arguments.
         offset: row of this process's first query in the rows of all.
@@ -89,6 +91,7 @@ def find(
     shape, device = (weights.shape[0], weights.shape[1]), weights.device
     others = ~torch.eye(*shape, dtype=torch.bool, device=device) if same else torch.ones_like(weights, dtype=torch.bool)
     positive = _equal(groups, shape, device)
+    positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
         positive = _placed(target, shape)
     if positive is None:

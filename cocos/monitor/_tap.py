@@ -55,6 +55,7 @@ class _Call:
 
     token: Any
     labels: list[Tensor]
+    given: list[Tensor]
     groups: Any
     roots: list[_Backward] = field(default_factory=list)
     value: Tensor | None = None
@@ -202,8 +203,10 @@ class Handle:
         token = self._wanted()
         if not token:
             return
-        labels = [each for each in _tensors((args, kwargs)) if each.ndim == 1 and not each.is_floating_point()]
-        current = _Call(token, labels, self._groups() if self._groups is not None else None)
+        tensors = _tensors((args, kwargs))
+        labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
+        given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
+        current = _Call(token, labels, given, self._groups() if self._groups is not None else None)
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -239,7 +242,12 @@ class Handle:
         if not pieces:
             return
         by_width = _directions.seen(
-            pieces, groups=current.groups, labels=current.labels, value=current.value, rank=_rank()
+            pieces,
+            groups=current.groups,
+            labels=current.labels,
+            value=current.value,
+            rank=_rank(),
+            given=current.given,
         )
         lost = sum(each.scores.numel() for each in pieces if each.weights is None)
         total = sum(each.scores.numel() for each in pieces)
