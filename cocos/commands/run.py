@@ -41,7 +41,9 @@ def _draw(data: "xr.Dataset", path: Path, width: str | None) -> None:
     from cocos.reports import saving
 
     panels = [partial(run, data, show=name) for name in shown([data])]
-    saving.save_panels(panels, path, size=(4.2 * len(panels), 4.0), width=width)
+    columns = min(3, len(panels))
+    size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
+    saving.save_panels(panels, path, size=size, width=width, columns=columns)
 
 
 def _read(paths: Sequence[Path], watching: DetectorOptions) -> "xr.Dataset | None":
@@ -96,7 +98,7 @@ def run(
     cutoffs = whole_numbers(k, "--k", "1,5,10")
     at = None if steps is None else whole_numbers(steps, "--steps", "1,5,10")
     from cocos import measures
-    from cocos.measures._alarms import episodes
+    from cocos.measures._history import episodes
     from cocos.reports import run as report
 
     figure = checked(out, source.data, *run, figures=True)

@@ -16,7 +16,7 @@ from cocos import losses, records, results, retrieval, summaries
 from cocos.checkpoints import Checkpoint, series
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.measures import _alarms, _one_checkpoint
+from cocos.measures import _history, _one_checkpoint
 from cocos.measures.evaluate import EVALUATED_SPLITS
 from cocos.run import embedded
 from cocos.sampling import Progress, Sampling, sampled
@@ -385,7 +385,7 @@ def with_alarms(
         detectors: that are on.
         history: records of the store; None: those of the checkpoints.
     """
-    said = _alarms.every(_alarms.of_checkpoints(data) if history is None else history, detectors)
+    said = _history.every(_history.of_checkpoints(data) if history is None else history, detectors)
     data = data.assign_attrs(alarms=json.dumps(said), detectors=len(detectors))
     if history is None:
         number = [sum(each["step"] == step for each in said) for step in data["checkpoint"].values]
@@ -424,7 +424,7 @@ def document(data: xr.Dataset) -> dict[str, Any]:
         side: {name: _list(each.sel(direction=side)) for name, each in curves.items() if "direction" in each.dims}
         for side in sides
     }
-    return made | {"alarms": _alarms.episodes(data), "left_out": json.loads(data.attrs.get("left_out", "[]"))}
+    return made | {"alarms": _history.episodes(data), "left_out": json.loads(data.attrs.get("left_out", "[]"))}
 
 
 def _list(values: xr.DataArray) -> list:

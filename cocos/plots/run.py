@@ -6,8 +6,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from cocos.errors import InputError, nearest
+from cocos.measures._history import axis, widest
 from cocos.plots._labels import below, curves, palette, series
 from cocos.plots._wording import listed, number
 
@@ -20,25 +22,25 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "recall": ({"R@1": "R@1", "R@10": "R@10"}, "recall (%)", "R@1"),
     "idle": ({"idle": "idle"}, "idle queries (%)", "Idle queries"),
-    "alignment": ({"alignment": "alignment"}, "squared distance of positive pairs", "Alignment"),
+    "alignment": ({"alignment": "alignment"}, "squared distance of positives", "Alignment"),
     "uniformity": ({"uniformity": "uniformity"}, "log mean potential (nats)", "Uniformity"),
     "dtp": ({"dtp": "distance to proxy"}, "distance to the own proxy", "Distance to proxy"),
     "scale": ({"scale": "scale"}, "scale", "Scale"),
     "loss": ({"value": "loss"}, "loss", "Loss"),
 }
-# Panels of the figure of a run, where their numbers are known.
-PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss")
+# Panels of the figure of a run, where their numbers are known: the first six.
+PANELS, MOST_PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss", "scale"), 6
+# Steps up to which every one has a marker.
+MARKED_STEPS = 12
+# Smallest range of an axis that does not begin at 0, so that rounding does not look like a change.
+LEAST_RANGE = 0.5
 # Colour of the steps at which a detector fires.
 ALARM_COLOUR = "#c0392b"
 
 
-def _axis(data: xr.Dataset) -> str:
-    return "checkpoint" if "checkpoint" in data.dims else "step"
-
-
 def shown(datasets: Sequence[xr.Dataset]) -> list[str]:
     """Choices of `show` whose first variable all of some Datasets have: the panels of their figure."""
-    return [name for name in PANELS if all(next(iter(RUN_CURVES[name][0])) in each for each in datasets)]
+    return [name for name in PANELS if all(next(iter(RUN_CURVES[name][0])) in each for each in datasets)][:MOST_PANELS]
 
 
 def run(
@@ -71,7 +73,7 @@ def run(
         raise InputError(nearest("show", show, RUN_CURVES))
     ax = ax or plt.gca()
     several, (labels, ylabel, subject) = series(dataset, names), RUN_CURVES[show]
-    drawn = {name: _percent(each) if show == "idle" else each for name, each in several.items()}
+    drawn = {name: _percent(widest(each)) if show == "idle" else widest(each) for name, each in several.items()}
     for name, data in drawn.items():
         if next(iter(labels)) not in data:
             raise InputError(f"show {show!r}: {name} has no {next(iter(labels))}")
@@ -80,21 +82,31 @@ def run(
     for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
         for key, style in zip(keys, ("-", "--"), strict=False):
             label = ", ".join(filter(None, (name, labels[key])))
-            steps = one[_axis(one)]
-            marker = " os^Dv"[place % 6] if len(steps) > 1 else "o"
+            steps = one[axis(one)]
+            marker = "os^Dv"[place % 5]
             ax.plot(steps, one[key], color=colour, linestyle=style, linewidth=1.8 if style == "-" else 1.3,
                     marker=marker, markersize=4, markerfacecolor="white", label=label,
-                    markevery=max(1, len(steps) // 12))  # fmt: skip
+                    markevery=max(1, len(steps) // MARKED_STEPS))  # fmt: skip
     _alarms(list(several.values()), ax)
     ax.margins(x=0.03, y=0.1)
     ax.set(xlabel="training step", ylabel=ylabel)
     ax.set_title(_title(subject, drawn, keys[0]), fontsize="medium")
     if show in {"negatives", "recall", "idle", "dtp", "alignment"}:
         ax.set_ylim(0, None)
+    else:
+        _widen(ax)
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if len(lines) * len(keys) > 1:
         below(ax, ncols=1 if len(lines) > 1 else 2)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _widen(ax: Axes) -> None:
+    """Give an axis that does not begin at 0 a range that rounding cannot fill."""
+    low, high = ax.get_ylim()
+    if high - low < LEAST_RANGE:
+        ax.set_ylim((low + high - LEAST_RANGE) / 2, (low + high + LEAST_RANGE) / 2)
 
 
 def _percent(data: xr.Dataset) -> xr.Dataset:
@@ -114,16 +126,17 @@ def _alarms(datasets: Sequence[xr.Dataset], ax: Axes) -> None:
         if "alarm" not in data:
             continue
         alarm = data["alarm"] if data["alarm"].ndim == 1 else data["alarm"].max(data["alarm"].dims[1:])
-        steps = data[_axis(data)].values[alarm.values > 0]
-        ax.plot(steps, np.zeros(len(steps)), transform=ax.get_xaxis_transform(), linestyle="", marker="|",
-                markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3)  # fmt: skip
+        steps = data[axis(data)].values[alarm.values > 0]
+        if len(steps):
+            ax.plot(steps, np.zeros(len(steps)), transform=ax.get_xaxis_transform(), linestyle="", marker="|",
+                    markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3)  # fmt: skip
 
 
 def _title(subject: str, several: dict[str, xr.Dataset], key: str) -> str:
     """State the first and the last value, the mean over directions."""
     parts = []
     for data in several.values():
-        values = data[key].mean([dim for dim in data[key].dims if dim != _axis(data)]).values
+        values = data[key].mean([dim for dim in data[key].dims if dim != axis(data)]).values
         known = values[np.isfinite(values)]
         parts.append(
             f"{number(known[0])} to {number(known[-1])}" if len(known) > 1 else listed(["x"], [number(known[0])])

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.measures import _alarms
+from cocos.measures import _history
 from cocos.reports.layout import Table
 
 # Columns of a direction: variable, name, and decimals.
@@ -30,8 +30,8 @@ LEGEND = (
 
 def table(data: xr.Dataset) -> Table:
     """Write a run: its numbers at every step, and the sentences of the detectors."""
-    axis = _axis(data)
-    rows, steps = _rows(data), data[axis].values
+    several, data = data, _history.widest(data)
+    rows, steps = _rows(several), data[_history.axis(data)].values
     sides = [str(name) for name in data["direction"].values]
     cells, columns = [[f"{int(steps[k])}" for k in rows]], ["step"]
     for name, label, digits in SIDE_COLUMNS:
@@ -47,13 +47,8 @@ def table(data: xr.Dataset) -> Table:
             cells.append([_number(values[k], digits) for k in rows])
     return Table(
         tuple(columns), tuple(zip(*cells, strict=True)), tuple(_head(data, len(rows))),
-        (LEGEND, *_best(data), *_said(data)),
+        (LEGEND, *_best(data), *_said(several)),
     )  # fmt: skip
-
-
-def _axis(data: xr.Dataset) -> str:
-    """Name of the axis of steps: of checkpoints, or of the records of a store."""
-    return "checkpoint" if "checkpoint" in data.dims else "step"
 
 
 def _told(data: xr.Dataset, name: str) -> bool:
@@ -75,17 +70,17 @@ def _number(value: float, digits: int) -> str:
 
 def _rows(data: xr.Dataset) -> list[int]:
     """Places that are shown: all of a short run; of a long one some, and those where a detector begins to fire."""
-    steps = data[_axis(data)].values
+    steps = data[_history.axis(data)].values
     if len(steps) <= MOST_ROWS:
         return list(range(len(steps)))
-    begins = {each["first"] for each in _alarms.episodes(data)}
+    begins = {each["first"] for each in _history.episodes(data)}
     some = {round(k * (len(steps) - 1) / (MOST_ROWS - 1)) for k in range(MOST_ROWS)}
     return sorted(some | {int(np.flatnonzero(steps == step)[0]) for step in begins if step in steps})
 
 
 def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
     """Yield the loss, the number of checkpoints and their batches."""
-    attrs, axis = data.attrs, _axis(data)
+    attrs, axis = data.attrs, _history.axis(data)
     steps, what = data[axis].values, "checkpoint" if axis == "checkpoint" else "record"
     number = f"{len(steps)} {what}{'' if len(steps) == 1 else 's'}"
     span = f"step {int(steps[0])} to {int(steps[-1])}" if len(steps) > 1 else f"step {int(steps[0])}"
@@ -101,7 +96,7 @@ def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
 
 def _best(data: xr.Dataset) -> Iterator[str]:
     """Yield where recall is best, for each direction that was evaluated."""
-    axis = _axis(data)
+    axis = _history.axis(data)
     for side in data["direction"].values if "R@1" in data and data.sizes[axis] > 1 else ():
         values = data["R@1"].sel(direction=side)
         at, last = _highest(values.values), float(values[-1])
@@ -118,13 +113,13 @@ def _said(data: xr.Dataset) -> Iterator[str]:
     """Yield the checkpoints that were left out, and the sentences of the detectors."""
     for each in json.loads(data.attrs.get("left_out", "[]")):
         yield f"{each['file']} is left out: {each['reason']}"
-    what = "checkpoints" if _axis(data) == "checkpoint" else "records"
-    found = _alarms.episodes(data)
+    what = "checkpoints" if _history.axis(data) == "checkpoint" else "records"
+    found = _history.episodes(data)
     for each in found:
         width = f" (width {each['width']})" if each["width"] is not None and _several(data) else ""
         when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
         over = "" if each["now"] else "; not at the last one"
-        yield f"{each['sentence']}{width} [{each['times']} of {data.sizes[_axis(data)]} {what}, {when}{over}]"
+        yield f"{each['sentence']}{width} [{each['times']} of {data.sizes[_history.axis(data)]} {what}, {when}{over}]"
     if not found:
         yield f"no detector fires ({data.attrs.get('detectors', 0)} are on)"
 

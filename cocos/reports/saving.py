@@ -163,8 +163,11 @@ def save_panels(
     size: tuple[float, float],
     width: str | float | None = None,
     projection: str | None = None,
+    columns: int | None = None,
 ) -> Path:
     """Draw panels, functions of (ax=), and write the figure: side by side, or in rows where they have no room.
+
+    At most `columns` panels stand side by side; None: all.
 
     The titles of the panels are the description in the metadata of the file. A `width`, as for `inches`, comes with
     text of 8 points; otherwise `size` is that of the whole figure, in inches.
@@ -173,12 +176,13 @@ def save_panels(
         InputError: the file cannot be written, or the width is out of range.
     """
     path, wide = writable(path), inches(width)
-    columns = len(plots)
+    columns = min(len(plots), columns or len(plots))
+    across, down = columns, -(-len(plots) // columns)
     if wide is not None:
         columns = min(columns, max(1, int(wide // PANEL_INCHES)))
         rows = -(-len(plots) // columns)
-        narrowed = wide / columns / (0.8 * size[0] / len(plots))  # against a panel with text of 8 points
-        size = (wide, rows * 0.8 * size[1] * min(1.0, narrowed) ** 0.3)
+        narrowed = wide / columns / (0.8 * size[0] / across)  # against a panel with text of 8 points
+        size = (wide, rows * 0.8 * size[1] / down * min(1.0, narrowed) ** 0.3)
     with styled(printed=wide is not None):
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):

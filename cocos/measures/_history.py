@@ -1,4 +1,4 @@
-"""What the detectors say of a history: of the records of a store, or of the checkpoints of a run."""
+"""The history of a run, from its checkpoints or the records of a store, and what the detectors say of it."""
 
 import json
 import math
@@ -54,6 +54,16 @@ def every(history: Sequence[Mapping[str, Any]], detectors: Iterable[shelf.Detect
     return sorted(said, key=lambda each: each["step"])
 
 
+def axis(data: xr.Dataset) -> str:
+    """Name of the axis of steps: of checkpoints, or of the records of a store."""
+    return "checkpoint" if "checkpoint" in data.dims else "step"
+
+
+def widest(data: xr.Dataset) -> xr.Dataset:
+    """The numbers of the largest width, where a store has several."""
+    return data.sel(width=data["width"].max(), drop=True) if "width" in data.dims else data
+
+
 def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
     """Alarms of a Dataset by detector and width: at how many records, the first and last step, the last sentence.
 
@@ -68,7 +78,7 @@ def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
         entry |= {"last": each["step"], "sentence": each["sentence"]}
         entry["times"] += 1
         made[key] = entry
-    axis = data["checkpoint" if "checkpoint" in data.dims else "step"]
+    steps = data[axis(data)].values
     for entry in made.values():
-        entry["now"] = bool(axis.size) and entry["last"] == int(axis[-1])
+        entry["now"] = len(steps) > 0 and entry["last"] == int(steps[-1])
     return sorted(made.values(), key=lambda each: each["first"])
