@@ -21,6 +21,10 @@ class Unfit(InputError):
     """Rows that a loss cannot use, because labels, proxies or matching rows are missing; other rows may fit."""
 
 
+class NotFinite(InputError):
+    """Numbers that are NaN or infinite: in a training run, the model has diverged."""
+
+
 class UnsafeFile(InputError):
     """A file that asks for the execution of code, which was refused (exit 3).
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.errors import InputError, rows
+from cocos.errors import InputError, NotFinite, rows
 
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 2**18  # entries of a matrix that are read at once, so that they stay in the cache of the processor
@@ -126,13 +126,13 @@ def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
     """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at.
 
     Raises:
-        InputError: naming the rows.
+        NotFinite: naming the rows.
     """
     suspects = (~norms.isfinite()).nonzero().flatten()
     if len(suspects):
         bad: Sequence[int] = suspects[(~values[suspects].isfinite()).any(dim=1)].tolist()
         if bad:
-            raise InputError(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
+            raise NotFinite(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
 
 
 def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:

@@ -1,18 +1,34 @@
 """A run over its checkpoints: its numbers are those of each checkpoint, its sentences those of the detectors."""
 
+import importlib
+import json
+import shutil
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from cocos import checkpoints, measures
+import cocos
+from cocos import Embeddings, InputError, checkpoints, measures, plots, results
+from cocos.commands import app
+from cocos.commands._options import BatchOptions, Gradient, Opening
+from cocos.measures import _history, _one_checkpoint
+from cocos.plots.run import shown
+from cocos.reports.run import table
 
-SIZE, WIDTH = 60, 12
+STEPS = {2: 1.5, 10: 0.8, 100: 0.3}
 
 
-def rows(noise, seed=0, size=SIZE, width=WIDTH):
-    generator = torch.Generator().manual_seed(seed)
+def rows(noise, size=60, width=12, away=0.0):
+    generator = torch.Generator().manual_seed(0)
     middle = torch.randn(size, width, generator=generator)
-    return [middle + noise * torch.randn(size, width, generator=generator) for _ in range(2)]
+    return [middle + noise * torch.randn(size, width, generator=generator) + away for _ in range(2)]
 
 
 def write(path, noise, **more):
@@ -20,28 +36,251 @@ def write(path, noise, **more):
     np.savez(path, query=query.numpy(), candidate=candidate.numpy())
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "steps"
+    folder.mkdir()
+    for step, noise in STEPS.items():
+        write(folder / f"epoch_{step}.npz", noise)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(written, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "steps").mkdir()
-    for step, noise in ((2, 1.5), (10, 0.8), (100, 0.3)):
-        write(tmp_path / "steps" / f"epoch_{step}.npz", noise)
+    shutil.copytree(written, tmp_path / "steps")
     return tmp_path / "steps"
 
 
-def test_numbers_are_those_of_each_checkpoint(folder):
-    data = measures.run(folder, "ntxent", batch_size=20)
-    assert data["checkpoint"].values.tolist() == [2, 10, 100] and data.attrs["left_out"] == "[]"
-    for step in (2, 10, 100):
-        one = data.sel(checkpoint=step)
-        frozen = checkpoints.open(folder / f"epoch_{step}.npz")
+@pytest.fixture(scope="module")
+def data(written):
+    return measures.run(written, "ntxent", batch_size=20)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["run", *map(str, arguments)])
+
+
+def test_numbers_are_those_of_each_checkpoint(written, data):
+    assert data["checkpoint"].values.tolist() == list(STEPS) and data.attrs["left_out"] == "[]"
+    for step in STEPS:
+        one, frozen = data.sel(checkpoint=step), checkpoints.open(written / f"epoch_{step}.npz")
         counted = measures.count(frozen, "ntxent", batch_size=20)
         np.testing.assert_allclose(one["contributing"], counted["contributing"].mean(["batch", "query"]))
         np.testing.assert_allclose(one["idle"], counted["idle"].mean("batch"))
+        np.testing.assert_allclose(one["effective"], counted["effective_per_query"].mean(["batch", "query"]))
         np.testing.assert_allclose(one["contributing_per_query"], counted["contributing"])
         np.testing.assert_array_equal(data["query_index"], counted["query_index"])
         found = measures.evaluate(frozen)
         for name in ("R@1", "MRR", "mean_rank"):
             np.testing.assert_allclose(one[name], found[name].squeeze())
         np.testing.assert_allclose((one["best_rank"] <= 5).mean("row") * 100, found["R@5"].squeeze())
-        assert one["sha256"].item() == frozen.sha256
+        assert one["sha256"].item() == frozen.sha256 and one["rsum"].item() == found["rsum"].item()
+
+
+def test_a_checkpoint_has_the_record_of_a_monitor_on_the_same_batch(tmp_path):
+    query, candidate = rows(0.5, size=20)
+    found = measures.run([Embeddings(query, candidate)] * 2, "ntxent", batch_size="all")
+    with cocos.Monitor("ntxent") as monitor:
+        monitor(query, candidate, step=1)
+    right = monitor.dataset().isel(step=0)
+    for name in ("alignment", "uniformity", "similarity", "rank", "scale", "value"):
+        assert float(found[name][1]) == pytest.approx(float(right[name]), rel=1e-5), name
+    for name in ("contributing", "idle", "effective", "hub_share", "weight_positive", "weight_negative", "candidates"):
+        np.testing.assert_allclose(found[name][1], right[name], rtol=1e-5, err_msg=name)
+    assert found["checkpoint"].values.tolist() == [0, 1]
+
+
+def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
+    done = call(folder, "--loss", "ntxent", "--batch-size", "20", "-p", "temperature=0.2")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("10 ")]
+    assert lines[0] == "3 checkpoints, step 2 to 100" and "no detector fires" in done.stdout
+    options = "--loss ntxent --param temperature=0.2 --batch-size 20"
+    assert f"next: cocos run {folder} {options} --out run.png" in lines
+    diff = next(line for line in lines if "cocos diff" in line)
+    assert diff.endswith(f"epoch_100.npz {options}") and CliRunner().invoke(app, diff.split()[1:]).exit_code == 0
+
+
+def test_json_has_every_step(folder):
+    found = json.loads(call(folder, "--json", "--batch-size", "20").stdout)
+    assert found["steps"] == [2, 10, 100] and found["alarms"] == [] and len(found["directions"]["q2c"]["R@1"]) == 3
+    assert found["values"]["alarm"] == [0, 0, 0] and found["loss"]["name"] == "ntxent"
+
+
+def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
+    measured = []
+    monkeypatch.setattr(_one_checkpoint, "count", lambda *a, **k: (measured.append(1), measures.count(*a, **k))[1])
+    assert call(folder, "--batch-size", "20", "--out", "run.nc").exit_code == 0
+    first = results.open("run.nc")
+    assert len(measured) == 3
+    write(folder / "epoch_200.npz", 0.2)
+    again = call(folder, "--batch-size", "20", "--out", "run.nc")
+    found = results.open("run.nc")
+    assert again.exit_code == 0 and len(measured) == 4 and found["checkpoint"].values.tolist() == [2, 10, 100, 200]
+    np.testing.assert_array_equal(found["contributing"][:3], first["contributing"])
+    assert call(folder, "--batch-size", "30", "--out", "run.nc").exit_code == 0 and len(measured) == 8
+
+
+def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def keep(data):
+        kept.append(data)
+        if len(kept) == 2:
+            raise Stop
+
+    kept = []
+    with pytest.raises(Stop):
+        measures.run(folder, batch_size=20, keep=keep)
+    assert kept[-1]["checkpoint"].values.tolist() == [2, 10]
+    write(folder / "epoch_5.npz", 1.0)
+    whole, kept = measures.run(folder, batch_size=20, known=kept[-1], keep=kept.append), kept[2:]
+    assert whole["checkpoint"].values.tolist() == [2, 5, 10, 100]
+    assert kept[0]["checkpoint"].values.tolist() == [2, 5, 10]  # nothing known is lost if it stops here
+
+
+def test_a_damaged_checkpoint_is_named_and_the_rest_is_kept(folder):
+    (folder / "epoch_10.npz").write_bytes(b"PK\x03\x04 cut short")
+    done = call(folder, "--batch-size", "20", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["steps"] == [2, 100]
+    assert found["left_out"][0]["file"] == "epoch_10.npz" and "epoch_10.npz is left out" in done.stderr
+
+
+def test_a_diverged_checkpoint_fires_at_its_step(folder):
+    query, candidate = rows(0.2)
+    query[3, 2] = float("nan")
+    np.savez(folder / "epoch_200.npz", query=query.numpy(), candidate=candidate.numpy())
+    done = call(folder, "--batch-size", "20", "--fail-on", "non_finite")
+    assert (
+        done.exit_code == 1
+        and "non_finite:" in done.stdout
+        and "[1 of 4 checkpoints, at step 200]" in " ".join(done.stdout.split())
+    )
+
+
+def test_a_collapsing_run_gets_sentences_and_an_exit_code(folder):
+    write(folder / "epoch_200.npz", 0.3, away=40.0)
+    done = call(folder, "--batch-size", "20", "--fail-on", "any", "--out", "run.nc")
+    assert done.exit_code == 1 and "collapse: random pairs" in done.stdout
+    found = results.open("run.nc")
+    assert found["alarm"].values.tolist()[:3] == [0, 0, 0] and found["alarm"][3] > 0
+    assert {each["step"] for each in json.loads(found.attrs["alarms"])} == {200}
+    off = [f"--detector={each['detector']}=off" for each in _history.episodes(found)]
+    assert call("run.nc", "--fail-on", "any").exit_code == 1 and call("run.nc", *off, "--fail-on", "any").exit_code == 0
+    assert call(folder, "--batch-size", "20", "--fail-on", "scale").exit_code == 0
+
+
+def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    query, candidate = rows(0.5, size=16)
+    with cocos.Monitor("ntxent", store="run.jsonl") as monitor:
+        for step in range(40):
+            monitor(query + step, candidate + step, step=5 * step)
+    done = call("run.jsonl", "--fail-on", "collapse")
+    assert done.exit_code == 1 and "40 records, step 0 to 195" in done.stdout and "collapse:" in done.stdout
+    assert "next: cocos run run.jsonl --out run.png" in done.stdout.splitlines()
+    assert call("run.jsonl", "--detector", "collapse=off", "--fail-on", "any").stdout.count("collapse:") == 0
+    assert call("run.jsonl", "--out", "run.png").exit_code == 0
+    data = measures.run("run.jsonl")
+    assert [each["detector"] for each in _history.episodes(data)].count("collapse") == 1
+    begins = next(each["first"] for each in _history.episodes(data) if each["detector"] == "collapse")
+    assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
+
+
+def test_proxies_give_distances(tmp_path):
+    samples = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    made = [Embeddings(k * samples, torch.eye(2), [0, 1, 1], [0, 1], directions=("s2p",)) for k in (1.0, 2.0)]
+    found = measures.run(made, "proxynca", batch_size="all")
+    right = measures.dtp({"run": made})
+    np.testing.assert_allclose(found["dtp"], right["average"].squeeze())
+    np.testing.assert_allclose(found["dtp_high"], right["high"].squeeze())
+    assert "DTP" in table(found).columns and plots.run(found, show="dtp").has_data()
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("names", "steps", "note"),
+    [
+        (("epoch_1.npz", "epoch_1_ema.npz"), [0, 1], "the numbers in the names do not ascend"),
+        (("epoch_1.npz", "epoch_2.npz", "best.npz"), [1, 2], "left out, without a step in the name: best.npz"),
+        (("a.npz", "b.npz"), [0, 1], "no number in the name of a.npz: steps are 0 to 1"),
+        (("epoch_7.npz",), [7], ""),
+    ],
+)  # fmt: skip
+def test_steps_that_repeat_or_lack_are_said(tmp_path, names, steps, note):
+    for name in names:
+        write(tmp_path / name, 0.5)
+    found = measures.run(tmp_path, batch_size=20)
+    assert found["checkpoint"].values.tolist() == steps and note in found.attrs["notes"]
+    assert len(table(found).rows) == len(steps)
+
+
+def test_checkpoints_of_unlike_widths_or_rows_are_measured_with_a_note(tmp_path):
+    write(tmp_path / "step_1.npz", 0.5)
+    write(tmp_path / "step_2.npz", 0.5, width=6)
+    write(tmp_path / "step_3.npz", 0.5, size=50)
+    found = measures.run(tmp_path, batch_size=20)
+    notes = found.attrs["notes"]
+    assert "widths differ, 12 at step 1 and 6 at step 2" in notes and "rows differ, 60 at step 1 and 50 at" in notes
+    assert found["query_index"].dims[0] == "checkpoint" and found["R@1"].notnull().all()
+
+
+def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "one", "two", "bad"):
+        (tmp_path / name).mkdir()
+    for name in ("one", "two"):
+        write(tmp_path / name / "step_1.npz", 0.5)
+    (tmp_path / "bad" / "step_1.npz").write_bytes(b"PK\x03\x04")
+    (tmp_path / "bad" / "step_2.npz").write_bytes(b"PK\x03\x04")
+    results.save(measures.weight_curve("triplet", points=5), tmp_path / "curve.nc")
+    for given, sentence in (
+        (["empty"], "empty: there is no file with one of the suffixes"),
+        (["nowhere"], "nowhere: there is no such file or folder"),
+        (["one", "two"], "2 runs: one, two; name one, and compare two with cocos diff A B"),
+        (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
+        (["curve.nc"], "expected a Dataset of cocos run"),
+        (["curve.nc", "one"], "give one store or result"),
+        (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
+        (["one", "--loss", "ntxnt"], "unknown loss 'ntxnt'"),
+        (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),
+        (["one", "--k", "0"], "k: 0, expected whole numbers"),
+        (["one", "--out", "run.txt"], "suffix '.txt'"),
+    ):
+        done = call(*given)
+        assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, (given, done.stderr)
+    with pytest.raises(InputError, match="checkpoints: none"):
+        measures.run([])
+    sides = Embeddings(*rows(0.5)), Embeddings(*rows(0.5), directions=("i2t", "t2i"))
+    with pytest.raises(InputError, match="directions are i2t, t2i"):
+        measures.run(sides, batch_size=20)
+
+
+def test_every_panel_draws_the_numbers_of_the_data(data):
+    panels = shown([data])
+    assert panels[:3] == ["negatives", "idle", "recall"] and len(panels) == 6
+    for show in panels:
+        figure, ax = plt.subplots()
+        assert plots.run(data, show=show, ax=ax) is ax
+        drawn = [line.get_ydata() for line in ax.lines]
+        if show == "recall":
+            assert any(np.allclose(each, data["R@1"].sel(direction="q2c"), atol=4) for each in drawn)
+        if show == "alignment":
+            np.testing.assert_allclose(drawn[0], data["alignment"])
+        plt.close(figure)
+    with pytest.raises(InputError, match="show 'dtp'"):
+        plots.run(data, show="dtp")
+    two = plots.run([data, data], names=["first", "second"], show="alignment")
+    assert len({line.get_label() for line in two.lines}) == 2
+    plt.close("all")
+
+
+def test_options_are_typed_again():
+    typed = importlib.import_module("cocos.commands.run")._typed
+    given = Gradient("triplet", ["margin=0.1", "x=a b"]), BatchOptions("all"), Opening(data="d", trust=True)
+    assert typed(*given) == "--loss triplet --param margin=0.1 --param 'x=a b' --batch-size all --data d --trust"
+    assert typed(Gradient(), BatchOptions(), Opening()) == ""

@@ -1,8 +1,9 @@
 """`cocos run`."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,11 +47,11 @@ def _draw(data: "xr.Dataset", path: Path, width: str | None) -> None:
     saving.save_panels(panels, path, size=size, width=width, columns=columns)
 
 
-def _read(paths: Sequence[Path], watching: DetectorOptions) -> "xr.Dataset | None":
+def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) -> "xr.Dataset | None":
     """The Dataset of a store or of a result; None for checkpoints.
 
     Raises:
-        InputError: several of them.
+        InputError: several of them, or a loss, which they have.
     """
     from cocos import measures
     from cocos.measures.run import opened, with_alarms
@@ -60,9 +61,23 @@ def _read(paths: Sequence[Path], watching: DetectorOptions) -> "xr.Dataset | Non
         return None
     if len(paths) > 1:
         raise InputError(f"{read[0]} and {len(paths) - 1} more: give one store or result, or the checkpoints of a run")
+    if gradient.loss or gradient.param:
+        raise InputError(f"--loss: {read[0]} has numbers of one loss already; give the checkpoints for another")
     if read[0].suffix == ".jsonl":
         return measures.run(read[0], detectors=watching.chosen)
     return with_alarms(opened(read[0]), watching.chosen)
+
+
+def _typed(*bundles: Gradient | BatchOptions | Opening) -> str:
+    """The options of some bundles that are not at their defaults, as they are typed."""
+    words = []
+    for bundle in bundles:
+        for each in fields(bundle):
+            value, name = getattr(bundle, each.name), f"--{each.name.replace('_', '-')}"
+            if str(value) != str(each.default) and value not in (None, []):
+                some = value if isinstance(value, list) else [value]
+                words += [name] if value is True else [f"{name} {shlex.quote(str(one))}" for one in some]
+    return " ".join(words)
 
 
 @command("Training runs", 1, epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
@@ -102,7 +117,7 @@ def run(
     from cocos.reports import run as report
 
     figure = checked(out, source.data, *run, figures=True)
-    data = _read(run, watching)
+    data = _read(run, gradient, watching)
     if data is None:
         with progress() as start:
             data = measures.run(
@@ -123,5 +138,5 @@ def run(
             )
     made = answer("run", data, out, draw=(lambda path: _draw(data, path, width)) if figure else None)
     code = watching.code(each["detector"] for each in episodes(data))
-    typed = report.following(data, run)
+    typed = report.following(data, run, _typed(gradient, sampling, source) if "file" in data else "")
     return replace(made, text=lambda: replace(report.table(data), typed=typed), code=code)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cocos.data import KINDS
-from cocos.errors import InputError, nearest
+from cocos.errors import InputError, NotFinite, nearest
 from cocos.losses.external.guard import guarded
 
 __all__ = ["OwnEncoder", "own"]
@@ -40,6 +40,7 @@ class OwnEncoder(nn.Module):
 
         Raises:
             InputError: the function raises, or returns no numbers.
+            NotFinite: it returns NaN or infinity.
         """
         device: Any = self.place.device  # type: ignore[union-attr]
         if isinstance(items, Tensor | np.ndarray):
@@ -54,7 +55,7 @@ class OwnEncoder(nn.Module):
             return found  # refused, with its shape, where all encoders are
         if wrong := (~found.isfinite().all(dim=1)).nonzero().flatten().tolist():
             shown = f", for {str(items[wrong[0]])[:60]!r}" if kind == "text" else ""
-            raise InputError(
+            raise NotFinite(
                 f"{self.name} returned NaN or infinity in row {wrong[0]} of a batch of {len(found)} rows of the {side} "
                 f"side{shown}"
             )

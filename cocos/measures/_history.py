@@ -16,8 +16,11 @@ RECORD_TEXTS = ("kind",)
 
 
 def of_checkpoints(data: xr.Dataset) -> list[dict[str, Any]]:
-    """Records of a run, one for each checkpoint, from its Dataset; numbers that are not known are left out."""
-    found = []
+    """Records of a run, one for each checkpoint, from its Dataset; numbers that are not known are left out.
+
+    A checkpoint that was left out since it is not finite has a record of this alone.
+    """
+    found = [{"step": step, "source": "checkpoint", "finite": False} for step in not_finite(data)]
     for k, step in enumerate(data["checkpoint"].values):
         one = data.isel(checkpoint=k)
         record: dict[str, Any] = {"step": int(step), "source": "checkpoint", "finite": True}
@@ -31,7 +34,12 @@ def of_checkpoints(data: xr.Dataset) -> list[dict[str, Any]]:
             for side in one["direction"].values
         }
         found.append(record)
-    return found
+    return sorted(found, key=lambda each: each["step"])
+
+
+def not_finite(data: xr.Dataset) -> list[int]:
+    """Steps of the checkpoints that were left out because they have NaN or infinity."""
+    return [each["step"] for each in json.loads(data.attrs.get("left_out", "[]")) if not each.get("finite", True)]
 
 
 def _known(numbers: Mapping[str, float]) -> dict[str, float | int]:
@@ -68,8 +76,8 @@ def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
     """Alarms of a Dataset by detector and width: at how many records, the first and last step, the last sentence.
 
     Returns:
-        Entries `detector`, `width`, `first`, `last`, `times`, `now` (it fires at the last record) and `sentence`, in
-        the order of their first steps.
+        Entries `detector`, `width`, `first`, `last`, `times`, `of` how many, `now` (it fires at the last one) and
+        `sentence`, in the order of their first steps.
     """
     made: dict[tuple, dict[str, Any]] = {}
     for each in json.loads(data.attrs.get("alarms", "[]")):
@@ -78,7 +86,8 @@ def episodes(data: xr.Dataset) -> list[dict[str, Any]]:
         entry |= {"last": each["step"], "sentence": each["sentence"]}
         entry["times"] += 1
         made[key] = entry
-    steps = data[axis(data)].values
+    steps = sorted([*data[axis(data)].values.tolist(), *not_finite(data)])
     for entry in made.values():
-        entry["now"] = len(steps) > 0 and entry["last"] == int(steps[-1])
+        entry["now"] = len(steps) > 0 and entry["last"] == steps[-1]
+        entry["of"] = len(steps)
     return sorted(made.values(), key=lambda each: each["first"])

@@ -80,9 +80,12 @@ def measured(
         found = dtp({"run": [embeddings]})
         values = (float(found[name].squeeze()) for name in ("average", "low", "high"))
         made |= {name: ((), value, *DISTANCE_LABELS[name]) for name, value in zip(DISTANCE_LABELS, values, strict=True)}
-    sizes = (embeddings.query.shape[1], len(embeddings.query), len(held_out.query))
-    made |= {name: ((), size, *SIZE_LABELS[name]) for name, size in zip(SIZE_LABELS, sizes, strict=True)}
+    about = (embeddings.query.shape[1], len(embeddings.query), len(held_out.query))
+    made |= {name: ((), size, *SIZE_LABELS[name]) for name, size in zip(SIZE_LABELS, about, strict=True)}
     made["kind"] = ((), str(record.get("kind", "")))
+    places = {"batch": "training batch", "query": "place in the batch", "row": "row of the embeddings"}
+    sizes = dict(zip(places, (*counted["query_index"].shape[1:], made["best_rank"][1].shape[1]), strict=True))
+    made |= {name: (name, range(size), places[name]) for name, size in sizes.items()}
     return results.labelled(made, counted.attrs)
 
 
@@ -97,9 +100,10 @@ def _read(embeddings: Embeddings, sampling: Sampling) -> Sampling:
 
 
 def _record(run: Run) -> dict[str, Any]:
-    """The record of a training batch, as `cocos.Monitor` has it: the mean over some batches, of the rows alone."""
+    """The record of a training batch, as `cocos.Monitor` has it: the mean over some of the largest batches."""
     reader, generator, found = Named(run.loss), torch.Generator().manual_seed(run.seed), []
-    for batch in run.plan.batches[:READ_BATCHES]:
+    largest = max(batch.sizes for batch in run.plan.batches)
+    for batch in [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]:
         seen = []
         for name, side, second in run.sides:
             part, own = alone(side, batch.flip() if second else batch)
@@ -120,22 +124,27 @@ def _averaged(found: list[dict[str, Any]], names: Mapping[str, object]) -> dict[
 
 
 def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Numbers of each direction: those of the count, over all batches, in place of a record's."""
-    made = {}
+    """Numbers of each direction: those of the count, over all batches, in place of a record's.
+
+    What a batch has is the mean over the full batches. A loss of smaller batches than those counted is left out.
+    """
+    made, full = {}, _per_query.full_batches(counted)
     for name, own in record["directions"].items():
         one = counted.sel(direction=name)
         every = ~np.isnan(one["contributing"].values)
         some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
         made[name] = own | {
             "contributing": float(one["contributing"].mean()),
-            "idle": float(one["idle"].mean()),
+            "idle": float(one["idle"].values[full].mean()),
             "weight_negative": _mean(one, ("weight_above_per_query", "weight_below_per_query"), every),
             "weight_positive": _mean(one, ("weight_positive_per_query",), every),
             "effective": _mean(one, ("effective_per_query",), some),
             "hardest_share": _mean(one, ("hardest_share_per_query",), some),
-            "queries": float(one["queries"].mean()),
-            "candidates": float(own["positives"] + one["negatives"].mean()),
+            "queries": float(one["queries"].values[full].mean()),
+            "candidates": own["positives"] + float(np.nanmean(one["negatives"].values[full])),
         }
+        if made[name]["candidates"] > own["candidates"]:
+            record.pop("value", None)
     return made
 
 

@@ -15,13 +15,15 @@ from cocos import detectors as shelf
 from cocos import losses, records, results, retrieval, summaries
 from cocos.checkpoints import Checkpoint, series
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError
+from cocos.errors import InputError, NotFinite
 from cocos.measures import _history, _one_checkpoint
 from cocos.measures.evaluate import EVALUATED_SPLITS
 from cocos.run import embedded
 from cocos.sampling import Progress, Sampling, sampled
 
 TITLE = "Run over its checkpoints"
+# Files that a note names.
+MOST_NAMES = 5
 # Options that the numbers of a checkpoint depend on, beside its bytes.
 DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "same_group", "seed", "dtype", "split")
 # Attributes of a count that hold for the whole run.
@@ -234,7 +236,8 @@ def run(
             fresh = data is None
             data = asked.of(opened, say and _named(say, name)) if data is None else data
         except InputError as error:
-            kept.left_out.append({"file": name, "step": step, "reason": str(error)})
+            finite = not isinstance(error, NotFinite)
+            kept.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
             continue
         kept.add(step, name, data)
         if keep and fresh:
@@ -256,7 +259,7 @@ def _none_readable(left_out: list[dict[str, Any]]) -> str:
     if len(left_out) == 1:
         return first
     alike = len({each["reason"].replace(each["file"], "") for each in left_out}) == 1
-    which = "all for one reason" if alike else "the first"
+    which = "all for one reason" if alike else "the first because of"
     return f"none of {len(left_out)} checkpoints can be measured, {which}: {first}"
 
 
@@ -302,8 +305,9 @@ def found(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Membe
     ((name, members),) = runs.items()
     notes, numbered = [], [each for each in members if each.step is not None]
     if 0 < len(numbered) < len(members):
-        names = ", ".join(each.name for each in members if each.step is None)
-        notes.append(f"left out, for there is no step in the name: {names}")
+        names = [each.name for each in members if each.step is None]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        notes.append(f"left out, without a step in the name: {', '.join(names[:MOST_NAMES])}{more}")
         members = sorted(numbered, key=lambda each: (each.step, series.natural(each.name)))
     at = series.steps({name: members})
     if at is None and not given:
@@ -388,7 +392,7 @@ def with_alarms(
     said = _history.every(_history.of_checkpoints(data) if history is None else history, detectors)
     data = data.assign_attrs(alarms=json.dumps(said), detectors=len(detectors))
     if history is None:
-        number = [sum(each["step"] == step for each in said) for step in data["checkpoint"].values]
+        number = [sum(each["step"] == step for each in said) for step in data["checkpoint"].values.tolist()]
         data = data.assign(alarm=("checkpoint", np.array(number, dtype=np.float64)))
         data["alarm"].attrs.update(zip(("long_name", "units"), records.STEP_METRICS["alarm"], strict=True))
     return data

@@ -35,7 +35,7 @@ MARKED_STEPS = 12
 # Smallest range of an axis that does not begin at 0, so that rounding does not look like a change.
 LEAST_RANGE = 0.5
 # Colour of the steps at which a detector fires.
-ALARM_COLOUR = "#c0392b"
+ALARM_COLOUR, ALARM_LABEL = "#c0392b", "a detector fires"
 
 
 def shown(datasets: Sequence[xr.Dataset]) -> list[str]:
@@ -128,8 +128,9 @@ def _alarms(datasets: Sequence[xr.Dataset], ax: Axes) -> None:
         alarm = data["alarm"] if data["alarm"].ndim == 1 else data["alarm"].max(data["alarm"].dims[1:])
         steps = data[axis(data)].values[alarm.values > 0]
         if len(steps):
+            named = {} if ax.lines and ax.lines[-1].get_label() == ALARM_LABEL else {"label": ALARM_LABEL}
             ax.plot(steps, np.zeros(len(steps)), transform=ax.get_xaxis_transform(), linestyle="", marker="|",
-                    markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3)  # fmt: skip
+                    markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3, **named)  # fmt: skip
 
 
 def _title(subject: str, several: dict[str, xr.Dataset], key: str) -> str:

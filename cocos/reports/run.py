@@ -19,8 +19,8 @@ COLUMNS = (
     *(("value", "loss", 3), ("scale", "scale", 1), ("alignment", "alignment", 3), ("uniformity", "uniformity", 2)),
     *(("dtp", "DTP", 3), ("alarm", "alarms", 0)),
 )
-# Rows that are shown of a long run, beside those where a detector begins to fire.
-MOST_ROWS = 24
+# Largest number of rows of a run that are all shown; and rows of a longer one, beside those where a detector begins.
+MOST_ROWS, SOME_ROWS = 24, 13
 LEGEND = (
     "COCOS: contributing negatives, mean over all queries; effective: exp of the entropy of the push; idle: queries "
     "without any contributing negative; alignment: squared distance of positive pairs; uniformity: the lower, the "
@@ -65,7 +65,8 @@ def _percent(data: xr.Dataset, side: str) -> np.ndarray:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+    """A value with some decimals, never -0; a dash where it is not known."""
+    return f"{round(float(value), digits) + 0:.{digits}f}" if np.isfinite(value) else "-"
 
 
 def _rows(data: xr.Dataset) -> list[int]:
@@ -74,7 +75,7 @@ def _rows(data: xr.Dataset) -> list[int]:
     if len(steps) <= MOST_ROWS:
         return list(range(len(steps)))
     begins = {each["first"] for each in _history.episodes(data)}
-    some = {round(k * (len(steps) - 1) / (MOST_ROWS - 1)) for k in range(MOST_ROWS)}
+    some = {round(k * (len(steps) - 1) / (SOME_ROWS - 1)) for k in range(SOME_ROWS)}
     return sorted(some | {int(np.flatnonzero(steps == step)[0]) for step in begins if step in steps})
 
 
@@ -119,7 +120,7 @@ def _said(data: xr.Dataset) -> Iterator[str]:
         width = f" (width {each['width']})" if each["width"] is not None and _several(data) else ""
         when = f"at step {each['first']}" if each["times"] == 1 else f"from step {each['first']} to {each['last']}"
         over = "" if each["now"] else "; not at the last one"
-        yield f"{each['sentence']}{width} [{each['times']} of {data.sizes[_history.axis(data)]} {what}, {when}{over}]"
+        yield f"{each['sentence']}{width} [{each['times']} of {each['of']} {what}, {when}{over}]"
     if not found:
         yield f"no detector fires ({data.attrs.get('detectors', 0)} are on)"
 
@@ -128,21 +129,20 @@ def _several(data: xr.Dataset) -> bool:
     return "width" in data.dims
 
 
-def following(data: xr.Dataset, given: Sequence[Path]) -> tuple[str, ...]:
-    """Commands to type next: draw the curves, and compare the best checkpoint, or the first, with the last.
+def following(data: xr.Dataset, given: Sequence[Path], options: str = "") -> tuple[str, ...]:
+    """Commands to type next: draw the curves, and compare the best checkpoint, or the first one, with the last.
 
     Args:
         data: of a run.
-        given: the paths that were given to `cocos run`.
+        given: the paths that were given to `cocos run`, or the result that it wrote.
+        options: of `cocos run`, as they are typed.
     """
-    typed = " ".join(shlex.quote(str(path)) for path in given)
-    lines = [f"next: cocos run {typed} --out run.png"]
+    typed = [shlex.quote(str(path)) for path in given]
+    lines = [" ".join(["next: cocos run", *typed, *([options] if options else []), "--out run.png"])]
     if "file" in data and data.sizes["checkpoint"] > 1:
-        at = 0
-        if "R@1" in data:
-            at = _highest(data["R@1"].mean("direction").values)
-        files = data["file"].values
-        if files[at] and files[-1]:
-            pair = (files[0 if at == len(files) - 1 else at], files[-1])
-            lines.append("      cocos diff " + " ".join(shlex.quote(str(file)) for file in pair))
+        files = [str(file) for file in data["file"].values]
+        at = _highest(data["R@1"].mean("direction").values)
+        pair = files[0 if at == len(files) - 1 else at], files[-1]
+        if all(pair):
+            lines.append(" ".join(["      cocos diff", *map(shlex.quote, pair), *([options] if options else [])]))
     return tuple(lines)

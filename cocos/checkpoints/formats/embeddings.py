@@ -290,7 +290,7 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
     try:
         return Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
     except InputError as error:
-        raise InputError(f"{file.path}: {error}") from None
+        raise type(error)(f"{file.path}: {error}") from None
 
 
 def read(file: File, data=None) -> Checkpoint:
