@@ -3,12 +3,12 @@
 The extra `trained` has the libraries; what is absent is skipped.
 """
 
+import copy
 import functools
 import json
 import pickle
 import random
 import re
-import sys
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +21,6 @@ from torch.nn.functional import cross_entropy, normalize
 import cocos
 from cocos.errors import InputError
 
-PAGE = Path(__file__).parent.parent / "docs" / "howto" / "trainers.md"
 LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "sentence_transformers", "accelerate", "wandb")
 WORDS = "red green blue black white small large round square striped".split()
 BATCH = 8
@@ -478,14 +477,80 @@ def test_sentence_transformers_losses_that_wrap_others(kind, tmp_path, sentences
 # ---- loops of one's own
 
 
-BLOCKS = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE) if PAGE.exists() else []
+def test_wrapped_modules(tmp_path):
+    """A loss in DistributedDataParallel is read as the loss; copies and pickles of a watched module are silent."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        loss = torch.nn.parallel.DistributedDataParallel(Contrast())
+        with cocos.Monitor(loss.module) as monitor:
+            first, second = rows(BATCH).requires_grad_(), rows(BATCH + 1)[1:]
+            loss(first, second).backward()
+            for other in (copy.deepcopy(loss.module), pickle.loads(pickle.dumps(loss.module))):
+                other(first, second).backward()
+            assert len(monitor.records) == 1
+            first.grad = None
+            assert set(loss.module.state_dict()) == {"scale"}
+            loss(first, second).backward()
+            assert len(monitor.records) == 2
+    finally:
+        torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("text", BLOCKS, ids=lambda text: re.findall(r"(?:from|import) (\w+)", text)[0])
-def test_recipes_of_the_page_run(text, tmp_path, monkeypatch):
-    """Each recipe for a library, as it is written in docs/howto/trainers.md."""
-    for name in re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE):
-        pytest.importorskip(name)
+class Pair(nn.Module):
+    """Two towers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, rows):
+        return self.first(rows), self.second(rows)
+
+
+def scope_of(library, request):
+    """What a recipe of the page starts from: a model, its loss, an optimizer and data."""
+    torch.manual_seed(0)
+    model, loss = Pair(), Contrast()
+    data = torch.utils.data.TensorDataset(rows(10 * BATCH), torch.arange(10 * BATCH) % 5)
+    scope = {"model": model, "loss": loss, "loader": torch.utils.data.DataLoader(data, BATCH), "dataset": data}
+    scope["optimizer"] = torch.optim.SGD([*model.parameters(), *loss.parameters()], 0.1)
+    if library == "torch":
+        scope["train"] = lambda: [loss(*model(batch)).backward() for batch, _ in scope["loader"]]
+    if library == "lightning.pytorch":
+        scope["model"] = lightning_training(request.getfixturevalue("tmp_path"), 1, logger=False)[0]
+    if library == "pytorch_metric_learning":
+        scope["models"] = {"trunk": nn.Linear(6, 5), "embedder": nn.Linear(5, 4)}
+        scope["optimizers"] = {
+            f"{name}_optimizer": torch.optim.SGD(each.parameters(), 0.1) for name, each in scope["models"].items()
+        }
+    if library == "sentence_transformers":
+        from sentence_transformers import SentenceTransformerTrainingArguments
+        from sentence_transformers.losses import MultipleNegativesRankingLoss
+
+        make, scope["pairs"] = request.getfixturevalue("sentences")
+        scope["model"] = make()
+        scope["loss"] = MultipleNegativesRankingLoss(scope["model"])
+        scope["args"] = SentenceTransformerTrainingArguments("out", max_steps=2, report_to="none", use_cpu=True)
+    return scope
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "howto" / "trainers.md"
+RECIPES = {
+    re.findall(r"from ([a-z_]+(?:\.(?:pytorch|fabric))?)", text)[0]: text
+    for text in re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("library", RECIPES)
+def test_recipes_of_the_page_run(library, tmp_path, monkeypatch, request):
+    """Each recipe for a library, as it is written in docs/howto/trainers.md, records something."""
+    pytest.importorskip("tensorboard" if library == "torch" else library)
     monkeypatch.chdir(tmp_path)
-    exec(compile(text, str(PAGE), "exec"), {})
-    assert "cocos" in sys.modules
+    scope = scope_of(library, request)
+    exec(compile(RECIPES[library], str(PAGE), "exec"), scope)
+    if library == "lightning.pytorch":
+        scope["monitor"] = next(each.monitor for each in scope["trainer"].callbacks if hasattr(each, "monitor"))
+    if library == "torch":
+        assert scalars("runs/plain")["cocos/contributing"][0][0] == 0
+    else:
+        assert scope.get("monitor", scope.get("watched")).records

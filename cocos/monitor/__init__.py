@@ -204,10 +204,12 @@ class Monitor:
         if self._began is None:
             self._began = now
         number, self._calls = self._calls, self._calls + 1
-        if number % self._every:
+        if self._due is None and number % self._every:
             return None
         passed = now - self._began
         if self._budget is not None and self.records and self._spent + self._last > passed * self._budget / 100:
+            return None
+        if self._due is not None and not self._due():
             return None
         return _Call(number if self.step is None else int(self.step), number)
 

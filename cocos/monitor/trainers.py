@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from torch import nn
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from cocos.errors import InputError
 from cocos.monitor import Monitor, _losses
@@ -14,6 +22,23 @@ from cocos.monitor import Monitor, _losses
 __all__ = ["Watched", "watch"]
 
 logger = logging.getLogger("cocos")
+
+
+class _Quiet(TrainerCallback):
+    """Take the numbers out of a log before it is printed: a line of the console has room for the loss."""
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **_: Any,
+    ) -> None:
+        """Remove every number of cocos."""
+        if logs is not None:
+            for name in [name for name in logs if name.startswith("cocos/")]:
+                del logs[name]
 
 
 class Watched(TrainerCallback):
@@ -39,7 +64,12 @@ class Watched(TrainerCallback):
         self._due: dict[str, _losses.Due] = {}
         self._fresh: dict[str, float] = {}
         self._attach()
-        trainer.callback_handler.callbacks.insert(0, self)  # ahead of the reporters, which read the same dict
+        callbacks, self._quiet = trainer.callback_handler.callbacks, _Quiet()
+        printers = [
+            place for place, each in enumerate(callbacks) if isinstance(each, PrinterCallback | ProgressCallback)
+        ]
+        callbacks.insert(min(printers, default=len(callbacks)), self._quiet)
+        callbacks.insert(0, self)  # ahead of the reporters, which read the same dict
 
     def _attach(self) -> None:
         """Attach a monitor to each module that has none; a trainer with `model_init` makes its model anew."""
@@ -86,8 +116,8 @@ class Watched(TrainerCallback):
         """Leave the trainer and its losses as they were; a second time nothing happens."""
         for monitor in self.monitors.values():
             monitor.close()
-        if self in self._trainer.callback_handler.callbacks:
-            self._trainer.callback_handler.callbacks.remove(self)
+        for each in {self, self._quiet}.intersection(self._trainer.callback_handler.callbacks):
+            self._trainer.callback_handler.callbacks.remove(each)
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Follow a trainer that has made its model anew."""
