@@ -1,15 +1,12 @@
 """Counts beside the loss curve: what the gradient of a loss does, read in the user's own training loop."""
 
-import inspect
 import logging
-import math
-import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from numbers import Integral, Real
+from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +18,9 @@ from cocos import losses, records, results
 from cocos.errors import InputError
 from cocos.monitor import _readings, _tap
 from cocos.monitor._named import Named, embeddings_of
+from cocos.monitor._recognised import Reading, recogniser
 from cocos.monitor._seen import Seen
+from cocos.monitor._surroundings import caller, check, first, plain, world
 
 __all__ = ["Monitor"]
 
@@ -98,11 +97,11 @@ class Monitor:
         groups: Callable[[], Any] | None = None,
         due: Callable[[], bool] | None = None,
     ):
-        _check(every, eps, budget, log)
+        check(every, eps, budget, log)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
         self._every, self._eps, self._budget = int(every), float(eps), budget
-        self._log = _caller(log) if log is not None else None
+        self._log = caller(log) if log is not None else None
         self._detectors = shelf.chosen(detectors)
         self._due = due
         self._generator = torch.Generator().manual_seed(SEED)
@@ -115,11 +114,21 @@ class Monitor:
         self._named, self._closed = self._read(loss), False
         self._header = self._about(loss)
         self._store: records.Store | None = None
-        if store is not None and self._first():
+        if store is not None and first():
             self._store = records.Store(store, self._header)
-        self._handle: _tap.Handle | None = None
+        self._hooks: list[Any] = []  # with a method `remove`
+        self._reading: tuple[_Call, Reading] | None = None
+        self._readable = False
         if self._named is None:
-            self._handle = _tap.attach(loss, self._begin, self._deliver, groups=groups, failed=self._unread)
+            self._attach(loss, groups)
+
+    def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
+        """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
+        self._module, self._recogniser = module, recogniser(module) if groups is None else None
+        if self._recogniser is not None:
+            self._hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+            self._hooks.append(module.register_forward_hook(self._exit, with_kwargs=True))
+        self._hooks.append(_tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
 
     def _read(self, loss: Any) -> Named | None:
         """The loss that is computed on embeddings; None for a module, which is tapped.
@@ -159,8 +168,8 @@ class Monitor:
     def close(self) -> None:
         """Leave the loss as it was, and close the store; a second time nothing happens."""
         self._closed = True
-        if self._handle is not None:
-            self._handle.remove()
+        for each in self._hooks:
+            each.remove()
         if self._store is not None:
             self._store.close()
 
@@ -199,7 +208,7 @@ class Monitor:
     def _begin(self) -> _Call | None:
         """Count a call; the call where it is recorded."""
         now = time.perf_counter()
-        if self._closed or not self._first():
+        if self._closed or not first():
             return None
         if self._began is None:
             self._began = now
@@ -213,6 +222,33 @@ class Monitor:
             return None
         return _Call(number if self.step is None else int(self.step), number)
 
+    def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Before a forward pass: find out whether it is read through its arguments; else the tap reads it."""
+        self._reading, self._readable = None, False
+        if torch.compiler.is_compiling() or module is not self._module or self._recogniser is None:
+            return
+        if module.training and torch.is_grad_enabled():
+            with self._measured(None), torch.no_grad():
+                reading = self._recogniser(args, kwargs)
+                self._readable = reading is not None
+                call = self._begin() if reading is not None else None
+                self._reading = (call, reading) if call is not None and reading is not None else None
+
+    def _exit(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """After a forward pass that is read through its arguments."""
+        if self._reading is None or module is not self._module:
+            return
+        (call, reading), self._reading = self._reading, None
+        with self._measured(call), torch.no_grad():
+            seen = reading()
+            if seen is not None and isinstance(output, torch.Tensor) and output.numel() == 1:
+                seen[0] = replace(seen[0], value=output.detach())
+            self._record(call, [seen] if seen else [])
+
+    def _tapped(self) -> _Call | None:
+        """The call that the tap reads, if it does."""
+        return None if self._readable else self._begin()
+
     def _deliver(self, call: _Call, tapped: _tap.Tapped) -> None:
         """Record what the backward pass of a call showed."""
         if not self._closed:
@@ -223,11 +259,11 @@ class Monitor:
         self._warn(f"the monitor could not read a call of {self._header['loss']} ({reason})")
 
     @contextmanager
-    def _measured(self, call: _Call, *, before: float = 0.0, usable: bool = False) -> Generator[None]:
+    def _measured(self, call: _Call | None, *, before: float = 0.0, usable: bool = False) -> Generator[None]:
         """Add up the time that the monitor takes, and turn an error of it into one warning.
 
         Args:
-            call: that is read.
+            call: that is read; None: none yet.
             before: seconds that it has taken already.
             usable: whether an error of the user's input is raised.
 
@@ -240,10 +276,12 @@ class Monitor:
         except Exception as error:
             if isinstance(error, InputError) and usable:
                 raise
-            self._warn(f"the monitor could not read step {call.step} ({type(error).__name__}: {error})")
+            step = "a call" if call is None else f"step {call.step}"
+            self._warn(f"the monitor could not read {step} ({type(error).__name__}: {error})")
         finally:
-            self._last = time.perf_counter() - start + before
-            self._spent += self._last
+            spent = time.perf_counter() - start + before
+            self._spent += spent
+            self._last = spent if call is not None else self._last
 
     def _warn(self, sentence: str) -> None:
         """Log a warning once, whatever the numbers in it."""
@@ -263,7 +301,7 @@ class Monitor:
         passed = time.perf_counter() - (self._began or 0.0)
         run: dict[str, Any] = {"step": call.step, "call": call.number}
         run |= {"overhead": 100 * min(1.0, self._spent / passed)} if passed > 0 else {}
-        run |= {"world": _world()} | ({} if lost is None else {"lost": lost})
+        run |= {"world": world()} | ({} if lost is None else {"lost": lost})
         read = [_readings.of(seen, self._eps, self._generator) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             self._keep(run | numbers)
@@ -277,7 +315,7 @@ class Monitor:
         history.append(record)
         self.records.append(record)
         found = shelf.check(history, self._detectors)
-        record["alarms"] = [_plain(asdict(each)) for each in found]
+        record["alarms"] = [plain(asdict(each)) for each in found]
         for each in found:
             if (each.detector, width) not in self._firing:
                 logger.warning("step %d: %s", record["step"], each.sentence)
@@ -312,54 +350,3 @@ class Monitor:
             self._store.append(record)
         except OSError as error:
             self._warn(f"store {self._store.path} cannot be written ({error})")
-
-    @staticmethod
-    def _first() -> bool:
-        """Whether this process writes and logs: rank 0."""
-        return _rank() == 0
-
-
-def _rank() -> int:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
-    text = os.environ.get("RANK", "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def _world() -> int:
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def _check(every: Any, eps: Any, budget: Any, log: Any) -> None:
-    """Refuse options that cannot be used.
-
-    Raises:
-        InputError: naming the option.
-    """
-    if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
-        raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
-    if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
-        raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
-    if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
-        raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
-    if log is not None and not callable(log):
-        raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
-
-
-def _plain(alarm: dict[str, Any]) -> dict[str, Any]:
-    """An alarm whose numbers JSON has."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in alarm.items()
-    }
-
-
-def _caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:
-    """Call `log` with the step as it takes it: by keyword where it has a parameter `step`, else as the second one."""
-    try:
-        parameters = inspect.signature(log).parameters
-    except (TypeError, ValueError):  # a function of C may have no signature
-        return log
-    named = "step" in parameters and parameters["step"].kind is not inspect.Parameter.POSITIONAL_ONLY
-    return (lambda numbers, step: log(numbers, step=step)) if named else log

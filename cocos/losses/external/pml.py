@@ -273,6 +273,35 @@ def _matched(loss: Any, cls: str, actual: dict[str, Any]) -> Any:
     return loss if peer(loss) is not None else None
 
 
+def twin(module: Any) -> tuple[losses.ClosedForm, bool] | None:
+    """The loss of the shelf that equals a module of the library, and whether it normalises the rows; None: none does.
+
+    The reducer of the module does not matter: a loss of the shelf adds up over its queries.
+    """
+    cls, distance = type(module), getattr(module, "distance", None)
+    metrics = {"CosineSimilarity": "cosine", "DotProductSimilarity": "dot", "LpDistance": "euclidean"}
+    metric, unit = metrics.get(type(distance).__name__), bool(getattr(distance, "normalize_embeddings", False))
+    power, regularizer = getattr(distance, "power", 1), getattr(module, "embedding_regularizer", None)
+    if metric is None or getattr(distance, "p", 2) != 2 or regularizer is not None or list(module.parameters()):
+        return None
+    if metric == "dot" and unit:
+        metric = "cosine"
+    if power != 1:
+        metric = "squared_euclidean" if (metric, power) == ("euclidean", 2) else ""
+    given = {name: getattr(module, name) for name in _arguments(cls) if hasattr(module, name)}
+    plain = {name: value for name, value in given.items() if isinstance(value, int | float | str)}
+    spelling = f"{PREFIX}{cls.__name__}"
+    found = [each for each in _Library(spelling, cls, plain, {}).twins(metric) if _as_usual(each, cls, plain)]
+    return (found[0], unit and metric != "cosine") if found else None
+
+
+def _as_usual(loss: Any, cls: Any, given: dict[str, Any]) -> bool:
+    """Whether arguments that the peer of a loss does not name have their defaults."""
+    named = (loss.peer() or ("", {}))[1].keys() | {"collect_stats", "embedding_reg_weight"}
+    defaults = {name: each.default for name, each in _arguments(cls).items() if name not in named}
+    return all(given[name] == value for name, value in defaults.items() if name in given)
+
+
 def _summed(parts: dict[str, Any], query: Tensor) -> Tensor:
     """Sum an unreduced loss over each query, (Q,); over all, (), if a part belongs to no query."""
     totals, of_batch = query.new_zeros(len(query)), None

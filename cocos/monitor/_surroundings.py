@@ -1,0 +1,65 @@
+"""Around a monitor: its options, the other processes of a training, and the function that takes the numbers."""
+
+import inspect
+import math
+import os
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+from cocos.errors import InputError
+
+
+def _rank() -> int:
+    """Number of this process among those that train together."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    text = os.environ.get("RANK", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def first() -> bool:
+    """Whether this process writes and logs: rank 0."""
+    return _rank() == 0
+
+
+def world() -> int:
+    """Number of processes that train together."""
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def check(every: Any, eps: Any, budget: Any, log: Any) -> None:
+    """Refuse options that cannot be used.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
+        raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
+    if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
+        raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
+    if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
+        raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
+    if log is not None and not callable(log):
+        raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
+
+
+def plain(alarm: dict[str, Any]) -> dict[str, Any]:
+    """An alarm whose numbers JSON has."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in alarm.items()
+    }
+
+
+def caller(log: Callable[..., object]) -> Callable[[dict[str, float], int], object]:
+    """Call `log` with the step as it takes it: by keyword where it has a parameter `step`, else as the second one."""
+    try:
+        parameters = inspect.signature(log).parameters
+    except (TypeError, ValueError):  # a function of C may have no signature
+        return log
+    named = "step" in parameters and parameters["step"].kind is not inspect.Parameter.POSITIONAL_ONLY
+    return (lambda numbers, step: log(numbers, step=step)) if named else log
