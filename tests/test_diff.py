@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, measures, results
 from cocos.commands import app
+from cocos.reports import table
 
 PLANTED = 7  # query that only the second model puts beside a foreign candidate
 
@@ -146,7 +148,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
     assert "before has eps 0.01 and eps has eps 0.1" in refused("diff", "before.nc", "eps.nc")
     results.save(measures.lorenz(before), files / "lorenz.nc")
     assert "has no values of single queries" in refused("diff", "before.nc", "lorenz.nc")
-    assert "is no result (.nc) of cocos as the other file is" in refused("diff", "before.nc", "after.npz")
+    assert "is no result of cocos as the other file is" in refused("diff", "before.nc", "after.npz")
     assert "whose loss is fixed" in refused("diff", "before.nc", "after.nc", "--loss", "triplet")
     assert "unknown value to compare by 'R@1'" in refused("diff", "before.nc", "after.nc", "--by", "R@1")
     rows = np.load("before.npz")
@@ -163,6 +165,85 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
         measures.diff(sides[0], other)
     with pytest.raises(InputError, match="are the same: no query can differ"):
         measures.diff(sides[0], sides[0])
+
+
+def test_results_of_evaluate_have_the_ranks_of_their_queries(files):
+    for name in ("before", "after"):
+        data = measures.evaluate(cocos.open(f"{name}.npz"), folds=2)
+        whole = 100 * (data["best_rank"].sel(direction="c2q") <= 5).mean()
+        assert float(whole) == pytest.approx(float(data["R@5"].sel(direction="c2q", distractors="without").mean()))
+        results.save(data, files / f"{name}-ranks.nc")
+    done = call("diff", "before-ranks.nc", "after-ranks.nc", "--changed", 1, "--json")
+    told = json.loads(done.stdout)["directions"]["q2c"]
+    assert told["metrics"]["R@1"]["pairs"] == told["metrics"]["R@1"]["groups"] == 40
+    assert told["changed"][0]["row"] == PLANTED and told["changed"][0]["before-ranks"]["best_rank"] == 1
+    with pytest.raises(InputError, match="no value of queries in common"):
+        measures.diff(results.open("before.nc").assign_attrs(loss="", share="", unit="", eps=0), data.assign_attrs(
+            loss="", share="", unit="", eps=0))  # fmt: skip
+
+
+def run_of(values, alarms="[]", **attrs):
+    steps = np.arange(len(values)) * 10
+    said = {"loss": "ntxent", "eps": 0.01, "alarms": alarms} | attrs
+    data = xr.Dataset({"contributing": (("step", "direction"), values), "alignment": ("step", values[:, 0] / 2)})
+    return data.assign_coords(step=steps, direction=["q2c", "c2q"]).assign_attrs(said)
+
+
+def test_runs_are_paired_at_their_common_steps_in_blocks():
+    generator = np.random.default_rng(2)
+    first = generator.normal(size=(64, 2))
+    second = np.concatenate([first + 0.5 + 0.1 * generator.normal(size=(64, 2)), generator.normal(size=(4, 2))])
+    second[:3] = first[:3] - 1
+    alarm = '[{"detector": "idle", "step": 30, "sentence": "idle: no query is pushed", "width": null}]'
+    data = measures.diff(run_of(first), run_of(second, alarm))
+    one = data.sel(direction="c2q", metric="contributing")
+    away = (second[:64] - first)[:, 1]
+    blocks = cocos.statistics.paired(second[:64, 1], first[:, 1], groups=np.arange(64) // 8)
+    assert float(one["difference"]) == pytest.approx(away.mean()) and int(one["groups"]) == 8
+    assert (float(one["low"]), float(one["high"])) == pytest.approx((blocks.low, blocks.high))
+    assert int(one["since"]) == 30 and int(one["pairs"]) == 64 and float(one["last"][1]) == second[63, 1]
+    assert float(data["difference"].sel(direction="run", metric="alignment")) == pytest.approx(
+        away_of(first, second) / 2
+    )
+    assert "4 of the 68 steps of B are not in the other run" in data.attrs["notes"]
+    assert "A: no detector fires\nB, step 30: idle: no query is pushed" in data.attrs["notes"]
+    few = measures.diff(run_of(first[:7]), run_of(second[:7]))
+    assert np.isnan(few["low"]).all() and "no intervals: 7 common steps" in few.attrs["notes"]
+    shown = table("diff", data).text(80)
+    assert "over 8 blocks of steps" in shown and "since" in shown
+    with pytest.raises(
+        InputError, match="no step is in both runs: A has 3 steps from 0 to 20 and B has 3 steps from 5"
+    ):
+        measures.diff(run_of(first[:3]), run_of(second[:3]).assign_coords(step=[5, 15, 25]))
+    with pytest.raises(InputError, match="A is a run and B is none"):
+        measures.diff(run_of(first), measures.lorenz(Embeddings(torch.eye(3), 2 * torch.eye(3))))
+
+
+def away_of(first, second):
+    return (second[:64] - first)[:, 0].mean()
+
+
+def test_runs_and_stores_are_compared_by_the_command(files, sides):
+    for name, each in zip(("plain", "moved"), sides, strict=True):
+        (files / name).mkdir()
+        for step, noise in ((10, 1.0), (20, 0.0)):
+            rows = each.query + noise * torch.randn(each.query.shape, generator=torch.Generator().manual_seed(1))
+            np.savez(files / name / f"step_{step}.npz", query=rows, candidate=each.candidate,
+                     query_group=each.query_group, candidate_group=each.candidate_group)  # fmt: skip
+        assert call("run", name, "--out", f"{name}.nc", "--batch-size", 16).exit_code == 0
+    over = json.loads(call("diff", "plain", "moved", "--batch-size", 16, "--json").stdout)
+    saved = json.loads(call("diff", "plain.nc", "moved.nc", "--json").stdout)
+    assert over["steps"] == [10, 20] and over["directions"] == saved["directions"]
+    ranked = saved["directions"]["q2c"]["metrics"]["R@1"]["last"]
+    at = json.loads(call("diff", "plain.nc", "moved.nc", "--step", 20, "--json").stdout)["directions"]["q2c"]
+    assert at["metrics"]["R@1"]["mean"] == ranked and at["changed"][0]["row"] == PLANTED
+    opened = json.loads(call("diff", "plain", "moved", "--step", 20, "--json").stdout)["directions"]["q2c"]
+    assert opened["changed"][0]["row"] == PLANTED and opened["changed"][0]["moved"]["pusher"]
+    assert "--step 15: plain has checkpoints at the steps 10, 20" in refused("diff", "plain", "moved", "--step", 15)
+    assert "--step 15: plain has checkpoints at" in refused("diff", "plain.nc", "moved.nc", "--step", 15)
+    assert "is of no run; leave it out" in refused("diff", "before.nc", "after.nc", "--step", 20)
+    (files / "copy.nc").write_bytes((files / "plain.nc").read_bytes())
+    assert "are of the same file" in refused("diff", "plain.nc", "copy.nc")
 
 
 def test_settings_that_differ_are_noted(sides):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import Answer, checked, lines, notes_of, opened, progress, saved
+from cocos.commands._answer import Answer, checked, lines, opened, progress, saved
 from cocos.commands._options import BatchOptions, Gradient, Opening, Out, SameGroup
 from cocos.commands._program import command
 from cocos.errors import InputError
@@ -13,26 +13,87 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.checkpoints import Checkpoint
-
-# Suffix of a result of cocos.
-RESULT_SUFFIX = ".nc"
+# Suffixes of results of cocos, and of stores of a monitor.
+RESULT_SUFFIXES = (".nc", ".jsonl")
 
 
-def _results(files: tuple[Path, Path], gradient: Gradient) -> "list[xr.Dataset]":
-    """Two results.
+def _read(file: Path, step: int | None, name: str) -> "xr.Dataset":
+    """Read a result or a store, or the queries of one checkpoint of a run.
 
     Raises:
-        InputError: one is none, or a loss is given, which a result already has.
+        InputError: it cannot be read, or a step of a result that is of no run.
     """
-    from cocos import results
+    from cocos import measures, results
+    from cocos.measures import _paired_steps
 
-    other = next((each for each in files if each.suffix != RESULT_SUFFIX), None)
-    if other is not None:
-        raise InputError(f"{other} is no result (.nc) of cocos as the other file is; give two of the same kind")
+    data = measures.run(file) if file.suffix == ".jsonl" else results.open(file)
+    if step is None:
+        return data
+    if _paired_steps.axis(data) is None:
+        raise InputError(f"--step: {file} is of no run; leave it out")
+    return _paired_steps.at_step(data, step, name)
+
+
+def _results(
+    files: tuple[Path, Path], names: tuple[str, str], gradient: Gradient, step: int | None
+) -> "list[xr.Dataset] | None":
+    """Two results or stores; None for files of embeddings and checkpoints.
+
+    Raises:
+        InputError: only one is a result, or a loss is given, which a result already has.
+    """
+    known = [each.suffix in RESULT_SUFFIXES and not each.is_dir() for each in files]
+    if not any(known):
+        return None
+    if not all(known):
+        other = files[known.index(False)]
+        raise InputError(f"{other} is no result of cocos as the other file is; give two of the same kind")
     if gradient.loss or gradient.param:
         raise InputError(f"--loss: {files[0]} is a result, whose loss is fixed; give the files of embeddings instead")
-    return [results.open(each) for each in files]
+    return [_read(file, step, name) for file, name in zip(files, names, strict=True)]
+
+
+def _runs(
+    files: tuple[Path, Path], gradient: Gradient, sampling: BatchOptions, source: Opening, start
+) -> "list[xr.Dataset] | None":
+    """Measure the checkpoints of two folders of runs; None where they are something else.
+
+    Raises:
+        InputError: a checkpoint that cannot be measured.
+    """
+    from cocos import measures
+    from cocos.checkpoints import series
+
+    if not all(each.is_dir() for each in files):
+        return None
+    found = [next(iter(series.files([each]).values())) for each in files]
+    if all(len(members) == 1 and members[0].step is None for members in found):
+        return None
+    options = vars(sampling) | {"opener": source.open, "progress": start}
+    return [
+        measures.run(each, gradient.loss, gradient.eps, parameters=gradient.parameters, **options) for each in files
+    ]
+
+
+def _members(files: tuple[Path, Path], step: int | None) -> tuple[Path, Path]:
+    """The checkpoints of two folders of runs at one step; the files themselves where no step is given.
+
+    Raises:
+        InputError: a file, or a run without a checkpoint at that step.
+    """
+    from cocos.checkpoints import series
+
+    if step is None:
+        return files
+    chosen = []
+    for file in files:
+        members = next(iter(series.files([file]).values())) if file.is_dir() else []
+        known = {each.step: each.path for each in members if each.step is not None}
+        if step not in known:
+            there = f"checkpoints at the steps {', '.join(map(str, known))}" if known else "no steps"
+            raise InputError(f"--step {step}: {file} has {there}")
+        chosen.append(known[step])
+    return chosen[0], chosen[1]
 
 
 def _named(files: tuple[Path, Path]) -> tuple[str, str]:
@@ -45,9 +106,29 @@ def _named(files: tuple[Path, Path]) -> tuple[str, str]:
     return files[0].name, files[1].name
 
 
-@command("Look at a file", 6)
+def _apart(files: tuple[Path, Path]) -> None:
+    """Refuse the same file twice.
+
+    Raises:
+        InputError: naming it.
+    """
+    try:
+        same = files[0].exists() and files[1].exists() and files[0].samefile(files[1])
+    except OSError:
+        same = False
+    if same:
+        raise InputError(f"{files[0]} and {files[1]} are the same file: no query can differ; name two")
+
+
+@command("Training runs", 2, epilog="Example: cocos diff before.pt after.pt --loss ntxent -p temperature=0.07")
 def diff(
-    first: Annotated[Path, Argument(help="A result (.nc), a file of embeddings, or a checkpoint.", show_default=False)],
+    first: Annotated[
+        Path,
+        Argument(
+            help="Checkpoint, file of embeddings, result (.nc), folder of a run, or store of cocos.Monitor (.jsonl).",
+            show_default=False,
+        ),
+    ],
     second: Annotated[Path, Argument(help="Another one of the same data.", show_default=False)],
     gradient: Gradient,
     sampling: BatchOptions,
@@ -61,6 +142,9 @@ def diff(
     changed: Annotated[int, Option(help="Number of the queries that changed most to list, of each direction.")] = 5,
     top: Annotated[int, Option(help="Number of candidates to list for each of them.")] = 3,
     level: Annotated[float, Option(help="Level of the confidence intervals.")] = 0.95,
+    step: Annotated[
+        int | None, Option(help="Of two runs: compare the queries of their checkpoints at this step. [all steps]")
+    ] = None,
     out: Out = None,
 ):
     """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""  # noqa: DOC501
@@ -69,33 +153,28 @@ def diff(
     from cocos.reports.diff import tables
 
     files = (first, second)
-    try:
-        same = first.exists() and second.exists() and first.samefile(second)
-    except OSError:
-        same = False
-    if same:
-        raise InputError(f"{first} and {second} are the same file: no query can differ; name two")
+    _apart(files)
     checked(out, first, second, source.data)
     options = {"names": _named(files), "by": by, "changed": changed, "top": top, "level": level}
     about, notes = [], []
-    if RESULT_SUFFIX in {each.suffix for each in files}:
-        found = measures.diff(*_results(files, gradient), **options)
-    else:
-        frozen: list[Checkpoint] = []
-        used = []
-        for file in files:
-            one, loss, origin = opened(file, gradient.loss, gradient.parameters, source)
-            frozen.append(one)
-            used.append(loss)
-            about.append(f"{file} ({one.format}): {loss!r}, {origin}")
-            notes += one.notes
-        with progress() as start:
-            found = measures.diff(*frozen, tuple(used), gradient.eps, **vars(sampling), same_group=same_group,
+    with progress() as start:
+        pair = _results(files, _named(files), gradient, step)
+        if pair is None and step is None:
+            pair = _runs(files, gradient, sampling, source, start)
+        if pair is not None:
+            found = measures.diff(*pair, **options)
+        else:
+            opened_files = [opened(each, gradient.loss, gradient.parameters, source) for each in _members(files, step)]
+            for one, loss, origin in opened_files:
+                about.append(f"{one.path} ({one.format}): {loss!r}, {origin}")
+                notes += one.notes
+            frozen, losses, _ = zip(*opened_files, strict=True)
+            found = measures.diff(*frozen, losses, gradient.eps, **vars(sampling), same_group=same_group,
                                   progress=start, **options)  # fmt: skip
     return Answer(
         text=lambda: "\n\n".join(lines(each) for each in tables(found)),
         document=lambda: document(found),
         about=about,
-        notes=dict.fromkeys([*notes, *([] if about else notes_of(found))]),
+        notes=dict.fromkeys(notes),
         wrote=saved(found, out),
     )

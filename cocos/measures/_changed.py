@@ -13,7 +13,7 @@ from cocos.data import AnnotatedRows, Items
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures import _paired_queries
+from cocos.measures import _best_ranks, _paired_queries
 from cocos.measures._paired_queries import QueryTable
 from cocos.measures.contributors import contributors
 from cocos.measures.count import count
@@ -34,7 +34,7 @@ LISTED = {
 def most(matched: Mapping[str, Sequence[QueryTable]], by: str, changed: int) -> dict[str, tuple]:
     """The queries whose value changed most, largest change first: variables as `results.labelled` takes them."""
     rows = np.full((len(matched), changed), -1, dtype=np.int64)
-    values = np.full((len(matched), changed, 2), np.nan)
+    values, best = np.full((2, len(matched), changed, 2), np.nan)
     for s, both in enumerate(matched.values()):
         if not all(by in table.values for table in both):
             continue
@@ -44,7 +44,10 @@ def most(matched: Mapping[str, Sequence[QueryTable]], by: str, changed: int) -> 
         order = order[away[order] > 0]
         rows[s, : len(order)] = both[0].row[order]
         values[s, : len(order)] = np.stack([one[order], other[order]], axis=1)
-    return {
+        if all("best_rank" in table.values for table in both):
+            best[s, : len(order)] = np.stack([table.values["best_rank"][order] for table in both], axis=1)
+    ranks = (("direction", "changed", "version"), best, "rank of its best positive", "rank")
+    return ({"best_rank": ranks} if np.isfinite(best).any() else {}) | {
         "changed_index": (("direction", "changed"), rows, "row of a query that changed most", "1"),
         "changed_value": (("direction", "changed", "version"), values, f"its {by}", ""),
         "changed": ("changed", range(1, changed + 1), "place by change", "1"),
@@ -75,7 +78,7 @@ class CountedAlike:
         """Counts and ranks of the queries of one of the two."""
         counted = _paired_queries.tables(self.counts[place], "")
         ranked = _ranks(self.embeddings[place], self.losses[place].metric)
-        return {side: _joined(table, ranked[side]) for side, table in counted.items()}
+        return {side: _paired_queries.joined(table, ranked[side]) for side, table in counted.items()}
 
     def listed(self, rows: np.ndarray, sides: Sequence[str], top: int) -> dict[str, tuple]:
         """Who pushes the given queries, (direction, changed), and which candidates are nearest, in both."""
@@ -83,7 +86,7 @@ class CountedAlike:
         found = {name: np.full((*shape, top), -1, dtype=np.int64) for name in ("pusher", "nearest")}
         found |= {"pusher_part": np.full((*shape, top), np.nan), "nearest_positive": np.zeros((*shape, top), bool)}
         names = {f"{name}_name": np.full((*shape, top), "", dtype=object) for name in ("pusher", "nearest")}
-        asked, best = np.full(rows.shape, "", dtype=object), np.full(shape, np.nan)
+        asked = np.full(rows.shape, "", dtype=object)
         for s, side in enumerate(sides):
             there = rows[s][rows[s] >= 0]
             for version, items in enumerate(self.items):
@@ -91,7 +94,6 @@ class CountedAlike:
                     continue
                 query, candidate = items.texts(side) if items else (None, None)
                 nearest = self._nearest(version, side, there.tolist(), top)
-                best[s, : len(there), version] = nearest["best_rank"]
                 for c, row in enumerate(there.tolist()):
                     at = (s, c, version)
                     pushing = self._pushing(version, side, row, top)
@@ -107,7 +109,6 @@ class CountedAlike:
                             names[f"{name}_name"][at] = known
         dims = ("direction", "changed", "version", "place")
         variables = {name: (dims, each, *LISTED[name]) for name, each in found.items()}
-        variables["best_rank"] = (dims[:3], best, "rank of the best positive", "rank")
         if any(self.items):
             variables |= {name: (dims, each.astype(str), "name of that row") for name, each in names.items()}
             variables["changed_name"] = (dims[:2], asked.astype(str), "name of the query")
@@ -137,25 +138,15 @@ def _short(text: str) -> str:
     return text if len(text) <= ROW_NAME_CHARACTERS else f"{text[: ROW_NAME_CHARACTERS - 1]}…"
 
 
-def _ranks(embeddings: Embeddings, metric: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Row, group and rank of the best positive of every query of each direction; NaN without any positive."""
+def _ranks(embeddings: Embeddings, metric: str) -> dict[str, QueryTable]:
+    """Ranks of the best positives of the queries of each direction."""
     (ranks,), found = engine.run(engine.view(embeddings, metric=metric), [readers.Ranks()]), {}
-    for k, (name, ranked) in enumerate(zip(embeddings.directions, ranks, strict=True)):
-        group = (embeddings.groups.candidate if k else embeddings.groups.query).numpy()
-        best = torch.full((len(group),), torch.inf, dtype=torch.float64, device=ranked.query.device)
-        best = best.scatter_reduce(0, ranked.query, (1 + ranked.above + ranked.ties).double(), "amin")
-        found[name] = (np.arange(len(group)), group, torch.where(best < torch.inf, best, torch.nan).cpu().numpy())
+    groups = (embeddings.groups.query, embeddings.groups.candidate)
+    for name, ranked, group in zip(embeddings.directions, ranks, groups, strict=False):
+        rows = torch.arange(len(group))
+        values = _paired_queries.with_ranks({"best_rank": _best_ranks.best(len(group), rows, ranked).numpy()})
+        found[name] = QueryTable(rows.numpy(), group.numpy(), values, rows.numpy())
     return found
-
-
-def _joined(counted: QueryTable, ranked: tuple[np.ndarray, np.ndarray, np.ndarray]) -> QueryTable:
-    """The counts of some queries and the ranks of all."""
-    row, group, best = ranked
-    values = _paired_queries.with_ranks({"best_rank": best})
-    for name, each in counted.values.items():
-        values[name] = np.full(len(row), np.nan)
-        values[name][counted.row] = each
-    return QueryTable(row, group, values, counted.draws)
 
 
 def counted(given: Sequence[Embeddings | Checkpoint], loss, eps: float, names: Sequence[str], sampling) -> CountedAlike:
@@ -221,9 +212,10 @@ def document(one: xr.Dataset) -> list[dict]:
 def _version(query: xr.Dataset) -> dict:
     """One of the two versions of a query that changed."""
     entry: dict = {"value": float(query["changed_value"])}
-    if "best_rank" not in query:
+    if "best_rank" in query:
+        entry["best_rank"] = float(query["best_rank"])
+    if "pusher" not in query:
         return entry
-    entry["best_rank"] = float(query["best_rank"])
     for name, more in (("pusher", "pusher_part"), ("nearest", "nearest_positive")):
         rows = query[name].values
         entry[name] = [

@@ -72,12 +72,32 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
     Raises:
         InputError: it has no values of queries.
     """
-    if "query_index" not in data or not {"contributing", "best_rank"} & set(data.data_vars):
+    per_query = {"contributing", "contributing_per_query", "best_rank"}
+    if "query_index" not in data or not per_query & set(data.data_vars):
         title = data.attrs.get("title", "a Dataset")
         raise InputError(f"{name}: {title} has no values of single queries; {NONE_SAVED}")
     if "direction" not in data.dims:
         data = data.expand_dims(direction=[str(data.attrs.get("direction", "q2c"))])
-    return {str(side): _table(data.sel(direction=side)) for side in data["direction"].values}
+    found = {str(side): _table(data.sel(direction=side)) for side in data["direction"].values}
+    if "row" in data.dims:  # of a checkpoint of a run, whose ranks may be of another split
+        same = int(data["rows"]) == int(data["evaluated"])
+        for side in list(found):
+            rank = data["best_rank"].sel(direction=side).values.astype(np.float64)
+            ranks = QueryTable(np.arange(len(rank)), None, with_ranks({"best_rank": rank}), found[side].draws)
+            found |= {side: joined(found[side], ranks)} if same else {f"{side}, evaluated": ranks}
+    return found
+
+
+def joined(counted: QueryTable, ranked: QueryTable) -> QueryTable:
+    """The counts of some queries and the ranks of all."""
+    values = dict(ranked.values)
+    for name, each in counted.values.items():
+        values[name] = np.full(len(ranked.row), np.nan)
+        values[name][counted.row] = each
+    group = ranked.group
+    if group is None and counted.group is not None and len(counted.row) == len(ranked.row):
+        group = counted.group
+    return QueryTable(ranked.row, group, values, counted.draws)
 
 
 def _table(one: xr.Dataset) -> QueryTable:

@@ -11,7 +11,7 @@ from cocos import results, statistics, summaries
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
-from cocos.measures import _changed, _paired_queries
+from cocos.measures import _changed, _paired_queries, _paired_steps
 from cocos.measures._paired_queries import COMPARED, QueryTable
 from cocos.sampling import Sampling, sampled, whole_number
 
@@ -54,8 +54,8 @@ def diff(
     depend on each other (`cocos.statistics.paired`); p-values are adjusted for the number of tests by Holm's method.
 
     Args:
-        first: result of `count`, `evaluate` or `retrievals`; or embeddings or a checkpoint, which are counted and
-            ranked here.
+        first: result of `count`, `evaluate` or `retrievals`; a run, of `run`; or embeddings or a checkpoint, which are
+            counted and ranked here.
         second: another result of the same kind, of the same data.
         loss: of embeddings: a loss or its name, or a pair with one for each; None: as a checkpoint says, or ntxent.
         eps: of embeddings: smallest share that contributes.
@@ -73,7 +73,10 @@ def diff(
         `value`, those of the queries. Of the queries that changed most, (direction, changed): `changed_index`, their
         row, and `changed_value`. For embeddings also `best_rank`, and by place, up to `top`, `pusher`, the
         row of each of the heaviest negatives, `pusher_part`, its part of the push, and `nearest`, the candidates
-        ranked first. NaN, -1 and empty names stand where there is none.
+        ranked first. NaN, -1 and empty names stand where there is none. Of two runs, which are paired at the steps that
+        both have, `value` is over step instead of query, `last` is that of the last common step, `since` the first step
+        from which on the difference keeps its sign, and `groups` are blocks of steps, within which they may depend on
+        each other: at most 20, none where fewer than 20 steps are common.
 
     Raises:
         InputError: an option that cannot be used, or two results that cannot be compared.
@@ -91,11 +94,15 @@ def diff(
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
-    if all(opened):
-        pair, known = (first, second), None
-    else:
-        known = _changed.counted((first, second), loss, eps, names, sampling)
-        pair = known.counts
+    known = None if all(opened) else _changed.counted((first, second), loss, eps, names, sampling)
+    pair: tuple[xr.Dataset, xr.Dataset] = known.counts if known else (first, second)  # type: ignore[assignment]
+    runs = [_paired_steps.axis(each) is not None for each in pair]
+    if any(runs) and not all(runs):
+        raise InputError(
+            f"{names[runs.index(True)]} is a run and {names[runs.index(False)]} is none: give two of a kind"
+        )
+    if all(runs):
+        return _of_runs(pair, names, level)
     both = [] if known else [_paired_queries.tables(each, name) for each, name in zip(pair, names, strict=True)]
     notes = _paired_queries.comparable(*pair, names)
     both = [known.tables(k) for k in range(2)] if known else both
@@ -109,10 +116,27 @@ def diff(
     if known:
         variables |= known.listed(variables["changed_index"][1], sides, top)
     variables |= {"direction": ("direction", sides), "version": ("version", list(names))}
-    attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
-    attrs = {key: attrs[key] for key in (*summaries.OPTIONS, "loss", "share") if key in attrs}
-    attrs |= results.versions() | {"title": "Difference query by query", "by": by, "level": level}
+    attrs = _attrs(pair) | {"title": "Difference query by query", "by": by, "level": level}
     return results.labelled(variables, attrs | {"notes": "\n".join([*notes, *said])})
+
+
+def _attrs(pair: Sequence[xr.Dataset]) -> dict:
+    """Versions, and the options that both results have."""
+    attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
+    return {key: attrs[key] for key in (*summaries.OPTIONS, "loss", "share") if key in attrs} | results.versions()
+
+
+def _of_runs(pair: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], level: float) -> xr.Dataset:
+    """Compare two runs at the steps that both have.
+
+    Raises:
+        InputError: they cannot be compared.
+    """
+    notes = _paired_queries.comparable(*pair, names)
+    variables, said = _paired_steps.compared(pair, names, level)
+    variables["version"] = ("version", list(names))
+    attrs = _attrs(pair) | {"title": "Difference step by step", "level": level, "notes": "\n".join([*notes, *said])}
+    return results.labelled(variables, attrs)
 
 
 def _checked(names: Sequence[str], changed: int, top: int, level: float) -> tuple[str, str]:
@@ -136,6 +160,8 @@ def _by(by: str | None, known: Sequence[str]) -> str:
     Raises:
         InputError: the results do not have it.
     """
+    if not known:
+        raise InputError("the two have no value of queries in common: give two results of the same command")
     if by is not None and by not in known:
         raise InputError(nearest("value to compare by", by, known))
     return by or next(name for name in (*CHANGE_BY, *known) if name in known)
@@ -207,14 +233,22 @@ def document(data: xr.Dataset) -> dict:
     for side in data["direction"].values:
         one, entries = data.sel(direction=side), {}
         for metric in data["metric"].values:
-            each = one.sel(metric=metric)
-            entry = {key: _plain(each[key]) for key in STATED if key in each and each[key].ndim == 0}
-            entries[str(metric)] = {"mean": dict(zip(names, map(_plain, each["mean"]), strict=True))} | entry
-        directions[str(side)] = {"metrics": entries, "changed": _changed.document(one)}
+            each, entry = one.sel(metric=metric), {}
+            for key in each.data_vars:
+                if each[key].dims == ("version",):
+                    entry[str(key)] = dict(zip(names, map(_plain, each[key]), strict=True))
+                elif not each[key].ndim:
+                    entry[str(key)] = _plain(each[key])
+            if entry["pairs"]:
+                entries[str(metric)] = entry
+        directions[str(side)] = {"metrics": entries}
+        if "changed" in data.dims:
+            directions[str(side)]["changed"] = _changed.document(one)
     return {
         "cocos": data.attrs["cocos"],
         "names": names,
-        "by": data.attrs["by"],
+        "by": data.attrs.get("by"),
+        "steps": data["step"].values.tolist() if "step" in data.dims else None,
         "level": float(data.attrs["level"]),
         "notes": [line for line in data.attrs["notes"].splitlines() if line],
         "directions": directions,
@@ -222,6 +256,6 @@ def document(data: xr.Dataset) -> dict:
 
 
 def _plain(value: xr.DataArray) -> float | int | None:
-    """A number for JSON: an integer where it is one; None where it is not finite."""
+    """Convert a number for JSON: an integer where it is one; None where it is not finite."""
     number = float(value)
     return None if not math.isfinite(number) else int(number) if number.is_integer() else number

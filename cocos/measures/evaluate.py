@@ -14,6 +14,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.errors import InputError, nearest
+from cocos.measures import _best_ranks
 from cocos.run import embedded
 from cocos.sampling import Progress, whole_number
 
@@ -179,15 +180,18 @@ def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> tu
     return found, notes
 
 
-def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Progress | None) -> tuple[dict, dict]:
+def _found(
+    visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Progress | None
+) -> tuple[dict, dict, dict]:
     """Collect the results of the passes, one entry per fold.
 
     Returns:
-        Condition -> direction -> metrics; and condition -> numbers that belong to no single direction. A direction that
-        has no distractors is the same with them.
+        Condition -> direction -> metrics; condition -> numbers that belong to no single direction; and, without
+        distractors, direction -> rows that ask and their ranks. A direction that has no distractors is the same with
+        them.
     """
     report, names = progress and progress("ranking"), visits[0].embeddings.directions
-    metrics, areas = {}, {}
+    metrics, areas, ranked_rows = {}, {}, {}
     for number, visit in enumerate(visits):
         shown = report and (lambda done, total, number=number: report(number * total + done, len(visits) * total))
         ranks, area = visit.run(metric, shown)
@@ -195,6 +199,8 @@ def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Pro
             sizes = {"queries": len(ranked.query.unique()), "candidates": len((visit.asked, visit.asking)[asks])}
             values = sizes | retrieval.metrics(ranked, ks)
             metrics.setdefault(visit.condition, {}).setdefault(name, []).append(values)
+            if visit.condition == "without":
+                ranked_rows.setdefault(name, []).append(((visit.asking, visit.asked)[asks], ranked))
         if visit.embeddings.directions[0] == names[0]:
             areas.setdefault(visit.condition, []).append(area)
     records = {condition: metrics["without"] | own for condition, own in metrics.items()}
@@ -204,7 +210,7 @@ def _found(visits: list[_Visit], metric: str, ks: tuple[int, ...], progress: Pro
     if len(names) > 1:
         for condition, own in records.items():
             singles[condition]["rsum"] = [retrieval.rsum(*both) for both in zip(*own.values(), strict=True)]
-    return records, singles
+    return records, singles, ranked_rows
 
 
 def _notes(names: tuple[str, ...], left_out: list[int], unmatched: list[int], fewest: list[int], ks) -> Iterator[str]:
@@ -254,7 +260,8 @@ def evaluate(
         are those of `cocos.retrieval.metrics`; beside them `rsum` where there are two directions, `PR-AUC` of the first
         direction with one threshold for all queries, and `NMI` for samples with classes: k-means on the unit vectors,
         one run from a k-means++ start, as many clusters as classes, at a bounded cost (`cocos.retrieval.clustered`):
-        a note says where that ended it early or left classes out.
+        a note says where that ended it early or left classes out. Of every query, (direction, query): `best_rank`, that
+        of its best positive without distractors, its row `query_index` and its `query_group`.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -284,7 +291,7 @@ def evaluate(
         each.unchanged()
     sides = _Rows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds))
-    records, singles = _found(visits, metric, ks, progress)
+    records, singles, asking = _found(visits, metric, ks, progress)
     clustering = []
     if embeddings.shared or embeddings.proxies:
         clusters, clustering = _clustered([visit for visit in visits if visit.condition == "without"], seed, progress)
@@ -311,7 +318,9 @@ def evaluate(
         "health": json.dumps(health.report(spread)),
         **where,
     }
-    return _dataset(records, singles, sizes, attrs)
+    return _dataset(records, singles, sizes, attrs).assign(
+        results.labelled(_best_ranks.variables(embeddings, asking), {})
+    )
 
 
 def _dataset(

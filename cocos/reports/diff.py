@@ -5,17 +5,22 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
+from cocos import records
 from cocos.measures._paired_queries import COMPARED
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 
 # Characters of the name of a row in a table.
 ROW_NAME = 36
+# Longest name of a result that heads a column.
+COLUMN_NAME = 6
 
 
 def tables(data: xr.Dataset) -> list[Table]:
     """The comparison, and for each direction the queries that changed most."""
     found = [table(data)]
+    if "changed" not in data.dims:
+        return found
     return found + [_changed(data.sel(direction=side)) for side in data["direction"].values if _any(data, side)]
 
 
@@ -23,41 +28,56 @@ def _any(data: xr.Dataset, side: str) -> bool:
     return bool((data["changed_index"].sel(direction=side) >= 0).any())
 
 
+def _versions(data: xr.Dataset) -> tuple[list[str], str]:
+    """Names of the two for columns, and words for them where they are long."""
+    names = [str(each) for each in data["version"].values]
+    if max(map(len, names)) <= COLUMN_NAME:
+        return names, f"difference: {names[1]} less {names[0]}"
+    return ["A", "B"], f"A: {names[0]}; B: {names[1]}; difference: B less A"
+
+
 def table(data: xr.Dataset) -> Table:
-    """Write a row for each value of each direction: both means, the difference with its interval, and its p-value."""
-    names, rows = [str(each) for each in data["version"].values], []
-    several = data.sizes["direction"] > 1
+    """Write a row for each value of each direction: both means, the difference with its interval, and its p-value.
+
+    Values that are the same everywhere are named below.
+    """
+    (names, said), rows, still = _versions(data), [], []
+    several, steps = data.sizes["direction"] > 1, "step" in data.dims
+    tested = bool(np.isfinite(data["p"]).any())
     for side in data["direction"].values:
         for metric in data["metric"].values:
-            one = data.sel(direction=side, metric=metric)
-            if np.isfinite(one["difference"]):
-                rows.append((f"{side} {metric}" if several else str(metric), *_cells(one, str(metric))))
-    percent = f"{100 * data.attrs['level']:g} %"
-    columns = ("", *names, f"{names[1]} - {names[0]}", percent, "p (Holm)", "n", "up", "down")
-    head = [_sentence(data.sel(direction=side), names) for side in data["direction"].values]
-    return Table(columns, tuple(rows), tuple(filter(None, head)), (*_notes(data), *_lines(data)),
-                 least=("down", "up"))  # fmt: skip
+            one, label = data.sel(direction=side, metric=metric), f"{side} {metric}" if several else str(metric)
+            if bool((one["value"].diff("version") == 0).where(np.isfinite(one["value"].diff("version")), True).all()):
+                still += [label] if float(one["pairs"]) > 0 else []
+            elif np.isfinite(one["difference"]):
+                rows.append((label, *_cells(one, str(metric), tested)))
+    columns = ("", *([f"{name}, last" for name in names] if steps else names), "difference")
+    columns += (f"{100 * data.attrs['level']:g} %", "p (Holm)") if tested else ()
+    columns += ("n", "since") if steps else ("n", "up", "down")
+    head = [said] if steps else [_sentence(data.sel(direction=side), names) for side in data["direction"].values]
+    notes = [f"equal in both: {', '.join(still)}"] if still else []
+    notes += [*_notes(data), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
+    return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
 
 
 def _digits(metric: str) -> int:
     """Digits behind the point: fewer for numbers up to 100 than for parts of one."""
-    return 2 if COMPARED[metric][1] in {"%", "candidates"} else 4
+    unit = (COMPARED | records.DIRECTION_METRICS | records.STEP_METRICS).get(metric, ("", "%"))[1]
+    return 2 if unit in {"%", "candidates", "queries", "rank", "dimensions"} else 4
 
 
-def _cells(one: xr.Dataset, metric: str) -> tuple[str, ...]:
-    digits = _digits(metric)
-    interval = "none"
-    if np.isfinite(one["low"]):
-        interval = f"[{float(one['low']):+.{digits}f}, {float(one['high']):+.{digits}f}]"
-    p = float(one["p_holm"])
-    written = "" if not np.isfinite(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}"
-    return (
-        *(f"{float(each):.{digits}f}" for each in one["mean"]),
-        f"{float(one['difference']):+.{digits}f}",
-        interval,
-        written,
-        *(f"{int(one[key])}" for key in ("pairs", "increased", "decreased")),
-    )
+def _cells(one: xr.Dataset, metric: str, tested: bool) -> tuple[str, ...]:
+    """The cells of a row behind its name; interval and p-value where any row has them."""
+    digits, steps = _digits(metric), "since" in one
+    shown = [f"{float(each):.{digits}f}" for each in one["last" if steps else "mean"]]
+    shown.append(f"{float(one['difference']):+.{digits}f}")
+    p, low, high = (float(one[key]) for key in ("p_holm", "low", "high"))
+    if tested:
+        shown.append(f"[{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "none")
+        shown.append("" if not np.isfinite(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}")
+    if steps:
+        return (*shown, f"{int(one['pairs'])}", f"{int(one['since'])}" if np.isfinite(one["since"]) else "none")
+    return (*shown, *(f"{int(one[key])}" for key in ("pairs", "increased", "decreased")))
 
 
 def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
@@ -77,7 +97,19 @@ def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
     return f"{said}{float(each['difference']):+.{digits}f} [{low}, {high}]; {changed}."
 
 
-def _lines(data: xr.Dataset) -> list[str]:
+def _steps_line(data: xr.Dataset) -> str:
+    """State what the numbers of two runs are."""
+    blocks = sorted({int(each) for each in data["groups"].values.ravel() if np.isfinite(each)})
+    tests = int(np.isfinite(data["p"]).sum())
+    how = f"Intervals: paired t over {blocks[-1]} blocks of steps, which may depend on each other within a block; p: " \
+          f"adjusted by Holm's method for {tests} tests. " if blocks else ""  # fmt: skip
+    return (
+        f"{how}last: at step {int(data['step'][-1])}; difference: mean over the n common steps; since: step from which "
+        "on the difference keeps its sign."
+    )
+
+
+def _queries_line(data: xr.Dataset) -> str:
     """State what the intervals and p-values are."""
     counts = sorted({int(each) for each in data["groups"].values.ravel() if np.isfinite(each)})
     alone = bool((data["groups"] == data["pairs"]).where(np.isfinite(data["groups"]), True).all())
@@ -86,10 +118,10 @@ def _lines(data: xr.Dataset) -> list[str]:
     over = (
         "over queries" if alone else f"over {groups} groups of queries, which may depend on each other within a group"
     )
-    return [
+    return (
         f"Intervals: paired t {over}; p: adjusted by Holm's method for {tests} tests; n: queries with a value in both; "
         "up, down: queries whose value rises, falls."
-    ]
+    )
 
 
 def _notes(data: xr.Dataset) -> list[str]:
@@ -98,8 +130,8 @@ def _notes(data: xr.Dataset) -> list[str]:
 
 def _changed(one: xr.Dataset) -> Table:
     """Write the queries of one direction that changed most, each with its pushers and neighbours in both versions."""
-    names, rows, by = [str(each) for each in one["version"].values], [], one.attrs["by"]
-    side, known = str(one["direction"].item()), "pusher" in one
+    names, rows, by = _versions(one)[0], [], one.attrs["by"]
+    side, known, ranked = str(one["direction"].item()), "pusher" in one, "best_rank" in one
     for place in range(one.sizes["changed"]):
         query = one.isel(changed=place)
         if (row := int(query["changed_index"])) < 0:
@@ -108,10 +140,10 @@ def _changed(one: xr.Dataset) -> Table:
         for version, name in enumerate(names):
             each = query.isel(version=version)
             cells = [f"{float(each['changed_value']):.{_digits(by)}f}"]
-            if known:
-                cells += [_rank(float(each["best_rank"])), _listed(each, "pusher"), _listed(each, "nearest")]
+            cells += [_rank(float(each["best_rank"]))] if ranked else []
+            cells += [_listed(each, "pusher"), _listed(each, "nearest")] if known else []
             rows.append((_label(row, title) if version == 0 else "", name, *cells))
-    more = ("best rank", "pushed by", "ranked first") if known else ()
+    more = (*(("best rank",) if ranked else ()), *(("pushed by", "ranked first") if known else ()))
     notes = (
         ("pushed by: heaviest negatives and their part of the push; ranked first: + marks a positive",) if known else ()
     )
