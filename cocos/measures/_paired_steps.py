@@ -7,7 +7,7 @@ import xarray as xr
 
 from cocos import records, statistics
 from cocos.errors import InputError
-from cocos.measures import _alarms
+from cocos.measures import _history
 
 # Name of the direction of numbers that have none.
 WHOLE = "run"
@@ -136,7 +136,7 @@ def _notes(pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int,
     if common < FEWEST_STEPS:
         yield f"no intervals: {common} common steps, fewer than {FEWEST_STEPS}; --step compares queries at one of them"
     for data, name in zip(pair, names, strict=True):
-        fired = _alarms.episodes(data)
+        fired = _history.episodes(data)
         for each in fired:
             yield f"{name}, step {each['first']}: {each['sentence']}"
         if not fired and "alarms" in data.attrs:
