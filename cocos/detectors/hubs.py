@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold, warm
 
 __all__ = ["Hubs"]
 
@@ -13,7 +13,8 @@ class Hubs:
     """One candidate is a hard negative of many queries.
 
     Fires when: one candidate receives more than `part` of the push of the batch, in any direction, while at least
-    `queries` queries have a contributing negative, in each of the last `records` records.
+    `queries` queries have a contributing negative, in each of the last `records` records, `warmup` steps after the
+    first one.
 
     Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
     or broken item.
@@ -22,6 +23,7 @@ class Hubs:
         part: of the push.
         queries: with a contributing negative.
         records: how many in a row; of checkpoints, one.
+        warmup: steps since the first record; of checkpoints, one checkpoint.
 
     Source: hubs are near neighbours of many (Radovanović et al. 2010, JMLR 11); the threshold separates the synthetic
     runs of `benchmarks/alarms.py`.
@@ -30,11 +32,12 @@ class Hubs:
     part: float = threshold(0.3, 0, 1)
     queries: int = threshold(12, 1)
     records: int = threshold(3, 1)
+    warmup: int = threshold(100)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
         since = streak(history, self.records, lambda each: self._share(each) > self.part)
-        if since is None:
+        if since is None or not warm(history, self.warmup):
             return None
         value = self._share(history[-1])
         said = (

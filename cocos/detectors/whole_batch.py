@@ -29,7 +29,7 @@ class WholeBatch:
     part: float = threshold(0.9, 0, 1)
     negatives: int = threshold(8, 1)
     records: int = threshold(3, 1)
-    warmup: int = threshold(500)
+    warmup: int = threshold(200)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""

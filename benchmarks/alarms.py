@@ -1,0 +1,108 @@
+"""Fires and false alarms of the detectors: `python -m benchmarks.alarms [--seeds A B] [--json FILE]`; exit 1 on either.
+
+Thresholds are set on seeds 0 to 9. The table is of seeds 100 to 109: how many faulty runs of each detector fire, after
+how many steps, and how many healthy runs it fires in. Every run is read twice, with each step and with each tenth.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.trainings import FAULTS, HEALTHY, Fault, records
+from cocos import detectors
+from cocos.detectors import Record
+
+__all__ = ["EVERY", "REPORTED", "SET", "fault_row", "first_steps", "healthy_row", "lines", "main"]
+
+SET, REPORTED = range(10), range(100, 110)
+EVERY = (1, 10)
+
+
+def first_steps(history: Sequence[Record], settings: Mapping[str, Any] | None = None) -> dict[str, int]:
+    """Step of the first alarm of each detector that fires in a run.
+
+    Args:
+        history: records of the run.
+        settings: of the detectors that differ from their defaults.
+    """
+    found: dict[str, int] = {}
+    for each in detectors.replay(history, detectors.chosen(settings)):
+        found.setdefault(each.detector, each.step)
+    return found
+
+
+def _read(history: Sequence[Record], settings: Mapping[str, Any] | None = None) -> list[dict[str, int]]:
+    """First alarms of a run that is recorded every step, and every tenth step."""
+    return [first_steps(history[::every], settings) for every in EVERY]
+
+
+def fault_row(fault: Fault, runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """How many runs with a fault fire its detector in every reading, and the median step of the first alarm."""
+    name = fault.detector
+    settings = {name: dict(fault.settings)} if fault.settings else None
+    ways = [_read(history, settings) for history in runs]
+    # A short batch, or a step of NaN, may fall between two records.
+    fired = [readings for readings in ways if name in readings[0] and (fault.brief or all(name in r for r in readings))]
+    first = [readings[0][name] for readings in fired]
+    others = sorted({each for readings in ways for found in readings for each in found} - {name})
+    return {
+        "detector": name,
+        "fault": fault.fault,
+        "fired": len(fired),
+        "runs": len(runs),
+        "step": statistics.median(first) if first else None,
+        "others": others,
+    }
+
+
+def healthy_row(runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
+    """How many runs of a healthy family each detector fires in, in either reading."""
+    fired = [{name for found in _read(history) for name in found} for history in runs]
+    return {"runs": len(runs), "alarms": {name: sum(name in each for each in fired) for name in detectors.names()}}
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """Format the table: a line for each fault, with the false alarms of its detector over all healthy runs."""
+    healthy = found["healthy"].values()
+    runs = sum(each["runs"] for each in healthy)
+    said = [f"{'detector':17} {'fault':46} {'fires':>8} {'step':>6} {'false alarms':>13}"]
+    for row in found["faults"]:
+        false = sum(each["alarms"][row["detector"]] for each in healthy)
+        step = "-" if row["step"] is None else f"{row['step']:g}"
+        fires = f"{row['fired']} of {row['runs']}"
+        said.append(f"{row['detector']:17} {row['fault']:46} {fires:>8} {step:>6} {f'{false} of {runs}':>13}")
+    return said
+
+
+def main() -> None:
+    """Train, print the table, and list the runs that went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.alarms", description=__doc__)
+    bounds = (REPORTED.start, REPORTED.stop)
+    parser.add_argument("--seeds", nargs=2, type=int, default=bounds, metavar=("FIRST", "END"), help="a range of seeds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to this file")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    seeds = range(*chosen.seeds)
+    found: dict[str, Any] = {"seeds": list(seeds), "faults": [], "healthy": {}}
+    for fault in FAULTS:
+        found["faults"].append(fault_row(fault, [records(fault.training, seed) for seed in seeds]))
+        print(f"{fault.detector}, {fault.fault}: {found['faults'][-1]['fired']} fire", file=sys.stderr, flush=True)
+    for name, training in HEALTHY.items():
+        found["healthy"][name] = healthy_row([records(training, seed) for seed in seeds])
+        print(f"{name}: {sum(found['healthy'][name]['alarms'].values())} alarms", file=sys.stderr, flush=True)
+    print("\n".join(lines(found)))
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    missed = any(row["fired"] < row["runs"] for row in found["faults"])
+    false = any(sum(each["alarms"].values()) for each in found["healthy"].values())
+    sys.exit(1 if missed or false else 0)
+
+
+if __name__ == "__main__":
+    main()

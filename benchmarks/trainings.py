@@ -1,0 +1,324 @@
+"""Small trainings of two towers with a monitor beside the loss: healthy ones of several families, and faulty ones.
+
+The data are noisy views of latent vectors, or the frozen features of the emoji and captions that cocos carries. A batch
+has 32 pairs unless a training says otherwise. A faulty training is a healthy one with one thing wrong.
+"""
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, logsigmoid, normalize
+
+import cocos
+from analysis.complaints import Clip, Gathered, Grouped, HardestTriplet, MiniBatched, tower
+from cocos import detectors, scores
+from cocos.commands import demo
+from cocos.detectors import Record
+from cocos.embeddings import Embeddings
+
+__all__ = ["FAULTS", "HEALTHY", "Data", "Fault", "Training", "records"]
+
+LATENT, FEATURES, NOISE = 12, 24, 0.3  # noise of each view in units of one latent coordinate
+NEAR = 0.5  # between a caption and its hard negative, likewise
+BATCH, STEPS = 32, 260
+EPOCH = 20  # batches
+OFF = dict.fromkeys(detectors.names(), False)
+# Factor of the loss before its backward pass, as GradScaler begins.
+LOSS_FACTOR = 65536.0
+
+
+class Softmax(nn.Module):
+    """Mean cross-entropy of cosines times a fixed scale.
+
+    Args:
+        scale: from a cosine to a logit.
+        half: whether the scores are float16.
+        length: of the first candidate, all others are normalised.
+    """
+
+    def __init__(self, scale: float = 20.0, *, half: bool = False, length: float = 1.0):
+        super().__init__()
+        self.scale, self.half, self.length = scale, half, length
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Mean over the queries, ()."""
+        query, candidate = normalize(query, dim=1), normalize(candidate, dim=1)
+        candidate = torch.cat([self.length * candidate[:1], candidate[1:]])
+        if self.half:
+            query, candidate = query.half(), candidate.half()
+        return cross_entropy(self.scale * query @ candidate.T, torch.arange(len(query)))
+
+
+class Sigmoid(nn.Module):
+    """Pairwise logistic loss with a learned scale and bias, as SigLIP has it.
+
+    Args:
+        over_pairs: whether the mean is taken over all pairs, in place of the queries.
+    """
+
+    def __init__(self, *, over_pairs: bool = False):
+        super().__init__()
+        self.log_scale, self.bias = nn.Parameter(torch.tensor(math.log(10))), nn.Parameter(torch.tensor(-10.0))
+        self.over_pairs = over_pairs
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Sum over the candidates and mean over the queries, ()."""
+        logits = self.log_scale.exp() * normalize(query, dim=1) @ normalize(candidate, dim=1).T + self.bias
+        loss = -logsigmoid(logits * (2 * torch.eye(len(logits)) - 1))
+        return loss.mean() if self.over_pairs else loss.sum() / len(logits)
+
+
+class AllTriplets(nn.Module):
+    """Triplet loss of all negatives in both directions, averaged over the queries.
+
+    Args:
+        margin: in units of a cosine.
+    """
+
+    def __init__(self, margin: float = 0.2):
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Sum over negatives and directions, mean over the queries, ()."""
+        scores = normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        own, positive = torch.eye(len(scores), dtype=torch.bool), scores.diagonal()
+        of_query = (self.margin + scores - positive[:, None]).clamp(min=0).masked_fill(own, 0)
+        of_candidate = (self.margin + scores - positive).clamp(min=0).masked_fill(own, 0)
+        return (of_query.sum() + of_candidate.sum()) / len(scores)
+
+
+class TwoPositives(nn.Module):
+    """Cross-entropy that pulls rows 2k and 2k + 1 of the other side alike, as two captions of one image."""
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Mean over the queries, ()."""
+        scores = 20 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        item = torch.arange(len(scores)) // 2
+        both = (item[:, None] == item).double()
+        return cross_entropy(scores, (both / both.sum(dim=1, keepdim=True)).to(scores.dtype))
+
+
+@dataclass(frozen=True)
+class Data:
+    """Batches of images, captions and the ids of their items.
+
+    Args:
+        items: number of different latent vectors of a batch; the others repeat them. 0: as many as rows.
+        noise: of each view.
+        near: noise of the repeats of an item, in each feature.
+        shuffled: whether the captions belong to other images.
+        emoji: whether the rows are features of the emoji and captions that cocos carries.
+        last: rows of the last batch of an epoch; 0: it is whole.
+        broken: whether the first image of the second epoch is NaN.
+    """
+
+    items: int = 0
+    noise: float = NOISE
+    near: float = 0.0
+    shuffled: bool = False
+    emoji: bool = False
+    last: int = 0
+    broken: bool = False
+
+    def batches(self, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield batches of a seed for ever."""
+        generator = torch.Generator().manual_seed(seed)
+        draw = _emoji(size, generator) if self.emoji else self._views(size, generator)
+        for number, (image, caption, item) in enumerate(draw):
+            if self.broken and number == EPOCH:
+                image[0] = math.nan
+            rows = self.last if self.last and number % EPOCH == EPOCH - 1 else size
+            order = torch.randperm(size, generator=generator) if self.shuffled else torch.arange(size)
+            yield image[:rows], caption[order][:rows], item[:rows]
+
+    def _views(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        views = [torch.randn(LATENT, FEATURES, generator=generator) / LATENT**0.5 for _ in range(2)]
+        while True:
+            item = torch.arange(size) % (self.items or size)
+            latent = torch.randn(size, LATENT, generator=generator)[item]
+            noises = [torch.randn(size, FEATURES, generator=generator)[item] for _ in views]
+            image, caption = (latent @ v + self.noise * n for v, n in zip(views, noises, strict=True))
+            apart = torch.randn(2, size, FEATURES, generator=generator)
+            yield image + self.near * apart[0], caption + self.near * apart[1], item
+
+
+@functools.cache
+def _features() -> tuple[Tensor, Tensor, Tensor]:
+    """Features of the training split: images, captions, and the image of each caption."""
+    found = demo.checkpoint().embed("train")
+    return found.query * FEATURES**0.5, found.candidate * FEATURES**0.5, found.candidate_group
+
+
+def _emoji(size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    images, captions, group = _features()
+    while True:
+        row = torch.randperm(len(captions), generator=generator)[:size]
+        yield images[group[row]], captions[row], group[row]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How two towers are trained.
+
+    Args:
+        loss: makes the module; or the name of a loss of the shelf.
+        rate: learning rate of AdamW, of the towers.
+        scale_rate: of the loss's own parameters; None: the same.
+        decay: weight decay.
+        steps: of the optimiser.
+        every: steps between two records.
+        batch: pairs.
+        data: of the training.
+        negatives: captions near its own that each image has as hard negatives.
+        factor: of the loss before its backward pass.
+        about: keys that every record gets in addition, where one process cannot show them.
+    """
+
+    loss: Callable[[], nn.Module] | str
+    rate: float = 1e-3
+    scale_rate: float | None = None
+    decay: float = 0.0
+    steps: int = STEPS
+    every: int = 1
+    batch: int = BATCH
+    data: Data = Data()
+    negatives: int = 0
+    factor: float = 1.0
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A training with one thing wrong, and the detector that should say so.
+
+    Args:
+        detector: its name.
+        fault: in words.
+        training: with the fault.
+        settings: thresholds of the detector that differ from their defaults.
+        brief: whether it lasts for single steps, which a record of every tenth step may miss.
+    """
+
+    detector: str
+    fault: str
+    training: Training
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    brief: bool = False
+
+
+def _mean(loss: Any, query: Tensor, candidate: Tensor, item: Tensor) -> Tensor:
+    """A loss of the shelf, averaged over the queries of both directions, ()."""
+    similarity = normalize(query, dim=1) @ normalize(candidate, dim=1).T
+    frame, total = Embeddings(torch.zeros(len(query), 1), torch.zeros(len(candidate), 1), item, item), torch.zeros(())
+    for side, values in ((frame, similarity), (frame.flip(), similarity.T)):
+        total = total + loss(scores.pairs(side, metric="dot").with_scores(values)).mean() / 2
+    return total
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Leave out what the monitor says on its logger."""
+    logger = logging.getLogger("cocos")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def records(training: Training, seed: int) -> list[Record]:
+    """Train two towers, and return what the monitor recorded.
+
+    Args:
+        training: to do.
+        seed: of the weights and the data.
+    """
+    torch.manual_seed(seed)
+    features = _features()[0].shape[1] if training.data.emoji else FEATURES
+    image, caption = tower(features, 1), tower(features, 1)
+    named = isinstance(training.loss, str)
+    loss = cocos.losses.load(training.loss) if isinstance(training.loss, str) else training.loss()
+    own = [] if named else list(loss.parameters())
+    rates = [{"params": [*image.parameters(), *caption.parameters()]}]
+    rates += [{"params": own, "lr": training.scale_rate or training.rate}] if own else []
+    optimiser = torch.optim.AdamW(rates, lr=training.rate, weight_decay=training.decay)
+    batches = training.data.batches(training.batch, seed)
+    with _quiet(), cocos.Monitor(loss, every=training.every, detectors=OFF) as monitor:
+        for step in range(training.steps):
+            pictures, texts, item = next(batches)
+            query, candidate = image(pictures), caption(texts)
+            hard = [caption(texts + NEAR * torch.randn_like(texts)) for _ in range(training.negatives)]
+            if named:
+                monitor(query, candidate, groups=item, step=step)
+                value = _mean(loss, query, candidate, item)
+            else:
+                value = loss(query, candidate, *hard)
+            optimiser.zero_grad()
+            (value * training.factor).backward()
+            for each in optimiser.param_groups:
+                for parameter in each["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad /= training.factor
+            optimiser.step()
+    return [each | training.about for each in monitor.records]
+
+
+HEALTHY = {
+    "softmax, learned scale": Training(Clip),
+    "softmax, fixed scale": Training(Softmax),
+    "softmax, emoji": Training(Clip, data=Data(emoji=True)),
+    "softmax, hard negatives": Training(lambda: Gathered(by_device=False), negatives=1),
+    "softmax, mini-batches": Training(lambda: MiniBatched(stops_at_its_tile=False), batch=64),
+    "softmax, float16": Training(lambda: Softmax(half=True), factor=LOSS_FACTOR),
+    "sigmoid, learned scale": Training(Sigmoid),
+    "triplets, hardest": Training(HardestTriplet),
+    "triplets, hardest, emoji": Training(HardestTriplet, data=Data(emoji=True)),
+    "triplets, all": Training(AllTriplets),
+    "ntxent by name": Training("ntxent"),
+    "supcon by name, two captions": Training("supcon", data=Data(items=16, near=0.3)),
+    "triplet_sh by name, emoji": Training("triplet_sh", data=Data(emoji=True)),
+}
+FAULTS = (
+    Fault("collapse", "learning rate 0.1", Training(HardestTriplet, rate=0.1)),
+    Fault("stuck", "softmax, captions of other images", Training(Clip, data=Data(shuffled=True), batch=128)),
+    Fault("stuck", "sigmoid, captions of other images", Training(Sigmoid, data=Data(shuffled=True))),
+    Fault("stuck", "hardest triplets, learning rate 0.1", Training(HardestTriplet, rate=0.1)),
+    Fault("one_candidate", "a batch of one pair", Training(Grouped, batch=1)),
+    Fault("idle", "triplets with a margin of 0.001", Training(lambda: AllTriplets(0.001), rate=3e-3)),
+    Fault("whole_batch", "softmax without a scale", Training(lambda: Softmax(1.0))),
+    Fault("scale", "weight decay and unrelated captions", Training(Clip, data=Data(shuffled=True), decay=1.0)),
+    Fault("scale", "learning rate 0.03 for the scale", Training(Clip, scale_rate=0.03)),
+    Fault("short_batch", "the last batch of an epoch has 5 rows", Training(Softmax, steps=45, data=Data(last=5)), brief=True),
+    Fault("mean_reduction", "sigmoid averaged over all pairs", Training(lambda: Sigmoid(over_pairs=True))),
+    Fault("mean_reduction", "a mean where a sum is expected", Training(Softmax), {"least": 2}),
+    Fault("non_finite", "an image of NaN", Training(Softmax, steps=45, data=Data(broken=True)), brief=True),
+    Fault("underflow", "float16 without a factor", Training(lambda: Softmax(half=True), batch=256, steps=60)),
+    Fault("duplicates", "each pair twice in a batch", Training(Softmax, data=Data(items=16))),
+    Fault("near_duplicates", "each pair twice, but for rounding", Training(Softmax, data=Data(items=16, near=1e-3))),
+    Fault("hubs", "one row not normalised, of length 3", Training(lambda: Softmax(length=3.0))),
+    Fault("pulled_negatives", "two captions of an image, not told", Training(TwoPositives, data=Data(items=16))),
+    Fault(
+        "misaligned",
+        "candidates in another order than targets",
+        Training(lambda: Gathered(by_device=True), negatives=1),
+    ),
+    Fault(
+        "not_gathered",
+        "two processes without a gather",
+        Training(Softmax, steps=30, about={"world": 2, "gathered": False}),
+    ),
+    Fault(
+        "lost_gradient",
+        "mini-batches without a backward pass",
+        Training(lambda: MiniBatched(stops_at_its_tile=True), batch=64),
+    ),
+)
