@@ -30,8 +30,8 @@ NEAR = 0.5  # between a caption and its hard negative, likewise
 BATCH, STEPS = 32, 260
 EPOCH = 20  # batches
 OFF = dict.fromkeys(detectors.names(), False)
-# Factor of the loss before its backward pass, as GradScaler begins.
-LOSS_FACTOR = 65536.0
+# Factor of the loss before its backward pass, as GradScaler has it after some steps.
+LOSS_FACTOR = 1024.0
 
 
 class Softmax(nn.Module):
@@ -53,7 +53,7 @@ class Softmax(nn.Module):
         candidate = torch.cat([self.length * candidate[:1], candidate[1:]])
         if self.half:
             query, candidate = query.half(), candidate.half()
-        return cross_entropy(self.scale * query @ candidate.T, torch.arange(len(query)))
+        return cross_entropy((self.scale * query @ candidate.T).float(), torch.arange(len(query)))
 
 
 class Sigmoid(nn.Module):
