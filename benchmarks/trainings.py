@@ -80,11 +80,12 @@ class AllTriplets(nn.Module):
 
     Args:
         margin: in units of a cosine.
+        over_pairs: whether the mean is taken over all pairs, in place of the queries.
     """
 
-    def __init__(self, margin: float = 0.2):
+    def __init__(self, margin: float = 0.2, *, over_pairs: bool = False):
         super().__init__()
-        self.margin = margin
+        self.margin, self.over_pairs = margin, over_pairs
 
     def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Sum over negatives and directions, mean over the queries, ()."""
@@ -92,7 +93,7 @@ class AllTriplets(nn.Module):
         own, positive = torch.eye(len(scores), dtype=torch.bool), scores.diagonal()
         of_query = (self.margin + scores - positive[:, None]).clamp(min=0).masked_fill(own, 0)
         of_candidate = (self.margin + scores - positive).clamp(min=0).masked_fill(own, 0)
-        return (of_query.sum() + of_candidate.sum()) / len(scores)
+        return (of_query.sum() + of_candidate.sum()) / (len(scores) ** 2 if self.over_pairs else len(scores))
 
 
 class TwoPositives(nn.Module):
@@ -142,7 +143,7 @@ class Data:
     def _views(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         views = [torch.randn(LATENT, FEATURES, generator=generator) / LATENT**0.5 for _ in range(2)]
         while True:
-            item = torch.arange(size) % (self.items or size)
+            item = torch.arange(size) * (self.items or size) // size
             latent = torch.randn(size, LATENT, generator=generator)[item]
             noises = [torch.randn(size, FEATURES, generator=generator)[item] for _ in views]
             image, caption = (latent @ v + self.noise * n for v, n in zip(views, noises, strict=True))
@@ -173,11 +174,13 @@ class Training:
         rate: learning rate of AdamW, of the towers.
         scale_rate: of the loss's own parameters; None: the same.
         decay: weight decay.
+        layers: hidden ones of each tower.
         steps: of the optimiser.
         every: steps between two records.
         batch: pairs.
         data: of the training.
         negatives: captions near its own that each image has as hard negatives.
+        groups: whether the monitor is given groups by which each row matches only its own.
         factor: of the loss before its backward pass.
         about: keys that every record gets in addition, where one process cannot show them.
     """
@@ -186,11 +189,13 @@ class Training:
     rate: float = 1e-3
     scale_rate: float | None = None
     decay: float = 0.0
+    layers: int = 1
     steps: int = STEPS
     every: int = 1
     batch: int = BATCH
     data: Data = Data()
     negatives: int = 0
+    groups: bool = False
     factor: float = 1.0
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -244,7 +249,7 @@ def records(training: Training, seed: int) -> list[Record]:
     """
     torch.manual_seed(seed)
     features = _features()[0].shape[1] if training.data.emoji else FEATURES
-    image, caption = tower(features, 1), tower(features, 1)
+    image, caption = tower(features, training.layers), tower(features, training.layers)
     named = isinstance(training.loss, str)
     loss = cocos.losses.load(training.loss) if isinstance(training.loss, str) else training.loss()
     own = [] if named else list(loss.parameters())
@@ -252,7 +257,8 @@ def records(training: Training, seed: int) -> list[Record]:
     rates += [{"params": own, "lr": training.scale_rate or training.rate}] if own else []
     optimiser = torch.optim.AdamW(rates, lr=training.rate, weight_decay=training.decay)
     batches = training.data.batches(training.batch, seed)
-    with _quiet(), cocos.Monitor(loss, every=training.every, detectors=OFF) as monitor:
+    groups = (lambda: torch.arange(training.batch)) if training.groups else None
+    with _quiet(), cocos.Monitor(loss, every=training.every, detectors=OFF, groups=groups) as monitor:
         for step in range(training.steps):
             pictures, texts, item = next(batches)
             query, candidate = image(pictures), caption(texts)
@@ -288,24 +294,37 @@ HEALTHY = {
     "triplet_sh by name, emoji": Training("triplet_sh", data=Data(emoji=True)),
 }
 FAULTS = (
-    Fault("collapse", "learning rate 0.1", Training(HardestTriplet, rate=0.1)),
+    Fault("collapse", "learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2)),
     Fault("stuck", "softmax, captions of other images", Training(Clip, data=Data(shuffled=True), batch=128)),
     Fault("stuck", "sigmoid, captions of other images", Training(Sigmoid, data=Data(shuffled=True))),
-    Fault("stuck", "hardest triplets, learning rate 0.1", Training(HardestTriplet, rate=0.1)),
+    Fault("stuck", "hardest triplets, learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2)),
     Fault("one_candidate", "a batch of one pair", Training(Grouped, batch=1)),
-    Fault("idle", "triplets with a margin of 0.001", Training(lambda: AllTriplets(0.001), rate=3e-3)),
+    Fault("idle", "triplets with a margin of 0.001", Training(lambda: AllTriplets(0.001), data=Data(noise=0.05))),
     Fault("whole_batch", "softmax without a scale", Training(lambda: Softmax(1.0))),
-    Fault("scale", "weight decay and unrelated captions", Training(Clip, data=Data(shuffled=True), decay=1.0)),
+    Fault(
+        "scale",
+        "weight decay and unrelated captions",
+        Training(Clip, scale_rate=0.01, decay=1.0, data=Data(shuffled=True)),
+    ),
     Fault("scale", "learning rate 0.03 for the scale", Training(Clip, scale_rate=0.03)),
-    Fault("short_batch", "the last batch of an epoch has 5 rows", Training(Softmax, steps=45, data=Data(last=5)), brief=True),
+    Fault(
+        "short_batch",
+        "the last batch of an epoch has 5 rows",
+        Training(Softmax, steps=45, data=Data(last=5)),
+        brief=True,
+    ),
     Fault("mean_reduction", "sigmoid averaged over all pairs", Training(lambda: Sigmoid(over_pairs=True))),
     Fault("mean_reduction", "a mean where a sum is expected", Training(Softmax), {"least": 2}),
     Fault("non_finite", "an image of NaN", Training(Softmax, steps=45, data=Data(broken=True)), brief=True),
     Fault("underflow", "float16 without a factor", Training(lambda: Softmax(half=True), batch=256, steps=60)),
     Fault("duplicates", "each pair twice in a batch", Training(Softmax, data=Data(items=16))),
     Fault("near_duplicates", "each pair twice, but for rounding", Training(Softmax, data=Data(items=16, near=1e-3))),
-    Fault("hubs", "one row not normalised, of length 3", Training(lambda: Softmax(length=3.0))),
-    Fault("pulled_negatives", "two captions of an image, not told", Training(TwoPositives, data=Data(items=16))),
+    Fault("hubs", "one row not normalised, of length 10", Training(lambda: Softmax(length=10.0))),
+    Fault(
+        "pulled_negatives",
+        "two captions of an image, not told",
+        Training(TwoPositives, data=Data(items=16, near=0.3), groups=True),
+    ),
     Fault(
         "misaligned",
         "candidates in another order than targets",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, least, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, alarm, least, negatives, number, streak, threshold
 
 __all__ = ["Idle"]
 
@@ -13,7 +13,8 @@ class Idle:
     """Nearly all queries have no negative that contributes to the gradient.
 
     Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and their
-    negatives weigh nothing together either, in each of the last `records` records.
+    negatives weigh nothing together either, in each of the last `records` records; silent where there are no negatives,
+    or numbers are not finite.
 
     Try: a larger batch, harder negatives or a larger margin; or stop, where validation says that it is good enough.
 
@@ -29,19 +30,25 @@ class Idle:
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (least(each, self._idle) or 0) > self.part)
+        since = streak(history, self.records, lambda each: self._part(each) > self.part)
         if since is None:
             return None
-        value = least(history[-1], self._idle) or 0
+        value = self._part(history[-1])
         said = (
             f"{100 * value:.3g} % of the queries have no negative that contributes to the gradient (above "
             f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives or a larger margin, or stop here"
         )
         return alarm(self, history, value, self.part, said)
 
-    def _idle(self, _name: str, direction: Record) -> float | None:
-        """Part of the queries that are idle; 0 where many light negatives push together."""
-        idle, queries = number(direction, "idle"), number(direction, "queries")
+    def _part(self, record: Record) -> float:
+        """Smallest part of idle queries of the directions; 0 where it is unknown."""
+        return 0.0 if record.get("finite") is False else least(record, self._idle) or 0.0
+
+    def _idle(self, name: str, direction: Record) -> float | None:
+        """Part of the queries that are idle; 0 without negatives, or where many light ones push together."""
+        idle, queries, others = number(direction, "idle"), number(direction, "queries"), negatives(name, direction)
         if idle is None or not queries:
             return None
+        if others is not None and others < 1:
+            return 0.0
         return 0.0 if (number(direction, "weight_negative") or 0) > 1 - self.part else idle / queries
