@@ -39,13 +39,14 @@ class Softmax(nn.Module):
 
     Args:
         scale: from a cosine to a logit.
+        over_pairs: whether the mean is taken over all pairs, in place of the queries.
         half: whether the scores are float16.
         length: of the first candidate, all others are normalised.
     """
 
-    def __init__(self, scale: float = 20.0, *, half: bool = False, length: float = 1.0):
+    def __init__(self, scale: float = 20.0, *, over_pairs: bool = False, half: bool = False, length: float = 1.0):
         super().__init__()
-        self.scale, self.half, self.length = scale, half, length
+        self.scale, self.over_pairs, self.half, self.length = scale, over_pairs, half, length
 
     def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Mean over the queries, ()."""
@@ -53,26 +54,23 @@ class Softmax(nn.Module):
         candidate = torch.cat([self.length * candidate[:1], candidate[1:]])
         if self.half:
             query, candidate = query.half(), candidate.half()
-        return cross_entropy((self.scale * query @ candidate.T).float(), torch.arange(len(query)))
+        scores = (self.scale * query @ candidate.T).float()
+        if self.over_pairs:
+            return -(scores.log_softmax(dim=1) * torch.eye(len(scores))).mean()
+        return cross_entropy(scores, torch.arange(len(query)))
 
 
 class Sigmoid(nn.Module):
-    """Pairwise logistic loss with a learned scale and bias, as SigLIP has it.
+    """Pairwise logistic loss with a learned scale and bias, as SigLIP has it."""
 
-    Args:
-        over_pairs: whether the mean is taken over all pairs, in place of the queries.
-    """
-
-    def __init__(self, *, over_pairs: bool = False):
+    def __init__(self):
         super().__init__()
         self.log_scale, self.bias = nn.Parameter(torch.tensor(math.log(10))), nn.Parameter(torch.tensor(-10.0))
-        self.over_pairs = over_pairs
 
     def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Sum over the candidates and mean over the queries, ()."""
         logits = self.log_scale.exp() * normalize(query, dim=1) @ normalize(candidate, dim=1).T + self.bias
-        loss = -logsigmoid(logits * (2 * torch.eye(len(logits)) - 1))
-        return loss.mean() if self.over_pairs else loss.sum() / len(logits)
+        return -logsigmoid(logits * (2 * torch.eye(len(logits)) - 1)).sum() / len(logits)
 
 
 class AllTriplets(nn.Module):
@@ -80,12 +78,11 @@ class AllTriplets(nn.Module):
 
     Args:
         margin: in units of a cosine.
-        over_pairs: whether the mean is taken over all pairs, in place of the queries.
     """
 
-    def __init__(self, margin: float = 0.2, *, over_pairs: bool = False):
+    def __init__(self, margin: float = 0.2):
         super().__init__()
-        self.margin, self.over_pairs = margin, over_pairs
+        self.margin = margin
 
     def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Sum over negatives and directions, mean over the queries, ()."""
@@ -93,7 +90,7 @@ class AllTriplets(nn.Module):
         own, positive = torch.eye(len(scores), dtype=torch.bool), scores.diagonal()
         of_query = (self.margin + scores - positive[:, None]).clamp(min=0).masked_fill(own, 0)
         of_candidate = (self.margin + scores - positive).clamp(min=0).masked_fill(own, 0)
-        return (of_query.sum() + of_candidate.sum()) / (len(scores) ** 2 if self.over_pairs else len(scores))
+        return (of_query.sum() + of_candidate.sum()) / len(scores)
 
 
 class TwoPositives(nn.Module):
@@ -299,22 +296,26 @@ FAULTS = (
     Fault("stuck", "sigmoid, captions of other images", Training(Sigmoid, data=Data(shuffled=True))),
     Fault("stuck", "hardest triplets, learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2)),
     Fault("one_candidate", "a batch of one pair", Training(Grouped, batch=1)),
-    Fault("idle", "triplets with a margin of 0.001", Training(lambda: AllTriplets(0.001), data=Data(noise=0.05))),
+    Fault(
+        "idle",
+        "triplets with a margin of 0.001",
+        Training(lambda: AllTriplets(0.001), rate=3e-3, batch=8, data=Data(noise=0.05)),
+    ),
     Fault("whole_batch", "softmax without a scale", Training(lambda: Softmax(1.0))),
     Fault(
         "scale",
         "weight decay and unrelated captions",
         Training(Clip, scale_rate=0.01, decay=1.0, data=Data(shuffled=True)),
     ),
-    Fault("scale", "learning rate 0.03 for the scale", Training(Clip, scale_rate=0.03)),
+    Fault("scale", "learning rate 0.03 for the scale", Training(Clip, scale_rate=0.03, data=Data(noise=0.05))),
     Fault(
         "short_batch",
         "the last batch of an epoch has 5 rows",
         Training(Softmax, steps=45, data=Data(last=5)),
         brief=True,
     ),
-    Fault("mean_reduction", "sigmoid averaged over all pairs", Training(lambda: Sigmoid(over_pairs=True))),
-    Fault("mean_reduction", "a mean where a sum is expected", Training(Softmax), {"least": 2}),
+    Fault("mean_reduction", "softmax averaged over all pairs", Training(lambda: Softmax(over_pairs=True), steps=60)),
+    Fault("mean_reduction", "triplets averaged where a sum is expected", Training(AllTriplets, steps=60), {"hinge": 2}),
     Fault("non_finite", "an image of NaN", Training(Softmax, steps=45, data=Data(broken=True)), brief=True),
     Fault("underflow", "float16 without a factor", Training(lambda: Softmax(half=True), batch=256, steps=60)),
     Fault("duplicates", "each pair twice in a batch", Training(Softmax, data=Data(items=16))),

@@ -49,7 +49,7 @@ DIRECTION_METRICS = {
     "weight_negative": ("share of the negatives, mean over all queries", "share"),
     "pulled_negatives": ("negatives that are pulled, mean over all queries", "candidates"),
     "pushed_positives": ("positives that are pushed, mean over all queries", "candidates"),
-    "hub_share": ("largest part of the batch's push that one candidate receives", "1"),
+    "hub_share": ("largest part of a query's push on one candidate, mean over the queries with any push", "1"),
     "push_own": ("part of the push on candidates of this process", "1"),
     "pull_own": ("part of the pull on candidates of this process", "1"),
     "positives": ("positives, mean over all queries", "candidates"),

@@ -12,15 +12,15 @@ __all__ = ["Hubs"]
 class Hubs:
     """One candidate is a hard negative of many queries.
 
-    Fires when: one candidate receives more than `part` of the push of the batch, in any direction, while at least
-    `queries` queries have a contributing negative, in each of the last `records` records, `warmup` steps after the
-    first one.
+    Fires when: one candidate receives more than `part` of the push, each query with any push counted alike, in any
+    direction, while at least `queries` queries have a contributing negative, in each of the last `records` records,
+    `warmup` steps after the first one.
 
     Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
     or broken item.
 
     Args:
-        part: of the push.
+        part: of the push, as a mean over the queries.
         queries: with a contributing negative.
         records: how many in a row; of checkpoints, one.
         warmup: steps since the first record; of checkpoints, one checkpoint.

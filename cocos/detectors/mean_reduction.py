@@ -3,45 +3,60 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, alarm, directions, number, streak, threshold
 
 __all__ = ["MeanReduction"]
+
+# Negatives per query that are pulled from which on the closed form is another one.
+OTHER_FORM = 0.01
 
 
 @dataclass(frozen=True)
 class MeanReduction:
-    """The pull is far smaller than that of a mean over the queries, as of a mean over all pairs of scores.
+    """The pull is far smaller than that of a mean over the queries, as that of a mean over all pairs of scores.
 
-    Fires when: the pull of the batch is below `least` times that of a mean over its queries, in each of the last
-    `records` records. A sum has Q times as much. For a loss whose learning rate was published for a sum, set `least` to
-    2: a mean over the queries fires then.
+    Fires when: the pull of the batch is below `softmax` (of a hinge, `hinge`) times that of a mean over its queries, in
+    each of the last `records` records; a sum over Q queries has Q times as much. Where a learning rate was published
+    for a sum, as that of VSE++, set the threshold to 2: a mean over the queries fires then.
 
     Try: the sum over the candidates and the mean over the queries, or a learning rate that makes up for it.
 
     Args:
-        least: pull, in parts of the pull of a mean over the queries; the mean of two directions has a half.
+        softmax: pull, in parts of the pull of a mean over the queries; the mean of two directions has a half.
+        hinge: likewise; 0: never, because a mean over the triplets that violate the margin is common.
         records: how many in a row; of checkpoints, one.
 
     Source: a mean over Q queries and C candidates is C times smaller than one over the queries.
     """
 
-    least: float = threshold(0.25)
+    softmax: float = threshold(0.25)
+    hinge: float = threshold(0.0)
     records: int = threshold(3, 1)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: (found := _pull(each)) is not None and found < self.least)
-        value = _pull(history[-1])
+        since = streak(history, self.records, self._small)
+        least, value = self._least(history[-1]), _pull(history[-1])
         if since is None or value is None:
             return None
         said = (
-            f"the pull of the loss is {value:.3g} times that of a mean over the queries (below {self.least:g}) "
-            f"{since}; sum over the candidates and average over the queries, or raise the learning rate accordingly"
+            f"the pull of the loss is {value:.3g} times that of a mean over the queries (below {least:g}) {since}; sum "
+            "over the candidates and average over the queries, or raise the learning rate accordingly"
         )
-        return alarm(self, history, value, self.least, said)
+        return alarm(self, history, value, least, said)
+
+    def _least(self, record: Record) -> float:
+        """Threshold of the kind of the loss; 0 where there is none."""
+        kind = record.get("kind")
+        return self.softmax if kind == "softmax" else self.hinge if kind == "hinge" else 0.0
+
+    def _small(self, record: Record) -> bool:
+        pull = _pull(record)
+        return pull is not None and pull < self._least(record)
 
 
 def _pull(record: Record) -> float | None:
     """Pull of a record in parts of the pull of a mean over the queries; None where it is unknown."""
     reduction, queries = number(record, "reduction"), number(record, "queries")
-    return None if reduction is None or not queries else reduction * queries
+    other = any((number(each, "pulled_negatives") or 0) > OTHER_FORM for _, each in directions(record))
+    return None if reduction is None or not queries or other else reduction * queries

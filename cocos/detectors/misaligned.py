@@ -26,7 +26,7 @@ class Misaligned:
     hard negatives.
     """
 
-    part: float = threshold(0.25, 0, 1)
+    part: float = threshold(0.4, 0, 1)
     records: int = threshold(2, 1)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:

@@ -31,7 +31,7 @@ class Underflow:
     section 3.2.
     """
 
-    part: float = threshold(0.5, 0, 1)
+    part: float = threshold(0.1, 0, 1)
     records: int = threshold(2, 1)
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:

@@ -124,10 +124,10 @@ def of_direction(seen: Seen, eps: float) -> Numbers:
     rows = queries if seen.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
     blocks = [_of_rows(seen, slice(k, k + rows), eps) for k in range(0, queries, rows)]
     sums = dict(zip(SUMMED, torch.stack([each[0] for each in blocks]).sum(dim=0), strict=True))
-    push, pull = (torch.stack([each[k] for each in blocks]).sum(dim=0) for k in (1, 2))
+    push, pull, parts = (torch.stack([each[k] for each in blocks]).sum(dim=0) for k in (1, 2, 3))
     found = {name: sums[name] / queries for name in MEANS}
     found |= {name: sums[name] / sums["some"] for name in ("effective", "hardest_share")}
-    found |= {"idle": sums["idle"], "sum": sums["sum"], "hub_share": push.amax() / push.sum()}
+    found |= {"idle": sums["idle"], "sum": sums["sum"], "hub_share": parts.amax() / sums["some"]}
     if seen.own is not None:
         own = _as(seen.own, push)
         found |= {"push_own": (push * own).sum() / push.sum(), "pull_own": (pull * own).sum() / pull.sum()}
@@ -138,8 +138,8 @@ def of_direction(seen: Seen, eps: float) -> Numbers:
     return found
 
 
-def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over some queries, in the order of `SUMMED`, and push and pull by candidate, (C,)."""
+def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sums over some queries, in the order of `SUMMED`; push, pull, and parts of a query's push by candidate, (C,)."""
     weights = _precise(seen.weights[rows])
     negative, positive = _as(seen.negative[rows], weights), _as(seen.positive[rows], weights)
     away, near = weights * negative, weights * positive
@@ -173,7 +173,7 @@ def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tenso
         "sum": weights.sum() + seen.scores[rows].sum(dtype=weights.dtype),
     }
     numbers = torch.stack([sums[name].to(torch.float64) for name in SUMMED])
-    return numbers, push.sum(dim=0), pulls.sum(dim=0)
+    return numbers, push.sum(dim=0), pulls.sum(dim=0), at_least_one.reciprocal() @ scaled
 
 
 def _below(push: Tensor, seen: Seen) -> Tensor:
