@@ -120,7 +120,7 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     found = results.open("run.nc")
     assert again.exit_code == 0 and len(measured) == 4 and found["checkpoint"].values.tolist() == [2, 10, 100, 200]
     np.testing.assert_array_equal(found["contributing"][:3], first["contributing"])
-    assert call(folder, "--batch-size", "30", "--out", "run.nc").exit_code == 0 and len(measured) == 8
+    assert measures.run(folder, batch_size=30, known=found)["batch"].size == 2 and len(measured) == 8
 
 
 def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):

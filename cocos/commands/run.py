@@ -2,6 +2,7 @@
 
 import contextlib
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
+# Seconds of work after which the result so far is written.
+SAVED_SECONDS = 10.0
+
 
 def _earlier(out: Path | None) -> "xr.Dataset | None":
     """The result of an earlier call in the file that is written, if there is one."""
@@ -29,10 +33,18 @@ def _earlier(out: Path | None) -> "xr.Dataset | None":
 
 
 def _resaved(out: Path | None) -> "Callable[[xr.Dataset], object] | None":
-    """A function that writes what is measured so far."""
+    """A function that writes what is measured so far, now and then; None where nothing is written."""
     from cocos import results
 
-    return None if out is None or out.suffix != ".nc" else lambda data: results.save(data, out)
+    last = time.monotonic()
+
+    def keep(data: "xr.Dataset") -> None:
+        nonlocal last
+        if out is not None and time.monotonic() - last > SAVED_SECONDS:
+            results.save(data, out)
+            last = time.monotonic()
+
+    return None if out is None or out.suffix != ".nc" else keep
 
 
 def _draw(data: "xr.Dataset", path: Path, width: str | None) -> None:
@@ -103,8 +115,8 @@ def run(
     out: Annotated[
         Path | None,
         Option(
-            help="Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file. A .nc file is written after "
-            "each checkpoint, and those that it holds already are not measured again."
+            help="Write the Dataset (.nc) or the curves (.png, .pdf, .svg) to this file. A .nc file is written "
+            "while the work goes on, and checkpoints that it holds are not measured again."
         ),
     ] = None,
     width: Width = None,
