@@ -124,22 +124,24 @@ def test_clip_of_open_clip_has_both_directions(sides):
 def of_library(make):
     """A loss of the library where it is installed."""
     pytest.importorskip("pytorch_metric_learning")
-    return make(*(importlib.import_module(f"pytorch_metric_learning.{name}") for name in ("losses", "distances")))
+    return make(
+        *(importlib.import_module(f"pytorch_metric_learning.{name}") for name in ("losses", "distances", "reducers"))
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "make",
     [
-        lambda losses, _: losses.NTXentLoss(temperature=0.2),
-        lambda losses, _: losses.SupConLoss(),
-        lambda losses, _: losses.TripletMarginLoss(margin=0.3),
-        lambda losses, distances: losses.TripletMarginLoss(margin=0.3, distance=distances.CosineSimilarity()),
-        lambda losses, _: losses.ContrastiveLoss(),
-        lambda losses, _: losses.MultiSimilarityLoss(),
-        lambda losses, _: losses.CircleLoss(),
-        lambda losses, _: losses.FastAPLoss(),
-        lambda losses, _: losses.GeneralizedLiftedStructureLoss(),
+        lambda losses, *_: losses.NTXentLoss(temperature=0.2),
+        lambda losses, *_: losses.SupConLoss(),
+        lambda losses, *_: losses.TripletMarginLoss(margin=0.3),
+        lambda losses, distances, _: losses.TripletMarginLoss(margin=0.3, distance=distances.CosineSimilarity()),
+        lambda losses, _, reducers: losses.ContrastiveLoss(reducer=reducers.SumReducer()),  # it averages by sign
+        lambda losses, *_: losses.MultiSimilarityLoss(),
+        lambda losses, *_: losses.CircleLoss(),
+        lambda losses, *_: losses.FastAPLoss(),
+        lambda losses, *_: losses.GeneralizedLiftedStructureLoss(),
     ],
 )
 def test_the_gradient_of_a_loss_of_the_library_is_that_of_its_twin(make):
@@ -155,7 +157,6 @@ def test_the_gradient_of_a_loss_of_the_library_is_that_of_its_twin(make):
     if type(module.distance).__name__ == "LpDistance":
         scores = -((unit[:, None] - unit + apart).norm(dim=2) ** module.distance.power)
     assert torch.allclose(seen.scores, scores.detach(), atol=1e-4)
-    module.reducer = importlib.import_module("pytorch_metric_learning.reducers").SumReducer()  # as on the shelf
     (own,) = torch.autograd.grad(module(rows, labels), rows)
     (twin,) = torch.autograd.grad((scores * seen.weights).sum(), rows)
     assert float(torch.cosine_similarity(own.flatten(), twin.flatten(), dim=0)) > 1 - 1e-5
@@ -168,12 +169,12 @@ def test_the_gradient_of_a_loss_of_the_library_is_that_of_its_twin(make):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda losses, _: losses.TripletMarginLoss(swap=True),
-        lambda losses, _: losses.TripletMarginLoss(smooth_loss=True),
-        lambda losses, _: losses.TripletMarginLoss(triplets_per_anchor=2),
-        lambda losses, distances: losses.TripletMarginLoss(distance=distances.LpDistance(p=1)),
-        lambda losses, _: losses.ArcFaceLoss(6, 8),
-        lambda losses, _: losses.NPairsLoss(),
+        lambda losses, *_: losses.TripletMarginLoss(swap=True),
+        lambda losses, *_: losses.TripletMarginLoss(smooth_loss=True),
+        lambda losses, *_: losses.TripletMarginLoss(triplets_per_anchor=2),
+        lambda losses, distances, _: losses.TripletMarginLoss(distance=distances.LpDistance(p=1)),
+        lambda losses, *_: losses.ArcFaceLoss(6, 8),
+        lambda losses, *_: losses.NPairsLoss(),
     ],
 )
 def test_a_loss_of_the_library_without_a_twin_is_left_to_the_backward_pass(make):
