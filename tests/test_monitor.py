@@ -1,6 +1,8 @@
 """`cocos.Monitor`: numbers that equal a count of the batch, in a training that stays as it is."""
 
+import copy
 import gc
+import io
 import json
 import math
 
@@ -485,3 +487,17 @@ def test_a_training_with_a_monitor_has_the_same_weights_bit_by_bit(every):
         return [each.detach() for each in (*model.parameters(), *loss.parameters())]
 
     assert all(map(torch.equal, trained(False), trained(True)))
+
+
+@pytest.mark.parametrize("make", [Contrastive, torch.nn.CrossEntropyLoss])
+def test_copies_and_pickles_of_a_module_that_is_read_are_silent_and_need_no_cocos(sides, make, tmp_path):
+    loss = make()
+    given = sides if make is Contrastive else (sides[0] @ sides[1].T, torch.arange(24))
+    with cocos.Monitor(loss, log=lambda *_: None, store=tmp_path / "run.jsonl") as monitor:
+        saved = io.BytesIO()
+        torch.save(loss, saved)
+        assert b"cocos" not in saved.getvalue().replace(__name__.encode(), b"")
+        saved.seek(0)
+        for other in (copy.deepcopy(loss), torch.load(saved, weights_only=False), loss):
+            other(given[0].clone().requires_grad_(), given[1]).backward()
+    assert len(monitor.records) == 1

@@ -20,7 +20,7 @@ from cocos.monitor import _readings, _tap
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._recognised import Reading, recogniser
 from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import caller, check, first, plain, world
+from cocos.monitor._surroundings import Hook, caller, check, first, plain, world
 
 __all__ = ["Monitor"]
 
@@ -126,8 +126,8 @@ class Monitor:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
         self._module, self._recogniser = module, recogniser(module) if groups is None else None
         if self._recogniser is not None:
-            self._hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
-            self._hooks.append(module.register_forward_hook(self._exit, with_kwargs=True))
+            self._hooks.append(module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
+            self._hooks.append(module.register_forward_hook(Hook(self._exit), with_kwargs=True))
         self._hooks.append(_tap.attach(module, self._tapped, self._deliver, groups=groups, failed=self._unread))
 
     def _read(self, loss: Any) -> Named | None:

@@ -1,5 +1,6 @@
 """Around a monitor: its options, the other processes of a training, and the function that takes the numbers."""
 
+import contextlib
 import inspect
 import math
 import os
@@ -10,6 +11,24 @@ from typing import Any
 import torch
 
 from cocos.errors import InputError
+
+
+class Hook:
+    """A hook of a module that stays with it: in a copy or a pickle of the module it does nothing, without cocos too.
+
+    Args:
+        function: that is called.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the function."""
+        return self._function(*given)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and returns None
 
 
 def _rank() -> int:

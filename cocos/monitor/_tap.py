@@ -16,6 +16,7 @@ from cocos.monitor._flow import Flow, flows
 from cocos.monitor._graph import Graph
 from cocos.monitor._products import Product, Products
 from cocos.monitor._seen import Seen
+from cocos.monitor._surroundings import Hook
 
 __all__ = ["Handle", "Tapped", "attach"]
 
@@ -159,8 +160,8 @@ class Handle:
         self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
         self._watch: _Look | None = None
         self._hooks = [
-            module.register_forward_pre_hook(self._enter, with_kwargs=True),
-            module.register_forward_hook(self._exit, with_kwargs=True, always_call=True),
+            module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True),
+            module.register_forward_hook(Hook(self._exit), with_kwargs=True, always_call=True),
         ]
 
     def remove(self) -> None:
