@@ -182,6 +182,7 @@ def _seen(
         candidate=piece.candidate,
         scale=_scale(piece),
         kind=piece.kind,
+        factor=piece.upstream,
         value=value,
         width=piece.query.shape[1],
         notes=layout.notes,

@@ -27,6 +27,35 @@ READERS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "
 TURNS = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
 # Nodes after which entries have lost the place that they had in the matrix.
 PICKS = ("IndexBackward", "IndexSelect", "Select", "Diagonal", "Gather", "Masked", "Take", "Cat", "Stack")
+# Nodes that leave entries as they are, but for a factor, an offset, or their place.
+LINEAR = (
+    "Mul",
+    "Div",
+    "Neg",
+    "Add",
+    "Sub",
+    "Rsub",
+    "ToCopy",
+    "Clone",
+    "Alias",
+    "Masked",
+    "IndexPut",
+    "Where",
+    "AsStrided",
+)
+MOVING = (
+    "IndexBackward",
+    "Index1",
+    "Select",
+    "Slice",
+    "View",
+    "UnsafeView",
+    "Unsqueeze",
+    "Squeeze",
+    "Expand",
+    "Diagonal",
+)
+LINEAR += (*MOVING, "Cat", "Gather", "T", "Permute", "Transpose", "Reshape")
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
 
 
@@ -161,18 +190,41 @@ class Graph:
             node = users[0]
 
     def factor(self, node: Node) -> float | None:
-        """Product of the numbers by which a matrix is multiplied on its way to the loss; None: it cannot be seen."""
-        total = 1.0
-        while len(edges := self.uses.get(node, [])) == 1:
-            node = edges[0][0]
-            name = node.name()
-            if name.startswith(("MulBackward", "DivBackward")):
-                number = _number(node)
-                if not number:
-                    break
-                total = total * number if name.startswith("Mul") else total / number
-            elif name.endswith("CopySlices"):
-                return None
-            elif not name.startswith(("ToCopy", "Clone", "Alias", "Add", "Sub", "Masked", "IndexPut", "Where", *TURNS)):
-                break
-        return total
+        """Product of the numbers by which scores are multiplied on all ways to the loss; None: it is not one number."""
+        found = self._factors(node, {})
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _factors(self, node: Node, known: dict[Node, frozenset[float]]) -> frozenset[float]:
+        """Factors from what a node computed to what is no product with a number."""
+        if node not in known:
+            known[node] = frozenset()
+            ways = [self._step(user, known) for user, _ in self.uses.get(node, ())]
+            known[node] = frozenset().union(*ways) or frozenset({1.0})
+        return known[node]
+
+    def _step(self, node: Node, known: dict[Node, frozenset[float]]) -> frozenset[float]:
+        name = node.name().removeprefix("torch::autograd::")
+        if name.startswith(("MulBackward", "DivBackward")):
+            number = _number(node)
+            if number is None or number == 0:
+                return self._factors(node, known)
+            number = abs(number if name.startswith("Mul") else 1 / number)
+            return frozenset(float(f"{number * each:.6g}") for each in self._factors(node, known))
+        if name.startswith("CopySlices"):
+            return frozenset({0.0, 1.0})
+        return self._factors(node, known) if name.startswith(LINEAR) else frozenset({1.0})
+
+    def joins(self, node: Node) -> dict[Node, tuple[int, bool]]:
+        """Concatenations along the columns that a matrix enters, with its place, and whether entries kept theirs."""
+        found: dict[Node, tuple[int, bool]] = {}
+        waiting, known = [(node, True)], {node}
+        while waiting:
+            at, kept = waiting.pop()
+            for user, index in self.uses.get(at, ()):
+                name = user.name()
+                if name == "CatBackward0" and _axes(user) == {1}:
+                    found.setdefault(user, (index, kept))
+                elif user not in known and name.startswith((*LINEAR, *TURNS)) and len(shape_of(user)) in {1, 2}:
+                    known.add(user)
+                    waiting.append((user, kept and not name.startswith(MOVING)))
+        return found

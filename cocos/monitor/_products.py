@@ -15,7 +15,7 @@ BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract",
 KEEPING = ("pow", "square", "abs", "__pow__")
 REDUCED = {"sum": 0, "mean": 0, "norm": -1, "vector_norm": -1, "var": -1, "std": -1}
 # Number of nodes above an operand that are searched for the one parameter that it is made of.
-NEAR = 12
+NEAR = 40
 
 
 @dataclass(eq=False)
@@ -56,20 +56,19 @@ def _is_parameter(operand: Tensor) -> bool:
     """Whether an operand is a parameter, turned or normalised."""
     if isinstance(operand, Parameter):
         return True
-    nodes: list[Any] = [operand.grad_fn]
-    leaves: list[Tensor] = []
-    for _ in range(NEAR):
-        if not nodes:
-            break
-        node = nodes.pop()
-        leaves += [node.variable] if hasattr(node, "variable") else []
-        nodes += [each for each, _ in getattr(node, "next_functions", ()) if each is not None]
+    waiting: list[Any] = [operand.grad_fn]
+    known, leaves = set(waiting), set()
+    while waiting and len(known) < NEAR:
+        node = waiting.pop()
+        leaves |= {node.variable} if hasattr(node, "variable") else set()
+        above = {each for each, _ in getattr(node, "next_functions", ()) if each is not None} - known
+        known |= above
+        waiting += above
     shapes = {tuple(operand.shape), tuple(operand.shape)[::-1]}
     return (
-        not nodes
-        and {id(each) for each in leaves} == {id(each) for each in leaves[:1]}
+        not waiting
+        and len(leaves) == 1
         and all(isinstance(each, Parameter) and tuple(each.shape) in shapes for each in leaves)
-        and bool(leaves)
     )
 
 
