@@ -1,6 +1,6 @@
-"""From the gradients of products to the directions of a loss: tiles stacked, positives found, names given."""
+"""From the matrices of a call to the directions of its loss: names, positives, scale, candidates of this process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,182 +8,158 @@ import torch
 from torch import Tensor
 
 from cocos.monitor import _layout, _matches
-from cocos.monitor._flow import Flow
-from cocos.monitor._products import Product
+from cocos.monitor._pieces import COMPARED_ROWS, Piece, place, rounding, stacked, unit
 from cocos.monitor._seen import Seen
 
-# Rows by which two sides are compared, and cosines are.
-COMPARED_ROWS = 64
-# Number of times the spacing of floating-point numbers by which equal rows may differ.
-ROW_ROUNDING = 64
+MORE = "the loss compares other rows as well: only its first matrix, and the same one turned, are read"
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """A matrix of scores with queries as rows, and what the backward pass gave it.
+class About:
+    """What is known of a call besides its scores.
 
     Args:
-        scores: (Q, C); larger is closer.
-        weights: (Q, C) ∂ returned loss / ∂ scores; None: no gradient arrived.
-        query: (Q, D).
-        candidate: (C, D).
-        factor: from the scores to what the loss reads; None: it is not one number.
-        kind: of the loss.
-        target: (Q,) columns of the positives.
-        head: the candidates are class vectors.
-        upstream: () gradient that arrived at the loss.
+        groups: of the rows, as the user gave them.
+        labels: whole numbers among the arguments of the loss.
+        value: () the loss.
+        rank: of this process.
+        given: (n, D) matrices among the arguments of the loss.
+        local: other matrices that this process computed, where there are several processes; None: there is one.
     """
 
-    scores: Tensor
-    weights: Tensor | None
-    query: Tensor
-    candidate: Tensor
-    factor: float | None
-    kind: str | None
-    target: Tensor | None
-    head: bool
-    upstream: Tensor | None
+    groups: Any
+    labels: Sequence[Tensor]
+    value: Tensor | None
+    rank: int
+    given: Sequence[Tensor]
+    local: Sequence[Tensor] | None
 
 
-def pieces(read: Sequence[tuple[Product, Sequence[Flow]]], upstream: Tensor | None) -> list[Piece]:
-    """Every direction of every product.
+def of(found: Sequence[Piece], about: About) -> tuple[list[list[Seen]], float]:
+    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
+    if not all(each.head for each in found):
+        found = [each for each in found if not each.head]
+    widths = sorted({each.query.shape[1] for each in found}, reverse=True)
+    matrices = [stacked([each for each in found if each.query.shape[1] == width]) for width in widths]
+    by_width = [_of_width(each, about) for each in matrices if each]
+    total = sum(each.scores.numel() for pieces in matrices for each in pieces)
+    return by_width, sum(each.lost for pieces in matrices for each in pieces) / max(total, 1)
 
-    Args:
-        read: products, and their gradients.
-        upstream: () gradient that arrived at the loss; None: none did.
+
+def _of_width(matrices: list[Piece], about: About) -> list[Seen]:
+    first, others = matrices[0], matrices[1:]
+    second = next((each for each in others if _turns(first, each)), None)
+    notes = (MORE,) if len(others) > (second is not None) else ()
+    if second is None:
+        return [_seen(first, None, about, notes)]
+    first, second = _shared(first, second)
+    turned = about.groups[::-1] if isinstance(about.groups, tuple) else about.groups
+    swapped = replace(about, groups=turned, labels=about.labels[::-1])
+    return [_seen(first, "q2c", about, notes), _seen(second, "c2q", swapped, ())]
+
+
+def _turns(first: Piece, second: Piece) -> bool:
+    """Whether the queries of a matrix are candidates of another one, and its candidates queries."""
+    sides = (first.parts[0][1], second.query), (second.parts[0][1], first.query)
+    return all(place(*((b, a) if len(a) >= len(b) else (a, b))) is not None for a, b in sides)
+
+
+def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
+    """Share the pull on positives that a loss of both directions reads from the first matrix alone.
+
+    A softmax and a hinge read differences of scores, so each query's weights sum to zero.
     """
-    found = []
-    for product, flows in read:
-        for flow in flows:
-            gradient, scores = flow.gradient(), product.scores * product.sign
-            sides = (product.columns, product.rows) if flow.turned else (product.rows, product.columns)
-            weights = None
-            if gradient is not None and upstream is not None:
-                weights = product.sign * gradient.to(torch.promote_types(gradient.dtype, torch.float32)) / upstream
-            scores = scores.T if flow.turned else scores
-            factor = flow.factor if product.sign > 0 else None
-            found.append(Piece(scores, weights, *sides, factor, flow.kind, flow.target, product.head, upstream))
-    return found
-
-
-def same_rows(first: Tensor, second: Tensor) -> bool:
-    """Whether two matrices have the same rows up to their lengths."""
-    if first.shape != second.shape:
-        return False
-    if first.data_ptr() == second.data_ptr():
-        return True
-    one, two = (_unit(each[:COMPARED_ROWS]) for each in (first, second))
-    return bool((one - two).abs().amax() <= ROW_ROUNDING * max(torch.finfo(each.dtype).eps for each in (first, second)))
-
-
-def _unit(rows: Tensor) -> Tensor:
-    rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-
-
-def _stacked(found: list[Piece]) -> list[Piece]:
-    """Tiles of the same candidates as one matrix; one without a gradient has weights of 0."""
-    stacks: list[list[Piece]] = []
-    for piece in found:
-        for stack in stacks:
-            if same_rows(stack[0].candidate, piece.candidate) and not same_rows(stack[0].query, piece.query):
-                stack.append(piece)
-                break
-        else:
-            stacks.append([piece])
-    return [_stack(each) if len(each) > 1 else each[0] for each in stacks]
-
-
-def _stack(tiles: list[Piece]) -> Piece:
-    weights = [torch.zeros_like(each.scores) if each.weights is None else each.weights for each in tiles]
-    targets = [each.target for each in tiles if each.target is not None]
-    return replace(
-        tiles[0],
-        scores=torch.cat([each.scores for each in tiles]),
-        weights=torch.cat(weights),
-        query=torch.cat([each.query for each in tiles]),
-        target=torch.cat(targets) if len(targets) == len(tiles) else None,
-    )
+    one, two = first.weights, second.weights
+    if one is None or two is None or len(one) != len(two) or (two < 0).any():
+        return first, second
+    missing, columns = two.sum(dim=1), one.argmin(dim=1)
+    rows = torch.arange(len(one), device=one.device)
+    if not (columns < two.shape[1]).all() or not (missing > 0).any():
+        return first, second
+    one, two = one.clone(), two.clone()
+    one[rows, columns] += missing
+    two[rows, columns] -= missing
+    close = one.sum(dim=1).abs().amax() <= 1e-3 * missing.amax()
+    return (replace(first, weights=one), replace(second, weights=two)) if close else (first, second)
 
 
 def _scale(piece: Piece) -> float | None:
     """The factor from a cosine to what the loss reads; None where it is not one number."""
     if piece.factor is None:
         return None
-    cosines = _unit(piece.query[:COMPARED_ROWS]) @ _unit(piece.candidate[:COMPARED_ROWS]).T
-    scores = piece.scores[:COMPARED_ROWS, :COMPARED_ROWS].to(cosines.dtype)
+    query, candidate = piece.parts[0]
+    cosines = unit(query[:COMPARED_ROWS]) @ unit(candidate[:COMPARED_ROWS]).T
+    scores = piece.scores[: len(cosines), : cosines.shape[1]].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
     apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
-    fits = apart <= ROW_ROUNDING * torch.finfo(piece.scores.dtype).eps
-    return float(stretch) * piece.factor if fits else None
+    return float(stretch) * piece.factor if apart <= rounding(query, piece.scores) else None
 
 
-def seen(
-    found: list[Piece],
-    *,
-    groups: Any,
-    labels: Sequence[Tensor],
-    value: Tensor | None,
-    rank: int,
-    given: Sequence[Tensor] = (),
-) -> list[list[Seen]]:
-    """The directions of a call, for each width, the largest first.
+def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | None]:
+    """Entries of a row with itself, (Q, C), and the place of the queries among the candidates of the first part.
 
-    Args:
-        found: every matrix.
-        groups: of the rows, as the user gave them.
-        labels: tensors of whole numbers among the arguments of the loss.
-        value: () the loss.
-        rank: of this process.
-        given: matrices among the arguments of the loss.
+    Equal rows of two sides are pairs, if the pull of the loss is on them.
     """
-    if not all(each.head for each in found):
-        found = [each for each in found if not each.head]
-    by_width = []
-    for width in sorted({each.query.shape[1] for each in found}, reverse=True):
-        matrices = _stacked([each for each in found if each.query.shape[1] == width])
-        matrices = [each for each in matrices if each.weights is not None][:2]
-        first = [_seen(each, k, groups, labels, value, rank, given) for k, each in enumerate(matrices)]
-        if first:
-            by_width.append(first)
-    return by_width
+    found, start, first = torch.zeros_like(weights, dtype=torch.bool), 0, None
+    rows = torch.arange(len(weights), device=weights.device)
+    for k, (query, candidate) in enumerate(piece.parts):
+        at = place(query, candidate, rank * len(query)) if len(query) == len(rows) else None
+        if at is not None:
+            entries = _layout.placed(rows + start + at, weights.shape)
+            one = query.data_ptr() == candidate.data_ptr()
+            if one or not _layout.held(entries, weights):
+                found |= entries
+                first = at if k == 0 else first
+        start += len(candidate)
+    return found, first
 
 
-def _seen(
-    piece: Piece,
-    number: int,
-    groups: Any,
-    labels: Sequence[Tensor],
-    value: Tensor | None,
-    rank: int,
-    given: Sequence[Tensor],
-) -> Seen:
-    assert piece.weights is not None
-    same = same_rows(piece.query, piece.candidate)
-    queries, candidates = piece.scores.shape
-    if groups is not None and isinstance(groups, tuple) and number:
-        groups = groups[::-1]
+def _own(piece: Piece, local: Iterable[Tensor], rank: int) -> Tensor | None:
+    """Candidates of this process, (C,) bool; None where all are its own, or none is known."""
+    found = torch.zeros(piece.scores.shape[1], dtype=torch.bool, device=piece.scores.device)
+    start = 0
+    for _, candidate in piece.parts:
+        for rows in local:
+            at = place(rows, candidate, rank * len(rows)) if len(rows) > 1 else None
+            if at is not None:
+                found[start + at : start + at + len(rows)] = True
+        start += len(candidate)
+    return found if found.any() and not found.all() else None
+
+
+def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) -> Seen:
+    weights = _precise(piece)
+    itself, at = _itself(piece, weights, about.rank)
+    own = _own(piece, [*about.given, *about.local, piece.query], about.rank) if about.local is not None else None
+    offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
     layout = _layout.find(
-        piece.weights,
-        same=same,
+        weights,
+        ~itself,
+        same=at is not None,
+        head=piece.head,
         target=piece.target,
-        match=_matches.positives(piece.query, piece.candidate, piece.target, given),
-        groups=groups,
-        labels=next((each for each in labels if len(each) == queries == candidates), None),
-        offset=rank * queries if candidates > queries else 0,
+        match=_matches.positives(piece.query, piece.candidate, piece.target, about.given),
+        groups=about.groups,
+        labels=about.labels,
+        offset=offset,
     )
     return Seen(
-        "s2p" if piece.head else "s2s" if same else ("q2c", "c2q")[number],
+        name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
         piece.scores,
-        piece.weights,
+        weights,
         layout.positive,
         layout.negative,
         query=piece.query,
         candidate=piece.candidate,
         scale=_scale(piece),
         kind=piece.kind,
+        own=own,
         factor=piece.upstream,
-        value=value,
+        value=about.value,
         width=piece.query.shape[1],
-        notes=layout.notes,
+        notes=notes + layout.notes,
     )
+
+
+def _precise(piece: Piece) -> Tensor:
+    return torch.zeros_like(piece.scores) if piece.weights is None else piece.weights

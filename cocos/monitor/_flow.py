@@ -1,12 +1,13 @@
 """The gradient of a product in a backward pass, one matrix for each direction in which the loss reads it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from cocos.monitor._graph import ALONG_COLUMNS, ALONG_ROWS, Graph
+from cocos.monitor._graph import ALONG_COLUMNS, ALONG_ROWS, Graph, Join, Node
 from cocos.monitor._products import Product
 
 
@@ -19,7 +20,8 @@ class Flow:
         kind: of the loss, by the nodes between.
         factor: from the scores to what the loss reads.
         target: columns of the positives, (Q,), of a cross-entropy.
-        arrived: gradients by the axis that was read, with the number of the hook.
+        arrived: gradients by the axis that was read.
+        join: the wider matrix of which it is a part.
     """
 
     turned: bool
@@ -27,6 +29,7 @@ class Flow:
     factor: float | None
     target: Tensor | None
     arrived: dict[str, list[Tensor]] = field(default_factory=dict)
+    join: Join | None = None
 
     def gradient(self) -> Tensor | None:
         """∂ root / ∂ scores of this direction, (Q, C); None where none arrived."""
@@ -77,7 +80,7 @@ def _keep(
     where.append(gradient)
 
 
-def flows(graph: Graph, product: Product) -> list[Flow]:
+def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Flow]:
     """Register hooks that keep the gradients of a product, one for each direction in which the loss reads it."""
     node = product.node if product.node in graph.reached else product.base
     at, turned = graph.branch(node)
@@ -86,9 +89,9 @@ def flows(graph: Graph, product: Product) -> list[Flow]:
     axes = frozenset().union(*read)
     kind, whole = graph.kind(node), list[Tensor]()
     node.register_prehook(partial(_keep, whole, 0, False, product.scores))
-    if len(axes) < 2 or any(len(each) > 1 for each in read):
-        flipped = axes == {ALONG_COLUMNS} if turned is False else axes == {ALONG_ROWS}
-        return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole})]
+    if product.head or len(axes) < 2 or any(len(each) > 1 for each in read):
+        flipped = product.head == "rows" if product.head else axes == {ALONG_ROWS if turned else ALONG_COLUMNS}
+        return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole}, joins.get(node))]
     arrived: dict[str, list[Tensor]] = {ALONG_ROWS: [], ALONG_COLUMNS: [], "both": [], "whole": whole}
     targets: dict[str, Tensor | None] = {}
     for edge, axis in zip(edges, read, strict=True):

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -26,36 +27,22 @@ KINDS = {
 READERS = ("LogSoftmax", "Softmax", "Logsumexp", "Max", "Min", "Amax", "Amin", "Sum", "Mean", "Sort", "Topk", "Cumsum")
 TURNS = ("TBackward0", "TransposeBackward0", "PermuteBackward0")
 # Nodes after which entries have lost the place that they had in the matrix.
-PICKS = ("IndexBackward", "IndexSelect", "Select", "Diagonal", "Gather", "Masked", "Take", "Cat", "Stack")
-# Nodes that leave entries as they are, but for a factor, an offset, or their place.
-LINEAR = (
-    "Mul",
-    "Div",
-    "Neg",
-    "Add",
-    "Sub",
-    "Rsub",
-    "ToCopy",
-    "Clone",
-    "Alias",
-    "Masked",
-    "IndexPut",
-    "Where",
-    "AsStrided",
-)
-MOVING = (
+PICKS = (
     "IndexBackward",
-    "Index1",
+    "IndexSelect",
     "Select",
-    "Slice",
-    "View",
-    "UnsafeView",
-    "Unsqueeze",
-    "Squeeze",
-    "Expand",
     "Diagonal",
+    "Gather",
+    "MaskedSelect",
+    "Take",
+    "Stack",
+    "CatBackward0",
 )
-LINEAR += (*MOVING, "Cat", "Gather", "T", "Permute", "Transpose", "Reshape")
+# Nodes that change the place of entries.
+MOVING = ("Index", "Select", "Slice", "View", "UnsafeView", "Unsqueeze", "Squeeze", "Expand", "Diagonal", "Gather")
+# Nodes that leave entries as they are, but for a factor, an offset, or their place.
+SAME = ("Mul", "Div", "Neg", "Add", "Sub", "Rsub", "ToCopy", "Clone", "Alias", "MaskedFill", "Where", "AsStrided")
+LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape", "torch::autograd::CopySlices")
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
 
 
@@ -73,6 +60,12 @@ def _axes(node: Node) -> set[int]:
     return {(int(each) - 2**64 if each >= 2**63 else int(each)) % 2 for each in dims}
 
 
+def turns(node: Node) -> bool:
+    """Whether a node turns a matrix; a turned view that was changed in place shows by its strides."""
+    strides: tuple[int, ...] = getattr(node, "_saved_stride", ()) if node.name() == "AsStridedBackward0" else ()
+    return node.name() in TURNS or (len(strides) == 2 and strides[0] < strides[1])
+
+
 def _turned(axes: frozenset[str]) -> frozenset[str]:
     return frozenset(ALONG_COLUMNS if each == ALONG_ROWS else ALONG_ROWS for each in axes)
 
@@ -86,6 +79,21 @@ def _number(node: Node) -> float | None:
         if isinstance(value, int | float):
             return float(value)
     return None
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """The place of a matrix in a wider one that the loss reads as a whole.
+
+    Args:
+        token: the same for all parts.
+        index: place among the parts.
+        target: (Q,) columns of the positives in the wider matrix.
+    """
+
+    token: object
+    index: int
+    target: Tensor | None
 
 
 class Graph:
@@ -139,11 +147,13 @@ class Graph:
         name = node.name()
         if name.startswith(READERS) and hasattr(node, "_saved_dim"):
             found = frozenset(ALONG_ROWS if axis == 1 else ALONG_COLUMNS for axis in _axes(node))
+        elif name == "CatBackward0" and len(shape_of(node)) == 2:
+            found = frozenset({ALONG_ROWS}) if _axes(node) == {1} else self._later(node, known)
         elif name.startswith(PICKS) or len(shape_of(node)) not in {0, 2}:
             found = frozenset()
         else:
             found = self._beside(node) or self._later(node, known)
-            found = _turned(found) if name in TURNS else found
+            found = _turned(found) if turns(node) else found
         known[node] = found
         return found
 
@@ -174,13 +184,13 @@ class Graph:
             user = edges[0][0]
             if len(self.reads(edges[0])) < 2 or user.name().startswith(PICKS) or self._beside(user):
                 break
-            node, turned = user, turned ^ (user.name() in TURNS)
+            node, turned = user, turned ^ turns(user)
         return node, turned
 
     def target(self, node: Node, turned: bool) -> Tensor | None:
         """Columns of the positives, (Q,), where a cross-entropy reads the matrix of a node, turned as often as said."""
         while True:
-            turned ^= node.name() in TURNS
+            turned ^= turns(node)
             users = [user for user, _ in self.uses.get(node, ())]
             found = [user for user in users if user.name() == "NllLossBackward0"]
             if found:
@@ -214,17 +224,32 @@ class Graph:
             return frozenset({0.0, 1.0})
         return self._factors(node, known) if name.startswith(LINEAR) else frozenset({1.0})
 
-    def joins(self, node: Node) -> dict[Node, tuple[int, bool]]:
+    def joins(self) -> dict[Node, Join]:
+        """Products whose matrices are concatenated along the columns with those of other products."""
+        entered: dict[Node, dict[Node, tuple[int, bool]]] = {}
+        for product in self.reached:
+            for join, place in self._joins(product).items():
+                entered.setdefault(join, {})[product] = place
+        found: dict[Node, Join] = {}
+        for join, parts in entered.items():
+            if len(parts) > 1 and not parts.keys() & found.keys():
+                kept = all(each for _, each in parts.values())
+                token, target = object(), self.target(join, False) if kept else None
+                found |= {product: Join(token, index, target) for product, (index, _) in parts.items()}
+        return found
+
+    def _joins(self, node: Node) -> dict[Node, tuple[int, bool]]:
         """Concatenations along the columns that a matrix enters, with its place, and whether entries kept theirs."""
         found: dict[Node, tuple[int, bool]] = {}
         waiting, known = [(node, True)], {node}
         while waiting:
             at, kept = waiting.pop()
             for user, index in self.uses.get(at, ()):
-                name = user.name()
-                if name == "CatBackward0" and _axes(user) == {1}:
-                    found.setdefault(user, (index, kept))
-                elif user not in known and name.startswith((*LINEAR, *TURNS)) and len(shape_of(user)) in {1, 2}:
+                name, axes = user.name(), len(shape_of(user))
+                if name == "CatBackward0":
+                    if axes == 2 and _axes(user) == {1}:
+                        found.setdefault(user, (index, kept))
+                elif user not in known and name.startswith(LINEAR) and axes in {1, 2}:
                     known.add(user)
-                    waiting.append((user, kept and not name.startswith(MOVING)))
+                    waiting.append((user, kept and (name.startswith("IndexPut") or not name.startswith(MOVING))))
         return found

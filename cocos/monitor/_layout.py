@@ -1,6 +1,6 @@
 """Which entries of a matrix of scores are positives, where the loss does not say so itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 # Part of the pull that must lie on the positives of a layout.
 HELD = 0.5
-UNKNOWN = "the positives are the entries that are pulled: neither labels nor a diagonal say which they are"
+PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def _equal(groups: Any, shape: tuple[int, int], device: torch.device) -> Tensor | None:
+def _equal(groups: Any, shape: torch.Size, device: torch.device) -> Tensor | None:
     """(Q, C) bool where groups agree; None without groups, or where their lengths are others."""
     if groups is None:
         return None
@@ -35,12 +35,12 @@ def _equal(groups: Any, shape: tuple[int, int], device: torch.device) -> Tensor 
     if len(sides) != 2:
         return None
     first, second = (torch.as_tensor(each, device=device) for each in sides)
-    if (*first.shape, *second.shape) != shape:
+    if (*first.shape, *second.shape) != tuple(shape):
         return None
     return first[:, None] == second[None]
 
 
-def _placed(columns: Tensor, shape: tuple[int, int]) -> Tensor:
+def placed(columns: Tensor, shape: torch.Size) -> Tensor:
     """(Q, C) bool with one entry per row; none for a column outside."""
     inside = (columns >= 0) & (columns < shape[1])
     found = torch.zeros(shape, dtype=torch.bool, device=columns.device)
@@ -49,64 +49,80 @@ def _placed(columns: Tensor, shape: tuple[int, int]) -> Tensor:
     return found
 
 
-def _guesses(shape: tuple[int, int], same: bool, offset: int, device: torch.device) -> Iterator[Tensor]:
-    """Layouts without labels: the diagonal, from the rows of this process on; two views of each sample."""
+def _by_labels(labels: Sequence[Tensor], shape: torch.Size, head: bool) -> Iterator[Tensor]:
+    """Masks that whole numbers among the arguments of a loss may mean."""
+    queries, candidates = shape
+    for k, each in enumerate(labels):
+        if len(each) == queries and head:
+            yield placed(each.long(), shape)
+        elif len(each) == queries == candidates:
+            yield each[:, None] == each[None]
+        elif len(each) == queries:
+            yield from (each[:, None] == other[None] for other in labels[k + 1 :] if len(other) == candidates)
+        elif queries == candidates and len(each) and queries % len(each) == 0:
+            views = queries // len(each)
+            for spread in (each.repeat(views), each.repeat_interleave(views)):
+                yield spread[:, None] == spread[None]
+
+
+def _by_order(shape: torch.Size, same: bool, offset: int, device: torch.device) -> Iterator[Tensor]:
+    """Masks without labels: the diagonal, from the rows of this process on; two views of each sample."""
     queries, candidates = shape
     rows = torch.arange(queries, device=device)
-    if not same:
-        if offset:
-            yield _placed(rows + offset, shape)
-        yield _placed(rows, shape)
-        if queries and candidates % queries == 0:
-            yield _placed(rows * (candidates // queries), shape)  # its positive, then its own negatives
-    elif queries == candidates and queries % 2 == 0:
-        yield _placed((rows + queries // 2) % queries, shape)
-        yield _placed(rows ^ 1, shape)
+    if same and queries % 2 == 0:
+        yield placed(offset + (rows + queries // 2) % queries, shape)
+        yield placed(offset + (rows ^ 1), shape)
+    elif not same:
+        for start in sorted({offset, 0}, reverse=True):
+            yield placed(rows + start, shape)
+        if queries and candidates % queries == 0 and candidates > queries:
+            yield placed(rows * (candidates // queries), shape)  # its positive, then its own negatives
+
+
+def held(positive: Tensor, weights: Tensor) -> bool:
+    """Whether most of the pull lies on these entries."""
+    pull = (-weights).clamp(min=0)
+    return bool((pull * positive).sum() > HELD * pull.sum())
 
 
 def find(
     weights: Tensor,
+    others: Tensor,
     *,
-    same: bool,
+    same: bool = False,
+    head: bool = False,
     target: Tensor | None = None,
     match: Tensor | None = None,
     groups: Any = None,
-    labels: Any = None,
+    labels: Sequence[Tensor] = (),
     offset: int = 0,
 ) -> Layout:
     """Choose the positives of a matrix.
 
     In order: groups that were given, matches that the target of a cross-entropy misses, that target, labels among the
-    arguments of the loss, and the layout without labels on which most of the pull lies.
+    arguments of the loss, and the order of the rows; the last two only if most of the pull lies there.
 
     Args:
         weights: (Q, C); below 0 is pull.
-        same: queries and candidates are the same rows: no row is a candidate of itself.
+        others: (Q, C) bool, entries of two different rows.
+        same: queries and candidates are the same rows.
+        head: candidates are class vectors.
         target: (Q,) columns of the positives.
         match: (Q, C) bool, from the arguments of the loss; None: the target misses none.
         groups: (Q,) ids, or those of both sides.
-        labels: as groups, found among the arguments.
-        offset: row of this process's first query in the rows of all.
+        labels: whole numbers among the arguments.
+        offset: column of the first candidate of this process.
     """
-    shape, device = (weights.shape[0], weights.shape[1]), weights.device
-    others = ~torch.eye(*shape, dtype=torch.bool, device=device) if same else torch.ones_like(weights, dtype=torch.bool)
+    shape, device = weights.shape, weights.device
     positive = _equal(groups, shape, device)
     positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
-        positive = _placed(target, shape)
+        positive = placed(target, shape)
+    guesses = (*_by_labels([each.to(device) for each in labels], shape, head), *_by_order(shape, same, offset, device))
     if positive is None:
-        positive = _equal(labels, shape, device)
-        positive = positive if positive is not None and _held(positive & others, weights) else None
+        still = not (weights < 0).any()
+        positive = next((each for each in guesses if still or held(each & others, weights)), None)
     if positive is not None:
         return Layout(positive & others, ~positive & others)
-    for positive in _guesses(shape, same, offset, device):
-        if _held(positive, weights):
-            return Layout(positive, ~positive & others)
     pulled = (weights < 0) & others
-    return Layout(pulled, ~pulled & others, (UNKNOWN,))
-
-
-def _held(positive: Tensor, weights: Tensor) -> bool:
-    """Whether most of the pull lies on these entries."""
-    pull = (-weights).clamp(min=0)
-    return bool((pull * positive).sum() > HELD * pull.sum())
+    return Layout(pulled, ~pulled & others, (PULLED,))

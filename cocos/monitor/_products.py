@@ -28,7 +28,7 @@ class Product:
         rows: (Q, D), detached.
         columns: (C, D), detached.
         sign: -1 for distances.
-        head: one side is a parameter: class vectors, or a layer.
+        head: the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither.
         again: computes the scores anew, where the loss changes them in place.
         base: node of the tensor that the scores are a view of; it replaces theirs when they are changed in place.
     """
@@ -38,7 +38,7 @@ class Product:
     rows: Tensor
     columns: Tensor
     sign: int
-    head: bool
+    head: str
     again: Any
     base: Any = None
 
@@ -72,6 +72,11 @@ def _is_parameter(operand: Tensor) -> bool:
     )
 
 
+def _head(rows: Tensor, columns: Tensor) -> str:
+    first, second = _is_parameter(rows), _is_parameter(columns)
+    return "" if first == second else "rows" if first else "columns"
+
+
 class Products:
     """The products of one forward pass, in the order of their computation."""
 
@@ -101,7 +106,7 @@ class Products:
                 rows.detach(),
                 columns.detach(),
                 sign,
-                _is_parameter(rows) != _is_parameter(columns),
+                _head(rows, columns),
                 partial(func, *(_apart(each) for each in args), **{key: _apart(each) for key, each in kwargs.items()}),
                 out._base.grad_fn if out._is_view() and out._base is not None else None,
             )

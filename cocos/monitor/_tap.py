@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
-from cocos.monitor import _directions
+from cocos.monitor import _directions, _pieces
 from cocos.monitor._flow import Flow, flows
 from cocos.monitor._graph import Graph
 from cocos.monitor._products import Product, Products
@@ -20,6 +20,9 @@ from cocos.monitor._surroundings import Hook
 
 __all__ = ["Handle", "Tapped", "attach"]
 
+# Maximum number of matrices of one process that are searched among the candidates of all.
+MOST_LOCAL = 32
+UNARRIVED = "no gradient arrived at the scores of the loss"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
 
 
@@ -45,9 +48,10 @@ class _Backward:
     read: list[tuple[Product, list[Flow]]]
     upstream: list[Tensor] = field(default_factory=list)
 
-    def pieces(self) -> list[_directions.Piece]:
+    def pieces(self) -> list[_pieces.Piece]:
+        """The matrices that were read, with ∂ this tensor / ∂ scores."""
         arrived = torch.stack([each.mean() for each in self.upstream]).mean() if self.upstream else None
-        return _directions.pieces(self.read, arrived)
+        return _pieces.of(self.read, arrived)
 
 
 @dataclass(eq=False)
@@ -58,6 +62,7 @@ class _Call:
     labels: list[Tensor]
     given: list[Tensor]
     groups: Any
+    local: list[Tensor] | None = None
     roots: list[_Backward] = field(default_factory=list)
     value: Tensor | None = None
     seconds: float = 0.0
@@ -84,6 +89,9 @@ class _Look(TorchFunctionMode):
         out = func(*args, **kwargs)
         with self.timed():
             self.products.see(func, args, kwargs, out)
+            local = self.current.local
+            if local is not None and isinstance(out, Tensor) and out.ndim == 2 and out.requires_grad:
+                self.current.local = [*local[-MOST_LOCAL:], out.detach()]
         return out
 
     @contextmanager
@@ -102,7 +110,8 @@ class _Look(TorchFunctionMode):
         nodes = {node for each in found for node in (each.node, each.base) if node is not None}
         graph = Graph([each.grad_fn for each in tensors if each.grad_fn is not None], nodes)
         reached = [each for each in found if {each.node, each.base} & graph.reached]
-        root = _Backward([(each, flows(graph, each)) for each in reached])
+        joins = graph.joins()
+        root = _Backward([(each, flows(graph, each, joins)) for each in reached])
         for product in reached:
             product.freeze()
         if root.read or arrived is not None:
@@ -110,6 +119,14 @@ class _Look(TorchFunctionMode):
             self.products.found = [each for each in found if each not in reached]
             for each in tensors:
                 each.register_hook(partial(_arrived, root.upstream, arrived))
+
+    def leave_rest(self) -> None:
+        """Keep the products on which nothing depends: tiles of a matrix may be among them."""
+        rest = self.products.found
+        for product in rest:
+            product.freeze()
+        if rest:
+            self.current.roots.append(_Backward([(each, [Flow(False, None, None, None)]) for each in rest]))
 
 
 def _arrived(upstream: list[Tensor], call: Callable[[], None] | None, gradient: Tensor) -> None:
@@ -208,6 +225,7 @@ class Handle:
         labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
         given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
         current = _Call(token, labels, given, self._groups() if self._groups is not None else None)
+        current.local = [] if _world() > 1 else None
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -224,7 +242,8 @@ class Handle:
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
         watch.root(losses, partial(self._queue, current))
-        if not any(root.read for root in current.roots):
+        watch.leave_rest()
+        if not any(flow.arrived for root in current.roots for _, flows in root.read for flow in flows):
             current.roots.clear()
             self._failed(UNSEEN)
 
@@ -242,18 +261,18 @@ class Handle:
         current.roots.clear()
         if not pieces:
             return
-        by_width = _directions.seen(
-            pieces,
-            groups=current.groups,
-            labels=current.labels,
-            value=current.value,
-            rank=_rank(),
-            given=current.given,
-        )
-        lost = sum(each.scores.numel() for each in pieces if each.weights is None)
-        total = sum(each.scores.numel() for each in pieces)
+        about = _directions.About(current.groups, current.labels, current.value, _rank(), current.given, current.local)
+        by_width, lost = _directions.of(pieces, about)
         current.seconds += time.perf_counter() - start
-        self._deliver(current.token, Tapped(by_width, lost / total, current.seconds))
+        if by_width:
+            self._deliver(current.token, Tapped(by_width, lost, current.seconds))
+        else:
+            self._failed(UNARRIVED)
+
+
+def _world() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def _rank() -> int:
