@@ -75,15 +75,13 @@ def write(folder: Path | str, name: str, *, seed: int = 0) -> Path:
     image, caption, loss = _head(learned.query.shape[1]), _head(learned.candidate.shape[1]), HardestTriplet()
     parameters = [*image.parameters(), *caption.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=RATES[name])
-    with cocos.Monitor("triplet_sh", store=run.with_suffix(".jsonl")) as monitor:
+    with cocos.Monitor(loss, store=run.with_suffix(".jsonl")):
         for step in range(STEPS + 1):
             if step % EVERY == 0:
                 _save(run / f"step_{step:03}.npz", image, caption, held)
             row = torch.randint(len(learned.candidate), (BATCH,))
             picture = learned.candidate_group[row]  # the group of a caption is the row of its image
-            sides = image(learned.query[picture]), caption(learned.candidate[row])
-            monitor(*sides, groups=picture, step=step)
-            value = loss(*sides)
+            value = loss(image(learned.query[picture]), caption(learned.candidate[row]))
             optimiser.zero_grad()
             value.backward()
             nn.utils.clip_grad_norm_(parameters, CLIP)

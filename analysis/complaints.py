@@ -23,7 +23,7 @@ __all__ = ["COMPLAINTS", "Complaint", "Setting", "pairs", "said", "tower", "trai
 
 LATENT, IMAGE, CAPTION, HIDDEN, WIDTH = 16, 48, 40, 64, 32
 NOISE = 0.3  # of each side, in units of one latent coordinate
-NEAR = 1.0  # between a caption and its hard negative, likewise
+NEAR = 2.0  # between a caption and its hard negative, likewise
 
 app = Typer(add_completion=False)
 
@@ -164,12 +164,13 @@ class Setting:
     accumulate: int = 1
 
 
-def train(setting: Setting, seed: int) -> cocos.Monitor:
+def train(setting: Setting, seed: int, every: int = 1) -> cocos.Monitor:
     """Train two towers with a monitor beside the loss, which is closed at the end.
 
     Args:
         setting: of the training.
         seed: of the weights and the data.
+        every: calls of the loss from one record to the next.
     """
     torch.manual_seed(seed)
     image_tower, caption_tower = tower(IMAGE, setting.layers), tower(CAPTION, setting.layers)
@@ -177,7 +178,7 @@ def train(setting: Setting, seed: int) -> cocos.Monitor:
     parameters = [*image_tower.parameters(), *caption_tower.parameters(), *loss.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=setting.rate, weight_decay=setting.decay)
     batches = pairs(setting.batch, seed, shuffled=setting.shuffled)
-    with cocos.Monitor(loss) as monitor:
+    with cocos.Monitor(loss, every=every) as monitor:
         for _ in range(setting.steps):
             optimiser.zero_grad()
             for _ in range(setting.accumulate):
@@ -246,8 +247,8 @@ COMPLAINTS = {
         "a batch of one query with a group of one passage: the positive is the only candidate",
         "a group of eight passages: the positive and seven hard negatives",
         ("one_candidate",),
-        Setting(Grouped, batch=1, accumulate=2),
-        Setting(Grouped, batch=1, accumulate=2, negatives=7),
+        Setting(Grouped, steps=120, batch=1, accumulate=2),
+        Setting(Grouped, steps=120, batch=1, accumulate=2, negatives=7),
     ),
     "lost-mini-batches": Complaint(
         "https://github.com/huggingface/sentence-transformers/pull/3854",
