@@ -18,7 +18,7 @@ from benchmarks.trainings import FAULTS, HEALTHY, Fault, records
 from cocos import detectors
 from cocos.detectors import Record
 
-__all__ = ["EVERY", "REPORTED", "SET", "fault_row", "first_steps", "healthy_row", "lines", "main"]
+__all__ = ["EVERY", "REPORTED", "SET", "alarm_lines", "fault_row", "first_steps", "healthy_row", "main", "shelf_lines"]
 
 SET, REPORTED = range(10), range(100, 110)
 EVERY = (1, 10)
@@ -67,17 +67,26 @@ def healthy_row(runs: Sequence[Sequence[Record]]) -> dict[str, Any]:
     return {"runs": len(runs), "alarms": {name: sum(name in each for each in fired) for name in detectors.names()}}
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """Format the table: a line for each fault, with the false alarms of its detector over all healthy runs."""
+def shelf_lines() -> list[str]:
+    """The table of all detectors, as Markdown."""
+    rows = ["| detector | fires when | try | thresholds |", "| --- | --- | --- | --- |"]
+    for row in detectors.table():
+        thresholds = "<br>".join(f"`{name}={value:g}`" for name, value in row["thresholds"].items()) or "none"
+        rows.append(f"| `{row['name']}` | {row['fires_when']} | {row['try']} | {thresholds} |")
+    return rows
+
+
+def alarm_lines(found: Mapping[str, Any]) -> list[str]:
+    """The table of fires and false alarms, as Markdown."""
     healthy = found["healthy"].values()
     runs = sum(each["runs"] for each in healthy)
-    said = [f"{'detector':17} {'fault':46} {'fires':>8} {'step':>6} {'false alarms':>13}"]
+    rows = ["| detector | fault | fires | first alarm | false alarms |", "| --- | --- | --- | --- | --- |"]
     for row in found["faults"]:
-        false = sum(each["alarms"][row["detector"]] for each in healthy)
-        step = "-" if row["step"] is None else f"{row['step']:g}"
+        false, step = sum(each["alarms"][row["detector"]] for each in healthy), row["step"]
+        first = "never" if step is None else f"{step:g}"
         fires = f"{row['fired']} of {row['runs']}"
-        said.append(f"{row['detector']:17} {row['fault']:46} {fires:>8} {step:>6} {f'{false} of {runs}':>13}")
-    return said
+        rows.append(f"| `{row['detector']}` | {row['fault']} | {fires} | {first} | {false} of {runs} |")
+    return rows
 
 
 def main() -> None:
@@ -86,7 +95,11 @@ def main() -> None:
     bounds = (REPORTED.start, REPORTED.stop)
     parser.add_argument("--seeds", nargs=2, type=int, default=bounds, metavar=("FIRST", "END"), help="a range of seeds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to this file")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="print the tables of the page from this JSON file")
     chosen = parser.parse_args()
+    if chosen.page:
+        print("\n".join([*shelf_lines(), "", *alarm_lines(json.loads(chosen.page.read_text("utf-8")))]))
+        return
     torch.set_num_threads(1)
     seeds = range(*chosen.seeds)
     found: dict[str, Any] = {"seeds": list(seeds), "faults": [], "healthy": {}}
@@ -96,7 +109,7 @@ def main() -> None:
     for name, training in HEALTHY.items():
         found["healthy"][name] = healthy_row([records(training, seed) for seed in seeds])
         print(f"{name}: {sum(found['healthy'][name]['alarms'].values())} alarms", file=sys.stderr, flush=True)
-    print("\n".join(lines(found)))
+    print("\n".join(alarm_lines(found)))
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
     missed = any(row["fired"] < row["runs"] for row in found["faults"])

@@ -293,11 +293,11 @@ HEALTHY = {
     "triplet_sh by name, emoji": Training("triplet_sh", data=Data(emoji=True)),
 }
 FAULTS = (
-    Fault("collapse", "learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2)),
+    Fault("collapse", "learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2, steps=120)),
     Fault("stuck", "softmax, captions of other images", Training(Clip, data=Data(shuffled=True), batch=128)),
     Fault("stuck", "sigmoid, captions of other images", Training(Sigmoid, data=Data(shuffled=True))),
     Fault("stuck", "hardest triplets, learning rate 0.1", Training(HardestTriplet, rate=0.1, layers=2)),
-    Fault("one_candidate", "a batch of one pair", Training(Grouped, batch=1)),
+    Fault("one_candidate", "a batch of one pair", Training(Grouped, batch=1, steps=30)),
     Fault(
         "idle",
         "triplets with a margin of 0.001",
@@ -320,18 +320,22 @@ FAULTS = (
     Fault("mean_reduction", "triplets averaged where a sum is expected", Training(AllTriplets, steps=60), {"hinge": 2}),
     Fault("non_finite", "an image of NaN", Training(Softmax, steps=45, data=Data(broken=True)), brief=True),
     Fault("underflow", "float16 without a factor", Training(lambda: Softmax(half=True), batch=256, steps=60)),
-    Fault("duplicates", "each pair twice in a batch", Training(Softmax, data=Data(items=16))),
-    Fault("near_duplicates", "each pair twice, but for rounding", Training(Softmax, data=Data(items=16, near=1e-3))),
-    Fault("hubs", "a broken caption near all images", Training(lambda: Softmax(hub=3.0))),
+    Fault("duplicates", "each pair twice in a batch", Training(Softmax, steps=60, data=Data(items=16))),
+    Fault(
+        "near_duplicates",
+        "each pair twice, but for rounding",
+        Training(Softmax, steps=60, data=Data(items=16, near=1e-3)),
+    ),
+    Fault("hubs", "a broken caption near all images", Training(lambda: Softmax(hub=3.0), steps=160)),
     Fault(
         "pulled_negatives",
         "two captions of an image, not told",
-        Training(TwoPositives, data=Data(items=16, near=0.3), groups=True),
+        Training(TwoPositives, steps=60, data=Data(items=16, near=0.3), groups=True),
     ),
     Fault(
         "misaligned",
         "candidates in another order than targets",
-        Training(lambda: Gathered(by_device=True), negatives=1),
+        Training(lambda: Gathered(by_device=True), steps=60, negatives=1),
     ),
     Fault(
         "not_gathered",
@@ -341,6 +345,6 @@ FAULTS = (
     Fault(
         "lost_gradient",
         "mini-batches without a backward pass",
-        Training(lambda: MiniBatched(stops_at_its_tile=True), batch=64),
+        Training(lambda: MiniBatched(stops_at_its_tile=True), steps=60, batch=64),
     ),
 )

@@ -1,6 +1,10 @@
 """The detectors: a sentence about a training run where its numbers show a fault, and silence about a healthy one."""
 
+import dataclasses
 import json
+import math
+import random
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -99,3 +103,174 @@ def test_a_run_is_replayed_record_by_record_with_its_widths_apart():
     found = detectors.replay(history, detectors.chosen())
     assert [each.step for each in found] == list(range(20, 600))
     assert "since step 0" in found[0].sentence and "or earlier" in found[-1].sentence
+
+
+PAIRS = {"queries": 32, "candidates": 32, "positives": 1}
+SPREAD = {"value": 3.47, "kind": "softmax", "directions": {"q2c": PAIRS | {"effective": 30.5, "idle": 0}}}
+# Numbers of a record at which a detector fires, and beside them others at which it does not.
+LIMITS = {
+    "collapse": ({"similarity": 0.91}, {"similarity": 0.89}),
+    "stuck": (SPREAD, SPREAD | {"value": 3.3}),
+    "one_candidate": (
+        {"directions": {"q2c": {"candidates": 1, "positives": 1}}},
+        {"directions": {"q2c": {"candidates": 2, "positives": 1}}},
+    ),
+    "idle": (
+        {"directions": {"q2c": PAIRS | {"idle": 31, "weight_negative": 0.01}}},
+        {"directions": {"q2c": PAIRS | {"idle": 32, "weight_negative": 0.9}}},
+    ),
+    "whole_batch": (
+        {"directions": {"q2c": PAIRS | {"effective": 28}}},
+        {"directions": {"q2c": PAIRS | {"effective": 27}}},
+    ),
+    "scale": ({"scale": [14] * 11 + [1.9]}, {"scale": [1.9] * 12}),
+    "short_batch": ({"queries": [32] * 11 + [15]}, {"queries": [32] * 11 + [16]}),
+    "mean_reduction": (
+        {"reduction": 1 / 1024, "queries": 32, "kind": "softmax"},
+        {"reduction": 1 / 32, "queries": 32, "kind": "softmax"},
+    ),
+    "non_finite": ({"finite": False}, {"finite": True}),
+    "underflow": ({"dtype": "float16", "subnormal": 0.11}, {"dtype": "bfloat16", "subnormal": 0.9}),
+    "duplicates": ({"duplicates": 2, "candidates": 32}, {"duplicates": 1, "candidates": 32}),
+    "near_duplicates": (
+        {"near_duplicates": 8, "duplicates": 2, "candidates": 32},
+        {"near_duplicates": 8, "duplicates": 3, "candidates": 32},
+    ),
+    "hubs": (
+        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "idle": 20}}},
+        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "idle": 21}}},
+    ),
+    "pulled_negatives": (
+        {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.11, "pushed_positives": 0.4}}},
+        {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.09, "pushed_positives": 0}}},
+    ),
+    "misaligned": (
+        {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.5, "pushed_positives": 0.41}}},
+        {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.3, "pushed_positives": 0.41}}},
+    ),
+    "not_gathered": ({"world": 2, "gathered": False, "candidates": 32}, {"world": 2, "gathered": True}),
+    "lost_gradient": ({"lost": 0.1}, {"lost": 0.0}),
+}
+
+
+def test_every_detector_has_its_limits_here():
+    assert sorted(LIMITS) == detectors.names()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_detector_fires_beyond_its_threshold_and_is_silent_before(name):
+    beyond, before = (run(**numbers) for numbers in LIMITS[name])
+    alarm = fired(beyond)[name]
+    assert alarm.step == 550 and alarm.detector == name
+    assert name not in fired(before)
+    assert name not in fired(beyond, **{name: False})
+    json.dumps(dataclasses.asdict(alarm), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_sentence_has_its_number_its_threshold_and_something_to_try(name):
+    alarm = fired(run(**LIMITS[name][0]))[name]
+    start, _, said = alarm.sentence.partition(": ")
+    assert start == name and "step 550" in said or "since step 0" in said
+    numbers = [float(each) for each in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", said)]
+    for wanted in (alarm.value, alarm.threshold):
+        found = any(abs(each - factor * wanted) <= 0.006 * abs(each) for each in numbers for factor in (1, 100))
+        assert found or name == "non_finite", (wanted, said)
+    assert "; " in said or ": " in said
+    assert said[0].islower() or said[0].isdigit()
+    assert "\n" not in said and len(said) < 400
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS.keys() - {"non_finite", "one_candidate", "not_gathered", "scale"}))
+def test_a_condition_must_last(name):
+    beyond, before = (run(**numbers) for numbers in LIMITS[name])
+    lasting = name not in {"short_batch"}
+    assert (name in fired([*before[:-1], beyond[-1]])) is not lasting
+    assert name not in fired([*beyond[:-1], before[-1]])
+
+
+@pytest.mark.parametrize("name", ["collapse", "stuck", "whole_batch", "hubs"])
+def test_a_detector_holds_back_in_the_warm_up(name):
+    beyond, warmup = LIMITS[name][0], detectors.load(name).warmup
+    early, late = (run(every=1, number=number, **beyond) for number in (warmup, warmup + 1))
+    assert name not in fired(early) and name in fired(late)
+    assert name in fired(early, **{name: {"warmup": 3}})
+
+
+@pytest.mark.parametrize("name", ["collapse", "stuck", "idle", "whole_batch", "hubs"])
+def test_two_checkpoints_are_enough(name):
+    history = run(number=2, every=1, source="checkpoint", **LIMITS[name][0])
+    assert name in fired(history)
+
+
+def test_a_short_batch_and_a_fast_scale_are_nothing_among_checkpoints():
+    assert "short_batch" not in fired(run(source="checkpoint", **LIMITS["short_batch"][0]))
+    assert "scale" in fired(run(scale=[14] * 11 + [99.5], kind="softmax"))
+    assert "scale" not in fired(run(source="checkpoint", scale=[14] * 11 + [99.5], kind="softmax"))
+    assert "scale" not in fired(run(scale=[14] * 11 + [120], kind="sigmoid"))
+    assert "scale" in fired(run(source="checkpoint", scale=[14] * 11 + [102], kind="softmax"))
+    assert "scale" not in fired(run(every=100, scale=[14] * 11 + [99.5], kind="softmax"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("softmax", math.log(32)), ("softmax", 2 * 32 * math.log(32)), ("sigmoid", math.log(2)), ("sigmoid", 4.45)]
+    + [("hinge", 2 * 32 * 0.2), ("hinge", 0.2), ("hinge", 31 * 0.2)],
+)
+def test_a_loss_stands_at_the_value_of_equal_scores(kind, value):
+    both = {name: PAIRS | {"effective": 30.5, "idle": 0} for name in ("q2c", "c2q")}
+    assert "stuck" in fired(run(kind=kind, value=value * 1.01, directions=both))
+    assert "stuck" not in fired(run(kind=kind, value=value * 1.1, directions=both))
+    uneven = {name: each | {"effective": 12, "idle": 1} for name, each in both.items()}
+    assert "stuck" not in fired(run(kind=kind, value=value, directions=uneven))
+
+
+def test_the_margin_of_a_record_goes_before_that_of_the_detector():
+    direction = {"q2c": PAIRS | {"idle": 0, "effective": 1}}
+    assert "stuck" in fired(run(kind="hinge", value=0.5, margin=0.5, directions=direction))
+    assert "stuck" not in fired(run(kind="hinge", value=0.5, directions=direction))
+    assert "stuck" in fired(run(kind="hinge", value=0.5, directions=direction), stuck={"margin": 0.5})
+
+
+def test_gradscaler_may_overflow_for_a_while():
+    assert "non_finite" not in fired(run(number=9, finite=False, dtype="float16", value=2.0))
+    assert "non_finite" in fired(run(number=10, finite=False, dtype="float16", value=2.0))
+    assert "non_finite" in fired(run(number=1, finite=False, dtype="float16"))
+
+
+def test_what_another_detector_says_better_is_left_to_it():
+    alone = {"q2c": {"queries": 1, "candidates": 1, "positives": 1, "idle": 1, "weight_negative": 0}}
+    assert fired(run(directions=alone)).keys() == {"one_candidate"}
+    assert fired(run(near_duplicates=32, candidates=32, similarity=0.99)).keys() == {"collapse"}
+    assert fired(run(finite=False, directions={"q2c": PAIRS | {"idle": 32}})).keys() == {"non_finite"}
+    pushed = {"q2c": PAIRS | {"pulled_negatives": 1, "pushed_positives": 1}}
+    assert fired(run(directions=pushed)).keys() == {"misaligned"}
+    sums = {"reduction": 1 / 1024, "queries": 32, "kind": "hinge"}
+    assert not fired(run(**sums)) and fired(run(**sums), mean_reduction={"hinge": 2}).keys() == {"mean_reduction"}
+
+
+def test_records_of_a_stranger_raise_nothing():
+    rng = random.Random(0)
+    values = [0, 1, -1, 1e308, -1e308, 1e-308, math.nan, math.inf, None, True, "1", [], {}, 10**400, 3.5, "softmax"]
+    values += ["hinge", "sigmoid", "float16", "checkpoint", False, 32]
+    keys = (
+        "step value kind queries candidates scale similarity duplicates near_duplicates reduction subnormal zero lost "
+    )
+    keys += "width source dtype world gathered finite margin similarity_negative"
+    inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "
+    inner += "weight_negative contributing"
+    for _ in range(400):
+        history = []
+        for _ in range(rng.randint(1, 12)):
+            record = {key: rng.choice(values) for key in keys.split() if rng.random() < 0.8}
+            direction = {key: rng.choice(values) for key in inner.split() if rng.random() < 0.8}
+            record["directions"] = rng.choice([
+                {"q2c": direction},
+                {"s2s": direction, "c2q": 3},
+                [],
+                None,
+                {3: direction},
+            ])
+            history.append(record)
+        for alarm in detectors.replay(history, detectors.chosen()):
+            json.dumps(dataclasses.asdict(alarm), allow_nan=False)

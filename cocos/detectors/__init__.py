@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Protocol, cast
 
 from cocos import docstrings
-from cocos.detectors._history import LOOKBACK, RANGE, Alarm, Record, name_of
+from cocos.detectors._history import LOOKBACK, RANGE, Alarm, Record, name_of, number
 from cocos.errors import InputError, nearest
 
 __all__ = ["Alarm", "Detector", "Record", "check", "chosen", "load", "names", "replay", "settings", "table"]
@@ -69,11 +69,11 @@ def _number(name: str, field: dataclasses.Field[Any], value: Any) -> float:
         InputError: not a finite number of its type, or out of range.
     """
     kind, (low, high) = (int if isinstance(field.default, int) else float), field.metadata[RANGE]
-    number = math.nan
+    found = math.nan
     with suppress(ValueError, OverflowError):
-        number = kind(str(value))
-    if math.isfinite(number) and low <= number <= high:
-        return number
+        found = kind(str(value))
+    if math.isfinite(found) and low <= found <= high:
+        return found
     words = "a whole number" if kind is int else "a number"
     bounds = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
     raise InputError(f"threshold {name}.{field.name}: {value!r}, expected {words} {bounds}")
@@ -156,7 +156,7 @@ def chosen(settings: Mapping[str, Mapping[str, Any] | bool] | None = None) -> tu
 
 
 def check(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alarm]:
-    """Alarms about the last record of a history; none about an empty history.
+    """Alarms about the last record of a history; none about an empty history, or about a number that overflows.
 
     Examples:
         >>> history = [{"step": step, "similarity": 0.99} for step in range(0, 200, 50)]
@@ -164,7 +164,7 @@ def check(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alar
         ['collapse']
     """
     found = (detector(history) for detector in detectors) if history else ()
-    return [alarm for alarm in found if alarm is not None]
+    return [alarm for alarm in found if alarm is not None and math.isfinite(alarm.value)]
 
 
 def replay(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alarm]:
@@ -175,9 +175,9 @@ def replay(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Ala
         >>> [alarm.step for alarm in cocos.detectors.replay(history, cocos.detectors.chosen())]
         [100, 150, 200, 250]
     """
-    made, seen, found = tuple(detectors), dict[Any, list[Record]](), []
+    made, seen, found = tuple(detectors), dict[float | None, list[Record]](), []
     for record in history:
-        own = seen.setdefault(record.get("width"), [])
+        own = seen.setdefault(number(record, "width"), [])
         own.append(record)
         found += check(own if len(own) <= LOOKBACK else [own[0], *own[-LOOKBACK:]], made)
     return found

@@ -42,4 +42,4 @@ class ShortBatch:
             f"the batch has {now:g} queries, {100 * now / usual:.3g} % of the usual {usual:g} (below "
             f"{100 * self.part:g} %), at step {step(history[-1])}; use drop_last=True in the data loader"
         )
-        return alarm(self, history, now, self.part * usual, said)
+        return alarm(self, history, now / usual, self.part, said)

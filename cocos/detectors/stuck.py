@@ -76,7 +76,7 @@ class Stuck:
         pairs = [*sums, *((k * every, " times the pairs of scores") for k, _ in sums)]
         if record.get("kind") == "sigmoid":
             part = positives / every
-            entropy = -part * math.log(part) - (1 - part) * math.log1p(-part)
+            entropy = -part * math.log(part) - (others / every) * math.log(others / every)
             return [
                 *((math.log(2) * k, f"ln 2{s} of scores at 0") for k, s in pairs),
                 *((entropy * k, f"the entropy {entropy:.3g} of the part of positives{s}") for k, s in pairs),

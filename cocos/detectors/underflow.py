@@ -51,7 +51,7 @@ def _lost(record: Record) -> float | None:
     """Part of the push that half precision rounds away; None where it is unknown."""
     if record.get("dtype") != "float16":
         return None
-    soft = record.get("kind") in {"softmax", "sigmoid"} and (number(record, "value") or 0) > NOT_ZERO
+    soft = record.get("kind") in ("softmax", "sigmoid") and (number(record, "value") or 0) > NOT_ZERO
     if soft and (number(record, "zero") or 0) > ALL_ZERO:
         return 1.0
     return number(record, "subnormal")
