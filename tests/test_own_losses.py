@@ -1079,3 +1079,18 @@ def test_autograd_differentiates_and_never_asks_a_loss_for_its_own_weights():
     assert torch.allclose(weights.autograd(loss, pairs), expected)
     with pytest.raises(TypeError, match="closed form"):
         weights.analytic(loss, pairs)
+
+
+def test_measures_without_embeddings_take_a_bare_function():
+    """`weight_curve` and `score_landscape` ended with an AttributeError; `count` and `verify` took it."""
+
+    def hinge(scores, positive, negative):
+        own = torch.where(positive, scores, 0).sum(dim=1, keepdim=True)
+        return torch.where(negative, (0.2 + scores - own).clamp(min=0), 0).sum(dim=1)
+
+    same = measures.weight_curve("triplet", points=41)
+    assert np.array_equal(measures.weight_curve(hinge, points=41)["negative"], same["negative"])
+    with pytest.raises(InputError, match="hinge couples"):
+        measures.score_landscape(hinge)
+    hinge.couples = "query"
+    assert np.allclose(measures.score_landscape(hinge)["loss"], measures.score_landscape("triplet")["loss"])

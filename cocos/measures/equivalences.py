@@ -54,7 +54,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
         >>> bool((cocos.measures.equivalences("supcon")["gap"] < 1e-10).all())
         True
     """
-    loss = losses.load(loss) if isinstance(loss, str) else loss
+    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     others, conditions, gaps = [], [], []
     for name, parameters, where in loss.equals() if isinstance(loss, losses.KnownEqual) else ():
         other = losses.load(name, parameters)

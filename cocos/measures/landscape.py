@@ -175,7 +175,7 @@ def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
         return CurveSoftmax(parse(f1, name="f1", **warp), parse(f2, name="f2", **warp), scale)
     if f1 != "t" or f2 is not None:
         raise InputError(f"f1 {f1!r} and a loss: choose one of them")
-    loss = losses.load(loss) if isinstance(loss, str) else loss
+    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
     if loss.metric == "mahalanobis":

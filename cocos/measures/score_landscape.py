@@ -32,7 +32,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
     """
     whole_number("negatives", negatives, 1, MOST_POINTS)
     whole_number("points", points, 2, MOST_POINTS)
-    loss = losses.load(loss) if isinstance(loss, str) else loss
+    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)

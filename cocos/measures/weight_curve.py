@@ -48,7 +48,7 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
         [0.0, 1.0]
     """
     whole_number("points", points, 2, WEIGHED_POINTS)
-    loss = losses.load(loss) if isinstance(loss, str) else loss
+    loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score":
         raise InputError(f"{losses.name_of(loss)} reads embeddings, not scores: there is no weight of a score to draw")
     low, high = SPANS[loss.metric]
