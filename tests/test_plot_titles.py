@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from typer.testing import CliRunner
 
+import cocos
 from cocos import Embeddings, InputError, losses, measures, plots
 from cocos.commands import app
 from cocos.measures import _per_query
@@ -176,7 +177,7 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
     [
         (
             ["weight_map", "first.npz", "second.npz"],
-            "weight_map: it draws one loss of one file; these draw several: count",
+            "so a second one would cover it; these draw several: count",
         ),
         (["count", "first.npz", "first.npz"], "a file or a loss is named twice"),
         (
@@ -195,9 +196,72 @@ def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
     assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
 
 
+def legend(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_runs_share_the_plots_of_lengths_scores_and_cut_offs(files):
+    first, second = (cocos.open(file) for file in files)
+    data = [measures.decomposition(each, "ntxent", batch_size=24) for each in (first, second)]
+    ax = plots.decomposition(data, names=["before", "after"], ax=plt.figure().subplots())
+    assert legend(ax) == ["before, q2c", "before, c2q", "after, q2c", "after, c2q"]
+    medians = {line.get_ydata()[0] for line in ax.lines if len(line.get_xdata()) == 2}
+    for each in data:
+        for side in ("q2c", "c2q"):
+            assert any(m == pytest.approx(float(each["push_norm"].sel(direction=side).median())) for m in medians)
+    data = [measures.score_distribution(each, queries=20) for each in (first, second)]
+    ax = plots.score_distribution(data, names=["before", "after"], direction="c2q", ax=plt.figure().subplots())
+    for line, each in zip(ax.lines, data, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), each["band"].sel(direction="c2q", percentile=50))
+    beside = next(other for other in ax.figure.axes if other is not ax)
+    for patch, each in zip(beside.patches, data, strict=True):
+        np.testing.assert_array_equal(patch.get_data().values, each["positives"].sel(direction="c2q"))
+    with pytest.raises(InputError, match=r"bins are of 0.02 in before and 0.2 in after: draw those with one metric"):
+        plots.score_distribution([data[0], measures.score_distribution(second, bins=10)], names=["before", "after"])
+    data = [measures.thresholds(each, queries=20) for each in (first, second)]
+    ax = plots.thresholds(data, names=["before", "after"], ax=plt.figure().subplots())
+    whole = ax.child_axes[2]
+    drawn = [line.get_ydata() for line in whole.lines if line.get_label().startswith("recall")]
+    for values, each in zip(drawn, data, strict=True):
+        np.testing.assert_array_equal(values, 100 * each["level_recall"])
+    assert "before, q2c" in legend(ax) and "(before)" in ax.get_title() and "(after)" in ax.get_title()
+    done = call("plot", "thresholds", *files, "--queries", 10)
+    assert done.exit_code == 0, done.stderr
+    assert "first:\n" in done.stdout and "second:\n" in done.stdout
+    plt.close("all")
+
+
+def test_runs_of_several_datasets_share_the_plot_of_distances():
+    embeddings = [cocos.Embeddings(torch.eye(4), torch.eye(4) * k, directions=("s2p",)) for k in (1.0, 2.0, 3.0)]
+    one = measures.dtp({"plain": embeddings[:2]}, steps=[1, 2])
+    other = measures.dtp({"plain": embeddings}, steps=[1, 5, 9])
+    ax = plots.dtp([one, other], names=["a", "b"], ax=plt.figure().subplots())
+    drawn = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_array_equal(drawn["b, plain"].get_xydata().T, [[1, 5, 9], other["average"].sel(run="plain")])
+    assert len(drawn["a, plain"].get_xdata()) == 2
+    with pytest.raises(InputError, match="distances of cosine and euclidean: measure the runs with one metric"):
+        plots.dtp([one, measures.dtp({"r": embeddings}, metric="cosine")])
+    plt.close("all")
+
+
+def test_datasets_without_names_of_their_own_are_told_apart():
+    data = measures.lorenz(planted(), batch_size=24)
+    assert list(_labels.series([data, data], None)) == ["NTXent(temperature=0.1) (1)", "NTXent(temperature=0.1) (2)"]
+    from_files = [data.assign_attrs(checkpoint_path=f"run/{name}.pt") for name in ("old", "new")]
+    assert list(_labels.series(from_files, None)) == ["old", "new"]
+    with pytest.raises(InputError, match="names: 1 of them for 2 Datasets"):
+        plots.lorenz([data, data], names=["a"])
+
+
 def test_the_kinds_that_combine_take_names():
     combining = {kind.name for kind in plot_kinds.plot_kinds() if kind.combines}
-    assert combining == {"count", "eps_curve", "lorenz", "precision_recall", "temperature_curve", "weight_curve"}
+    every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
+    apart = {"contributors", "landscape", "retrievals", "score_landscape", "weight_map"}
+    assert combining == every.keys() - apart and len(combining) > 9
+    for name in apart:
+        assert every[name].alone != "it shows one Dataset"
+        with pytest.raises(InputError, match=f"this plot takes one Dataset, got 2: {every[name].alone}; draw each on"):
+            every[name].plot([xr.Dataset(), xr.Dataset()])
     for kind in plot_kinds.plot_kinds():
         assert not kind.combines or kind.looks["names"].default is None
     plt.close("all")

@@ -102,7 +102,9 @@ class _Request:
             from cocos.reports import plot_kinds
 
             several = ", ".join(each.name for each in plot_kinds.plot_kinds() if each.combines)
-            raise InputError(f"{kind.name}: it draws one loss of one file; these draw several: {several}")
+            raise InputError(
+                f"{kind.name}: it draws one loss of one file, for {kind.alone}; these draw several: {several}"
+            )
 
     @property
     def default(self) -> str | None:
@@ -208,7 +210,8 @@ def plot(
     figure = checked(target, *request.files, source.data, figures=True)
     names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
     for name in wanted if names else ():
-        shelf.load(name or request.default, by_loss[name])
+        if asked_for := name or request.default:  # a kind may read scores alone
+            shelf.load(asked_for, by_loss[name])
     with progress() as start:
         found, about, notes, frozen = _measured(request, by_loss, start)
     items = frozen.items(options.get("split") or "train") if frozen and chosen.shows else None

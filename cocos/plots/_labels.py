@@ -16,7 +16,8 @@ from matplotlib.legend import Legend
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from cocos.plots._wording import middle, names_of
+from cocos.errors import InputError
+from cocos.plots._wording import middle, names_of, numbered
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
@@ -30,10 +31,30 @@ LINE_SPACING = 1.25
 
 
 def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
-    """Datasets that share a plot by their names, by default those of their losses."""
+    """Datasets that share a plot by their names, by default those of their losses; equal names get numbers.
+
+    Raises:
+        InputError: another number of names than of Datasets, or none.
+    """
     several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
     names = names_of(several) if names is None else names
-    return {plain(str(name), LABEL_LENGTH): each for name, each in zip(names, several, strict=True)}
+    if len(names) != len(several) or not several:
+        raise InputError(
+            f"names: {len(names)} of them for {len(several)} Datasets, expected one for each, and one at least"
+        )
+    return dict(zip(numbered([plain(str(name), LABEL_LENGTH) for name in names]), several, strict=True))
+
+
+def single(dataset: xr.Dataset | Sequence[xr.Dataset], reason: str) -> xr.Dataset:
+    """The one Dataset of a plot that cannot take several.
+
+    Raises:
+        InputError: several, with the reason.
+    """
+    several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    if len(several) != 1:
+        raise InputError(f"this plot takes one Dataset, got {len(several)}: {reason}; draw each on Axes of its own")
+    return several[0]
 
 
 def sides(data: xr.Dataset, keys: Iterable[str]) -> list[tuple[str, xr.Dataset]]:

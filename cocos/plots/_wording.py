@@ -1,6 +1,7 @@
 """Names and numbers in the titles of plots."""
 
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 import xarray as xr
 
@@ -33,10 +34,27 @@ def number(value: float) -> str:
 
 
 def names_of(datasets: Sequence[xr.Dataset]) -> list[str]:
-    """Name Datasets that share a plot by their losses, with parameters where a loss occurs twice."""
+    """Name Datasets that share a plot by their losses, with parameters or their files where a loss occurs twice."""
     names = [middle(str(data.attrs.get("loss", data.attrs.get("title", "")))) for data in datasets]
     whole = [middle(str(data.attrs.get("loss_repr", name))) for data, name in zip(datasets, names, strict=True)]
-    return [long if names.count(name) > 1 else name for name, long in zip(names, whole, strict=True)]
+    files = [middle(_file(data) or name) for data, name in zip(datasets, whole, strict=True)]
+    for longer in (whole, files):
+        names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
+    return names
+
+
+def _file(data: xr.Dataset) -> str:
+    """Name of the file that a Dataset is of, without its suffix; empty where it is of none, or of several."""
+    path = str(data.attrs.get("checkpoint_path", ""))
+    return "" if "\n" in path else PurePath(path).stem
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """Tell equal names apart by numbers."""
+    return [
+        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
 
 
 def between(values: Sequence[float], written: Callable[[float], str] = percent) -> str:

@@ -1,7 +1,7 @@
 """Plot of the candidates of one query."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Patch
 
 from cocos.measures.contributors import rest
-from cocos.plots._labels import below, empty, palette, plain
+from cocos.plots._labels import below, empty, palette, plain, single
 from cocos.plots._wording import percent
 
 # Largest number of bars that can be read.
@@ -34,7 +34,7 @@ QUERY_LINES, QUERY_CHARACTERS = 7, 18
 
 
 def contributors(
-    dataset: xr.Dataset,
+    dataset: xr.Dataset | Sequence[xr.Dataset],
     *,
     labels: Callable[[int], str] | None = None,
     pictures: Callable[[int], np.ndarray | None] | None = None,
@@ -60,7 +60,7 @@ def contributors(
         >>> cocos.plots.contributors(cocos.measures.contributors(embeddings, row=0)).has_data()
         True
     """
-    ax = ax or plt.gca()
+    dataset, ax = single(dataset, alone()), ax or plt.gca()
     attrs, one = dataset.attrs, dataset.isel(candidate=slice(MOST_BARS))
     rows, part, weight = (one[name].values for name in ("candidate_index", "part", "weight"))
     positive, above = one["positive"].values, one["share"].values > attrs["eps"]
@@ -165,6 +165,11 @@ def title(dataset: xr.Dataset) -> str:
         f"{attrs['contributing']} of {attrs['negatives']} negatives contribute and carry "
         f"{percent(attrs['contributing_part'])} of the push"
     )
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "its bars are the candidates of one query under one model"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

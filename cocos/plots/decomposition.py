@@ -1,10 +1,14 @@
 """Plot of the lengths of pull, push and their sum."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 import xarray as xr
 from matplotlib.axes import Axes
+
+from cocos.plots._labels import below, palette, plain, series
 
 STAGES = {
     "pull_norm": "pull",
@@ -16,54 +20,87 @@ STAGES = {
 WHISKERS = (5, 95)
 
 
-def decomposition(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+def decomposition(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the lengths of pull and push, of their sum, and of the part of it that the normalisation leaves.
 
-    Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction.
-    Queries without a gradient are left out, and a note gives their part.
+    Boxes are quartiles, whiskers the middle 90 % of the queries, diamonds their mean, one colour for each direction,
+    or for each of several losses or files, whose directions have other lines. Queries without a gradient are left out,
+    and a note gives their part.
+
+    Args:
+        dataset: of `cocos.measures.decomposition`, or several.
+        names: of several; None: their losses.
+        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.plots.decomposition(cocos.measures.decomposition(embeddings)).has_data()
         True
     """
-    ax = ax or plt.gca()
-    stages = [name for name in STAGES if name in dataset]
-    moved = dataset["pull_norm"] + dataset["push_norm"] > 0
-    names = dataset["direction"].values
-    wide = 0.7 / len(names)
-    looks = zip(names, ("-", "--"), sns.color_palette("colorblind", 2), strict=False)
-    for place, (name, style, colour) in enumerate(looks):
-        one = dataset.sel(direction=name).where(moved.sel(direction=name))
-        lengths = [one[stage].values[np.isfinite(one[stage].values)] for stage in stages]
-        drawn = ax.boxplot(
-            lengths,
-            positions=np.arange(len(stages)) + (place - (len(names) - 1) / 2) * wide,
-            widths=0.8 * wide,
-            whis=WHISKERS,
-            showfliers=False,
-            patch_artist=True,
-            manage_ticks=False,
-            showmeans=True,
-            boxprops={"facecolor": (*colour, 0.35), "edgecolor": colour, "linestyle": style},
-            medianprops={"color": colour, "linewidth": 2.4},
-            meanprops={"marker": "D", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": "0.15"},
-            whiskerprops={"color": colour, "linestyle": style},
-            capprops={"color": colour},
-        )
-        drawn["boxes"][0].set_label(str(name))
+    ax, several = ax or plt.gca(), series(dataset, names)
+    every = list(several.values())
+    stages = [name for name in STAGES if any(name in each for each in every)]
+    single, places = len(several) == 1, max(each.sizes["direction"] for each in every)
+    colours = palette(places if single else len(several))
+    wide = 0.7 / (len(every) * places)
+    for k, (name, each) in enumerate(several.items()):
+        for d, (side, style) in enumerate(zip(each["direction"].values, ("-", "--"), strict=False)):
+            one, colour = each.sel(direction=side), colours[d if single else k]
+            at = np.arange(len(stages)) + (k * places + d - (len(every) * places - 1) / 2) * wide
+            drawn = _boxes(one.where(_moved(one)), stages, at, 0.8 * wide, colour, style, ax)
+            drawn["boxes"][0].set_label(str(side) if single else f"{name}, {plain(str(side), 20)}")
     ax.set_xticks(np.arange(len(stages)), [STAGES[stage] for stage in stages])
     ax.set(
         xlabel="quartiles, middle 90 % and mean (diamond) of the queries",
         ylabel="length (loss / length of the embedding)",
-        title=dataset.attrs["loss_repr"],
+        title=every[0].attrs["loss_repr"] if single else "Lengths of pull and push",
         xlim=(-0.5, len(stages) - 0.5),
         ylim=(0, None),
     )
-    still = 100 * (1 - float(moved.sum() / dataset["queries"].sum()))
-    if still > 0:
-        ax.text(0.98, 0.02, f"{still:.1f} % of the queries have no gradient and are left out", transform=ax.transAxes,
-                ha="right", va="bottom", fontsize="small", color="0.3")  # fmt: skip
-    ax.legend(frameon=False)
+    _without(several, ax)
+    if single:
+        ax.legend(frameon=False)
+    else:
+        below(ax, lines=3)
     sns.despine(ax=ax)
     return ax
+
+
+def _moved(data: xr.Dataset) -> xr.DataArray:
+    """Which queries have a gradient."""
+    return data["pull_norm"] + data["push_norm"] > 0
+
+
+def _boxes(one: xr.Dataset, stages: Sequence[str], at: np.ndarray, width: float, colour, style: str, ax: Axes) -> dict:
+    """Draw a box for each stage of one direction, none for a stage that it lacks."""
+    lengths = [one[stage].values.ravel() if stage in one else np.zeros(0) for stage in stages]
+    return ax.boxplot(
+        [each[np.isfinite(each)] for each in lengths],
+        positions=at,
+        widths=width,
+        whis=WHISKERS,
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        showmeans=True,
+        boxprops={"facecolor": (*colour, 0.35), "edgecolor": colour, "linestyle": style},
+        medianprops={"color": colour, "linewidth": 2.4},
+        meanprops={"marker": "D", "markersize": 5, "markerfacecolor": "white", "markeredgecolor": "0.15"},
+        whiskerprops={"color": colour, "linestyle": style},
+        capprops={"color": colour},
+    )
+
+
+def _without(several: dict[str, xr.Dataset], ax: Axes) -> None:
+    """Note the part of the queries that have no gradient, of each Dataset that has any such."""
+    said = []
+    for name, each in several.items():
+        still = 100 * (1 - float(_moved(each).sum() / each["queries"].sum()))
+        if still > 0:
+            of = f" of {name}" if len(several) > 1 else ""
+            said.append(f"{still:.1f} % of the queries{of} have no gradient and are left out")
+    if said:
+        ax.text(0.98, 0.02, "\n".join(said), transform=ax.transAxes, ha="right", va="bottom", fontsize="small",
+                color="0.3")  # fmt: skip

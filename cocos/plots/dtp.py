@@ -1,5 +1,7 @@
 """Plot of the distance to proxy over the checkpoints of some runs."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
@@ -7,7 +9,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from cocos.plots._labels import STYLES
+from cocos.errors import InputError
+from cocos.plots._labels import STYLES, series
 from cocos.plots._wording import middle
 
 # Height of a line of text, in points.
@@ -18,17 +21,28 @@ RUN_NAME_LENGTH = 28
 SHARED_GREY = "0.3"
 
 
-def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes | None = None) -> Axes:
+def dtp(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    band: bool = True,
+    log: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw AvgDTP: a line per run with its name at the end, a band over the classes, and alpha as a dotted line.
 
     The line of a diverged run ends in a cross at its last finite checkpoint, and its name says so. Long names are
     shortened; an alpha that several runs share is drawn once, in grey.
 
     Args:
-        dataset: of `cocos.measures.dtp`.
+        dataset: of `cocos.measures.dtp`, or several, whose runs share the plot.
+        names: of several, which precede the names of their runs; None: none, unless runs have the same name.
         band: draw the 5th to 95th percentile over the classes.
         log: distances on a logarithmic axis.
         ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: several Datasets of other metrics.
 
     Examples:
         >>> samples, proxies = torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.eye(2)
@@ -37,10 +51,11 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         True
     """
     ax = ax or plt.gca()
-    names, steps = dataset["run"].values, dataset["step"].values
-    colours, ends, alphas = sns.color_palette("colorblind", len(names)), {}, {}
-    for k, (name, colour) in enumerate(zip(names, colours, strict=True)):
-        one = dataset.sel(run=name)
+    runs, first = _runs(dataset, names)
+    colours, ends, alphas = sns.color_palette("colorblind", len(runs)), {}, {}
+    reached = [step for one in runs.values() for step in one["step"].values[[0, -1]]]
+    for k, ((name, one), colour) in enumerate(zip(runs.items(), colours, strict=True)):
+        steps = one["step"].values
         ax.plot(steps, one["average"], color=colour, linestyle=STYLES[k % len(STYLES)], linewidth=1.8, label=str(name),
                 marker="o" if len(steps) == 1 else None)  # fmt: skip
         if band:
@@ -54,11 +69,11 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
         if np.isfinite(alpha := float(one["alpha"])):
             alphas[alpha] = SHARED_GREY if alpha in alphas else colour
     for alpha, colour in alphas.items():
-        ax.plot((steps[0], steps[-1]), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
+        ax.plot((min(reached), max(reached)), [alpha] * 2, color=colour, linewidth=0.8, linestyle=":")
     ax.margins(x=0.02)
     ax.set(
-        xlabel=dataset["step"].attrs["long_name"],
-        ylabel=f"mean distance to the own proxy ({dataset.attrs['metric'].replace('_', ' ')})",
+        xlabel=first["step"].attrs["long_name"],
+        ylabel=f"mean distance to the own proxy ({first.attrs['metric'].replace('_', ' ')})",
         title="Distance to proxy, mean over classes",
     )
     ax.set(yscale="log") if log else ax.set_ylim(0, None)
@@ -69,6 +84,28 @@ def dtp(dataset: xr.Dataset, *, band: bool = True, log: bool = False, ax: Axes |
     _name(ax, 0, marks, xytext=3, above=2, xycoords=("axes fraction", "data"), path_effects=halo)
     sns.despine(ax=ax)
     return ax
+
+
+def _runs(
+    dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None
+) -> tuple[dict[str, xr.Dataset], xr.Dataset]:
+    """Runs of all Datasets by their names, and the first Dataset.
+
+    Raises:
+        InputError: their distances are of other metrics.
+    """
+    several = series(dataset, names)
+    every = list(several.values())
+    if len(metrics := {each.attrs["metric"] for each in every}) > 1:
+        raise InputError(f"distances of {' and '.join(sorted(metrics))}: measure the runs with one metric")
+    own = [str(run) for each in every for run in each["run"].values]
+    prefixed = len(several) > 1 and (names is not None or len(set(own)) < len(own))
+    found = {
+        f"{name}, {run}" if prefixed else str(run): each.sel(run=run)
+        for name, each in several.items()
+        for run in each["run"].values
+    }
+    return found, every[0]
 
 
 def _name(ax: Axes, x: float, named: list[tuple], *, xytext: float, above: float = 0.0, **style) -> None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from cocos.plots._labels import colours, shared_bar
+from cocos.plots._labels import colours, shared_bar, single
 
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
@@ -25,7 +25,12 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def landscape(
-    dataset: xr.Dataset, *, field: bool = True, legend: bool = True, common: bool = False, ax: Axes | None = None
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    field: bool = True,
+    legend: bool = True,
+    common: bool = False,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw a landscape as contours, or as a surface on Axes in three dimensions.
 
@@ -44,7 +49,7 @@ def landscape(
         >>> cocos.plots.landscape(cocos.measures.landscape("t^2", points=9)).has_data()
         True
     """
-    ax = ax or plt.gca()
+    dataset, ax = single(dataset, alone()), ax or plt.gca()
     x, y, height = (dataset[name].values for name in ("x", "y", "height"))
     title = dataset.attrs["title"].removeprefix("Landscape of ")
     if ax.name == "3d":
@@ -157,3 +162,8 @@ def _marks(dataset: xr.Dataset, ax: Axes) -> None:
         apart = f", {gap:.0e} apart" if np.isfinite(gap) else ""
         ax.plot(*predicted, "x", markersize=8, color="white", markeredgewidth=1.6, path_effects=outline,
                 linestyle="none", label=f"minimum predicted{apart}", zorder=7)  # fmt: skip
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "a landscape fills its plane with colour, so a second one would cover it"

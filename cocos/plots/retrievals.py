@@ -1,7 +1,7 @@
 """Contact sheet of the nearest candidates of some queries."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from cocos.errors import InputError
-from cocos.plots._labels import plain
+from cocos.plots._labels import plain, single
 
 # Colour and mark of positives; the green is dark enough for text.
 GREEN, TICK = "#00694f", "\u2713"
@@ -27,7 +27,7 @@ CELL_CHARACTERS, CELL_LINES = 14, 6
 
 
 def retrievals(
-    dataset: xr.Dataset,
+    dataset: xr.Dataset | Sequence[xr.Dataset],
     *,
     pictures: Callable[[str, int], np.ndarray | str] | None = None,
     ax: Axes | None = None,
@@ -48,7 +48,7 @@ def retrievals(
         >>> cocos.plots.retrievals(cocos.measures.retrievals(embeddings, queries=2, k=2)).has_data()
         True
     """
-    ax = ax or plt.gca()
+    dataset, ax = single(dataset, alone()), ax or plt.gca()
     show = pictures or (lambda side, row: f"{side}\n{row}")
     queries, ranks = dataset.sizes["query"], dataset.sizes["rank"]
     end = 1 + QUERY_GAP + max(NARROWEST_ROW, ranks) * CELL_STEP + QUERY_GAP
@@ -95,6 +95,11 @@ def title(dataset: xr.Dataset) -> str:
     first = int((dataset["best_rank"] == 1).sum())
     side = plain(dataset.attrs["direction"], 30)
     return f"{side}: a positive comes first for {first} of {dataset.sizes['query']} queries"
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "its rows are pictures of what one model retrieves"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

@@ -9,11 +9,13 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from cocos import results
-from cocos.plots._labels import below, logarithmic
-from cocos.plots._wording import middle
+from cocos.errors import InputError
+from cocos.plots._labels import STYLES, below, logarithmic, palette, series
+from cocos.plots._wording import listed, middle
 
 # Smallest number of queries whose percentiles are drawn.
 FEWEST_QUERIES = 40
@@ -25,34 +27,116 @@ PERCENTILE_STYLES = {5: (":", 1.8), 50: ("-", 2.2), 95: ("--", 1.8)}
 
 
 def score_distribution(
-    dataset: xr.Dataset, *, direction: str | None = None, ends: Sequence[float] | None = None, ax: Axes | None = None
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    direction: str | None = None,
+    ends: Sequence[float] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the negatives of each query against their score, and the 5th, 50th and 95th percentile over the queries.
 
     With fewer than 40 queries there are no percentiles. Bars below the axis show the score of the k-th neighbour from
     the 5th to the 95th percentile. The hatched area is the positives of all queries, with its own axis on the right.
+    Several files have a colour each: the median of their queries, a band from the 5th to the 95th percentile, and the
+    outline of their positives.
 
     Args:
-        dataset: of `cocos.measures.score_distribution`.
+        dataset: of `cocos.measures.score_distribution`, or several.
+        names: of several; None: their titles.
         direction: of the queries; None: the first.
         ends: lowest and highest score to draw; None: those over all directions, so that panels are comparable.
         ax: where to draw; None is the current Axes.
 
     Raises:
-        InputError: a direction that is not in the dataset.
+        InputError: a direction that is not in the dataset, or several with other metrics or bins.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
         >>> cocos.plots.score_distribution(cocos.measures.score_distribution(embeddings)).has_data()
         True
     """
-    ax = ax or plt.gca()
-    direction = results.direction(direction, [str(name) for name in dataset["direction"].values])
-    one, width = dataset.sel(direction=direction), dataset.attrs["bin_width"]
-    score = one["bin"].values
+    ax, several = ax or plt.gca(), series(dataset, names)
+    every = list(several.values())
+    for each in every:
+        direction = results.direction(direction, [str(name) for name in each["direction"].values])
+    assert direction is not None
+    dataset, width = every[0], every[0].attrs["bin_width"]
+    score = dataset["bin"].values
+    edges = np.append(score - width / 2, score[-1] + width / 2)
+    if len(every) > 1:
+        _comparable(several)
+        reach = [_ends(each, edges) for each in every]
+        lowest, highest = (min(low for low, _ in reach), max(high for _, high in reach)) if ends is None else ends
+        handles, beside, most, top = _overlaid(several, direction, edges, ax)
+        low = 0.0
+    else:
+        lowest, highest = _ends(dataset, edges) if ends is None else ends
+        handles, beside, most, top, low = _alone(dataset, direction, edges, (lowest, highest), ax)
+    logarithmic(ax, top)
+    spread = len(every) == 1 and bool(np.isfinite(dataset["spread"].sel(direction=direction)).any())
+    meant = f"\n{SPREAD_MEANING}" if spread else ""
+    ax.set(
+        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
+        ylabel=f"negatives of a query in a bin of {width:.2g}",
+        xlim=(lowest, highest),
+        ylim=(low, 2 * top),
+    )
+    said = title(dataset, direction) if len(every) == 1 else title_of(several, direction)
+    ax.set_title(said, fontsize="medium")
+    ax.minorticks_off()
+    _align(beside, most, ax)
+    below(ax, lines=3, handles=handles, ncols=3)
+    sns.despine(ax=ax)
+    sns.despine(ax=beside, left=True, right=False)
+    return ax
+
+
+def _comparable(several: dict[str, xr.Dataset]) -> None:
+    """Refuse Datasets that have no common axis.
+
+    Raises:
+        InputError: their metrics or bins differ.
+    """
+    for key, what in (("metric", "scores are"), ("bin_width", "bins are of")):
+        found = {name: each.attrs[key] for name, each in several.items()}
+        if len(set(found.values())) > 1:
+            said = " and ".join(f"{value if isinstance(value, str) else f'{value:.3g}'} in {name}"
+                                for name, value in found.items())  # fmt: skip
+            raise InputError(f"{what} {said}: draw those with one metric and one number of bins over the same range")
+
+
+def _overlaid(several: dict[str, xr.Dataset], direction: str, edges: np.ndarray, ax: Axes) -> tuple:
+    """Draw each Dataset in a colour: median, band, and the outline of its positives on an axis of their own.
+
+    Returns:
+        Handles of the legend, the axis of the positives, the most positives and the most negatives of a bin.
+    """
+    beside, handles, most, top = ax.twinx(), [], 0.0, 10.0
+    beside.set_ylabel("positive pairs of all queries (dotted)", color="0.3")
+    ax.set_zorder(beside.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    for place, ((name, each), colour) in enumerate(zip(several.items(), palette(len(several)), strict=True)):
+        one = each.sel(direction=direction)
+        low, middle, high = one["band"].transpose("percentile", "bin").values
+        ax.fill_between(one["bin"], low, high, step="mid", color=colour, alpha=0.15, linewidth=0)
+        handles += ax.plot(one["bin"], middle, color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=2,
+                           label=f"{name}: median query")  # fmt: skip
+        beside.stairs(one["positives"], edges, color=colour, linestyle=":", linewidth=1.6, label=name)
+        most, top = max(most, float(one["positives"].max())), max(top, float(high.max()))
+    handles += [Patch(color="0.85", label="5 % to 95 % of the queries")]
+    return [*handles, Line2D([], [], color="0.3", linestyle=":", label="positives, right axis")], beside, most, top
+
+
+def _alone(dataset: xr.Dataset, direction: str, edges: np.ndarray, ends: Sequence[float], ax: Axes) -> tuple:
+    """Draw one Dataset: each query, percentiles, neighbours and positives.
+
+    Returns:
+        As `_overlaid`, and the lowest place of the bars of neighbours.
+    """
+    one, score = dataset.sel(direction=direction), dataset["bin"].values
     blue, orange, green = sns.color_palette("colorblind", 3)
     lines = one["negatives"].dropna("query", how="all").transpose("query", "bin").values
-    edges = np.append(score - width / 2, score[-1] + width / 2)
     beside = _positives(one["positives"], edges, orange, ax)
     thin = [np.column_stack([score, line]) for line in lines]
     ax.add_collection(LineCollection(thin, colors=[(*blue, min(0.5, 12 / len(thin)))], linewidths=0.6, rasterized=True))
@@ -63,24 +147,10 @@ def score_distribution(
         ax.plot(score, band, color="0.1", linestyle=style, linewidth=thick, path_effects=outline,
                 label="median" if percentile == 50 else f"{percentile:g}th percentile")  # fmt: skip
     top = max(10.0, float(np.nanmax(lines)))
-    left, right = _ends(dataset, edges) if ends is None else ends
-    low = _neighbours(one, green, (left, right), ax)
-    logarithmic(ax, top)
-    meant = f"\n{SPREAD_MEANING}" if np.isfinite(one["spread"]).any() else ""
-    ax.set(
-        xlabel=f"{dataset.attrs['metric'].replace('_', ' ')} score{meant}",
-        ylabel=f"negatives of a query in a bin of {width:.2g}",
-        xlim=(left, right),
-        ylim=(low, 2 * top),
-    )
-    ax.set_title(title(dataset, direction), fontsize="medium")
-    ax.minorticks_off()
-    _align(beside, float(one["positives"].max()), ax)
+    low = _neighbours(one, green, (ends[0], ends[1]), ax)
     handles = [Line2D([], [], color=blue, linewidth=0.8, label="a query"), *ax.get_legend_handles_labels()[0]]
-    below(ax, lines=3, handles=[*handles, *beside.get_legend_handles_labels()[0]], ncols=3)
-    sns.despine(ax=ax)
-    sns.despine(ax=beside, left=True, right=False)
-    return ax
+    handles += beside.get_legend_handles_labels()[0]
+    return handles, beside, float(one["positives"].max()), top, low
 
 
 def _positives(counts: xr.DataArray, edges: np.ndarray, colour, ax: Axes) -> Axes:
@@ -137,6 +207,16 @@ def _neighbours(one: xr.Dataset, colour, ends: tuple[float, float], ax: Axes) ->
         place -= 0.35
     ax.axhline(0, color="0.6", linewidth=0.6)
     return place
+
+
+def title_of(several: dict[str, xr.Dataset], direction: str) -> str:
+    """State the median score of the middle one of the neighbours, of each Dataset."""
+    parts, at = [], 0
+    for data in several.values():
+        one = data.sel(direction=direction)
+        at = int(one["k"][one.sizes["k"] // 2])
+        parts.append(f"{float(one['kth_band'].sel(k=at).isel(percentile=1)):.2f}")
+    return f"{middle(direction, 24)}: neighbour {at} of the median query has a score of {listed(list(several), parts)}"
 
 
 def title(dataset: xr.Dataset, direction: str) -> str:

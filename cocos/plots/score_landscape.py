@@ -11,7 +11,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from cocos import results
-from cocos.plots._labels import colours, shared_bar
+from cocos.plots._labels import colours, shared_bar, single
 
 # Levels of the scale of shares that panels have in common.
 SHARE_LEVELS = tuple(k / 10 for k in range(11))
@@ -21,7 +21,7 @@ LABEL_DISTANCE = 0.05
 DARK_GREY, HALO = "0.05", [withStroke(linewidth=2.4, foreground=(1, 1, 1, 0.85))]
 
 
-def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None = None) -> Axes:
+def score_landscape(dataset: xr.Dataset | Sequence[xr.Dataset], *, share: bool = False, ax: Axes | None = None) -> Axes:
     """Draw the weight of the negatives as colour and the loss as lines; both scores are equal on the dashed line.
 
     Args:
@@ -33,7 +33,7 @@ def score_landscape(dataset: xr.Dataset, *, share: bool = False, ax: Axes | None
         >>> cocos.plots.score_landscape(cocos.measures.score_landscape("triplet", points=9)).has_data()
         True
     """
-    ax = ax or plt.gca()
+    dataset, ax = single(dataset, alone()), ax or plt.gca()
     score, weight = dataset["positive"].values, dataset["push"].transpose("negative", "positive").values
     levels, many = np.array(SHARE_LEVELS), int(dataset.attrs["negatives"])
     if share:
@@ -86,3 +86,8 @@ def _places(height: np.ndarray, levels: np.ndarray, score: np.ndarray) -> list[t
         if inside and (not kept or place - kept[-1] > LABEL_DISTANCE * len(score)):
             kept.append(place)
     return [(score[-1 - place], score[place]) for place in kept]
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "a landscape of weights fills its plane with colour, so a second one would cover it"

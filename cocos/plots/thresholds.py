@@ -1,5 +1,7 @@
 """Plot of the consequences of one cut-off for each query."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
@@ -7,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cocos.plots._labels import below, logarithmic, palette, plain
-from cocos.plots._wording import between
+from cocos.plots._labels import below, logarithmic, palette, plain, series
+from cocos.plots._wording import between, listed, percent
 
 # Bottom and height of the three strips, as fractions of the axes.
 STRIPS = ((0.56, 0.44), (0.29, 0.22), (0.0, 0.24))
@@ -17,12 +19,20 @@ DIRECTION_STYLES = ("-", "--")
 NAME_WIDTH = 0.02
 
 
-def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+def thresholds(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw what each cut-off returns, in three strips above the same axis of cut-offs.
 
     At the top, the candidates per query: median, and a ribbon from the 5th to the 95th percentile. In the middle, the
     parts of the queries without any candidate, and without a positive. At the bottom, precision and recall over all
-    pairs. Chosen cut-offs are vertical lines with their names.
+    pairs. Chosen cut-offs are vertical lines with their names; of several files, a colour each without ribbons, the
+    lines alone.
+
+    Args:
+        dataset: of `cocos.measures.thresholds`, or several.
+        names: of several; None: their titles.
+        ax: where to draw; None is the current Axes.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -30,13 +40,17 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         >>> len(cocos.plots.thresholds(data).figure.axes) > 1
         False
     """
-    ax = ax or plt.gca()
+    ax, several = ax or plt.gca(), series(dataset, names)
     ax.set_axis_off()
-    level = dataset["level"].values
+    every, single = list(several.values()), len(several) == 1
+    ends = min(float(each["level"][0]) for each in every), max(float(each["level"][-1]) for each in every)
     strips = [ax.inset_axes([0, low, 1, high]) for low, high in STRIPS]
     many, idle, whole = strips
-    handles = _curves(dataset, *strips)
-    top = max(10.0, float(dataset["level_returned"].max()))
+    handles = []
+    for (name, each), colour in zip(several.items(), palette(len(several)), strict=True):
+        handles += _curves(each, *strips) if single else _curves(each, *strips, name=name, colour=colour)
+    handles += _meanings(single)
+    top = max(10.0, *(float(each["level_returned"].max()) for each in every))
     logarithmic(many, top)
     many.set(ylabel="candidates\nper query", ylim=(-0.1, 8 * top))
     idle.set(ylabel="queries with\n(%)", ylim=(-3, 103), yticks=[0, 50, 100])
@@ -44,42 +58,54 @@ def thresholds(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     for strip in strips:
         strip.minorticks_off()
         strip.spines[["top", "right"]].set_visible(False)
-        strip.set_xlim(level[0], level[-1])
-        strip.vlines(dataset["cutoff"], 0, 1, transform=strip.get_xaxis_transform(), color="0.5", linewidth=0.7,
-                     linestyle=":")  # fmt: skip
+        strip.set_xlim(*ends)
+        for each, colour in zip(every, ["0.5"] if single else palette(len(every)), strict=True):
+            strip.vlines(each["cutoff"], 0, 1, transform=strip.get_xaxis_transform(), color=colour, linewidth=0.7,
+                         linestyle=":")  # fmt: skip
     for strip in (many, idle):
         strip.tick_params(labelbottom=False)
-    _named(dataset, many)
-    ticks = [tick for tick in whole.get_xticks() if level[0] <= tick <= level[-1]]
-    distance = np.interp(ticks, level, dataset["level_distance"])
+    if single:
+        _named(every[0], many)
+    ticks = [tick for tick in whole.get_xticks() if ends[0] <= tick <= ends[1]]
+    known = np.concatenate([np.stack([each["level"], each["level_distance"]]) for each in every], axis=1)
+    distance = np.interp(ticks, *known[:, known[0].argsort()])
     whole.set_xticks(ticks, [f"{tick:.2g}\n({far:.2f})" for tick, far in zip(ticks, distance, strict=True)])
-    ax.set_title(title(dataset), fontsize="medium")
+    ax.set_title(title(every[0]) if single else title_of(several), fontsize="medium")
     below(ax, lines=4, handles=handles, ncols=3)
     return ax
 
 
-def _curves(dataset: xr.Dataset, many: Axes, idle: Axes, whole: Axes) -> list:
-    """Draw the curves of the three strips, and return the handles of the legend."""
-    level, names, handles = dataset["level"].values, [str(name) for name in dataset["direction"].values], []
-    for name, style, colour in zip(names, DIRECTION_STYLES, palette(len(names)), strict=False):
-        one, said = dataset.sel(direction=name), plain(name, 20)
+def _curves(dataset: xr.Dataset, many: Axes, idle: Axes, whole: Axes, *, name: str = "", colour=None) -> list:
+    """Draw the curves of one Dataset in the three strips, and return handles of the legend: its directions.
+
+    Several Datasets have a `name` and a `colour` each, and no ribbons.
+    """
+    level, names, handles = dataset["level"].values, [str(side) for side in dataset["direction"].values], []
+    colours = palette(len(names)) if colour is None else [colour] * len(names)
+    for side, style, own in zip(names, DIRECTION_STYLES, colours, strict=False):
+        one, said = dataset.sel(direction=side), ", ".join(filter(None, (name, plain(side, 20))))
         low, middle, high = one["level_returned"].transpose("percentile", "level").values
-        many.fill_between(level, low, high, color=colour, alpha=0.18, linewidth=0, label="_ribbon")
-        handles += many.plot(level, middle, color=colour, linestyle=style, linewidth=1.8, label=said)
-        idle.plot(level, one["level_none"], color=colour, linestyle=style, linewidth=1.8, label="_nothing")
-        idle.plot(level, one["level_no_positive"], color=colour, linestyle=style, linewidth=0.9, marker=".",
+        if not name:
+            many.fill_between(level, low, high, color=own, alpha=0.18, linewidth=0, label="_ribbon")
+        handles += many.plot(level, middle, color=own, linestyle=style, linewidth=1.8, label=said)
+        idle.plot(level, one["level_none"], color=own, linestyle=style, linewidth=1.8, label="_nothing")
+        idle.plot(level, one["level_no_positive"], color=own, linestyle=style, linewidth=0.9, marker=".",
                   markersize=5, markevery=5, label="_no positive")  # fmt: skip
-    handles += [
-        Patch(color="0.85", label="5 % to 95 % of the queries"),
+    for key, style in (("precision", "-"), ("recall", "--")):
+        whole.plot(level, 100 * dataset[f"level_{key}"], color=colour or "0.15", linestyle=style,
+                   label=f"{key}, all pairs")  # fmt: skip
+    return handles
+
+
+def _meanings(single: bool) -> list:
+    """Legend entries of what is the same for all Datasets."""
+    return [
+        *([Patch(color="0.85", label="5 % to 95 % of the queries")] if single else []),
         Line2D([], [], color="0.3", linewidth=1.8, label="nothing returned"),
         Line2D([], [], color="0.3", linewidth=0.9, marker=".", label="no positive returned"),
+        Line2D([], [], color="0.15", linestyle="-", label="precision, all pairs"),
+        Line2D([], [], color="0.15", linestyle="--", label="recall, all pairs"),
     ]
-    for key, style in (("precision", "-"), ("recall", "--")):
-        line = whole.plot(
-            level, 100 * dataset[f"level_{key}"], color="0.15", linestyle=style, label=f"{key}, all pairs"
-        )
-        handles += line
-    return handles
 
 
 def _named(dataset: xr.Dataset, ax: Axes) -> None:
@@ -107,6 +133,16 @@ def title(dataset: xr.Dataset) -> str:
     )
 
 
-def size(dataset: xr.Dataset) -> tuple[float, float]:
+def title_of(several: dict[str, xr.Dataset]) -> str:
+    """State the recall at the cut-off of the best F1 of each Dataset; without one, at its first cut-off."""
+    parts = []
+    for data in several.values():
+        chosen = [str(each) for each in data["chosen"].values]
+        one = data.isel(cutoff=chosen.index("best F1") if "best F1" in chosen else 0)
+        parts.append(f"{percent(one['global_recall'])} at cosine {float(one['cutoff']):.2f}")
+    return f"Positive pairs above the chosen cut-off: {listed(list(several), parts)}"
+
+
+def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
     """Width and height of one panel in inches."""
     return 7.2, 6.6

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cocos import results
-from cocos.plots._labels import below
+from cocos.plots._labels import below, single
 from cocos.plots._wording import middle
 
 # Decades of share, below the largest, that have colours of their own, if eps is not above them.
@@ -23,7 +23,9 @@ COLUMN_ORDER = {"hardness": "the most pushed first", "batch": "in the order of t
 ROW_ORDER = {"hardness": "most contributing first", "batch": "in the order of the batch", "group": "by group"}
 
 
-def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = True, ax: Axes | None = None) -> Axes:
+def weight_map(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, most: float | None = None, last: bool = True, ax: Axes | None = None
+) -> Axes:
     """Draw the share of each negative of one batch as a heat map with margins, a row for each query.
 
     The right margin shows the contributing negatives of each query, the top margin the part of all push that each
@@ -41,7 +43,7 @@ def weight_map(dataset: xr.Dataset, *, most: float | None = None, last: bool = T
         >>> cocos.plots.weight_map(cocos.measures.weight_map(embeddings)).has_data()
         True
     """
-    ax = ax or plt.gca()
+    dataset, ax = single(dataset, alone()), ax or plt.gca()
     share, positive, negative = (dataset[name].values for name in ("share", "positive", "negative"))
     eps = float(dataset.attrs["eps"])
     above, (queries, candidates) = negative & (share > eps), share.shape
@@ -105,6 +107,11 @@ def title(dataset: xr.Dataset) -> str:
         f"{name}: {above} of {int(dataset['negatives'].sum())} negatives contribute; {idle} of "
         f"{dataset.sizes['query']} queries have none"
     )
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "a matrix of weights fills its plane with colour, so a second one would cover it"
 
 
 def size(dataset: xr.Dataset) -> tuple[float, float]:

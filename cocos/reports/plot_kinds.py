@@ -2,7 +2,8 @@
 
 Nothing is listed by hand. The options of a kind are the parameters of its measure and of its plot, their meaning comes
 from the docstrings. Beside its plot, a file of `cocos.plots` may define `size(dataset) -> (width, height)`, the inches
-of one panel, and `together(datasets) -> options`, the options that panels side by side share.
+of one panel, `together(datasets) -> options`, the options that panels side by side share, and `alone() -> reason` where
+several Datasets cannot share the plot.
 """
 
 import difflib
@@ -181,6 +182,11 @@ class PlotKind:
     def combines(self) -> bool:
         """Whether several losses and files can be drawn on the same axes."""
         return "names" in self.looks
+
+    @property
+    def alone(self) -> str:
+        """Why several Datasets cannot share the plot."""
+        return getattr(sys.modules[self.plot.__module__], "alone", lambda: "it shows one Dataset")()
 
     def draw(
         self,
