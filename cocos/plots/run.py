@@ -1,6 +1,7 @@
 """Curves of a training run: negatives, recall and geometry at each of its checkpoints, or at each record of a store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from cocos.errors import InputError, nearest
 from cocos.measures._history import axis, widest
-from cocos.plots._labels import below, curves, palette, series
-from cocos.plots._wording import listed, number
+from cocos.plots._labels import STYLES, below, palette, series, sides
+from cocos.plots._wording import listed
 
 # Of each choice of `show`: its variables with their names, the label of its axis, and the subject of its title.
 RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
@@ -30,6 +31,8 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
 }
 # Panels of the figure of a run, where their numbers are known: the first six.
 PANELS, MOST_PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss", "scale"), 6
+# Markers of directions, or of several runs.
+MARKERS = "os^Dv"
 # Steps up to which every one has a marker.
 MARKED_STEPS = 12
 # Smallest range of an axis that does not begin at 0, so that rounding does not look like a change.
@@ -50,13 +53,14 @@ def run(
     show: str = "negatives",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw one kind of number of a run against its steps, a colour for each run; ticks below mark alarms.
+    """Draw one kind of number of a run against its steps; ticks below mark the steps at which a detector fires.
 
-    Directions that agree within 2 % share a line.
+    Directions that agree within 2 % share a line. One run has a colour for each direction; several have a colour each,
+    and only the first number of the kind is drawn.
 
     Args:
         dataset: of `cocos.measures.run`, or of a store of `cocos.Monitor`; or several.
-        names: of several; None: their losses.
+        names: of several; None: the folders of their files.
         show: `negatives`, `idle`, `recall`, `alignment`, `uniformity`, `dtp`, `scale` or `loss`.
         ax: where to draw; None is the current Axes.
 
@@ -72,21 +76,18 @@ def run(
     if show not in RUN_CURVES:
         raise InputError(nearest("show", show, RUN_CURVES))
     ax = ax or plt.gca()
-    several, (labels, ylabel, subject) = series(dataset, names), RUN_CURVES[show]
+    several, (labels, ylabel, subject) = series(dataset, _names(dataset, names)), RUN_CURVES[show]
     drawn = {name: _percent(widest(each)) if show == "idle" else widest(each) for name, each in several.items()}
     for name, data in drawn.items():
         if next(iter(labels)) not in data:
             raise InputError(f"show {show!r}: {name} has no {next(iter(labels))}")
     keys = [key for key in labels if all(key in data for data in drawn.values())]
-    lines = [(name, one) for name, one in _curves(drawn, keys)]
-    for place, ((name, one), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
-        for key, style in zip(keys, ("-", "--"), strict=False):
-            label = ", ".join(filter(None, (name, labels[key])))
-            steps = one[axis(one)]
-            marker = "os^Dv"[place % 5]
-            ax.plot(steps, one[key], color=colour, linestyle=style, linewidth=1.8 if style == "-" else 1.3,
-                    marker=marker, markersize=4, markerfacecolor="white", label=label,
-                    markevery=max(1, len(steps) // MARKED_STEPS))  # fmt: skip
+    lines = list(_one(drawn[next(iter(drawn))], keys, labels) if len(drawn) == 1 else _several(drawn, keys[0]))
+    for colour, style, marker, label, values in lines:
+        steps = values[axis(values)]
+        ax.plot(steps, values, color=palette(10)[colour % 9], linestyle=style, linewidth=1.8 if style == "-" else 1.3,
+                marker=marker, markersize=4, markerfacecolor="white", label=label,
+                markevery=max(1, len(steps) // MARKED_STEPS))  # fmt: skip
     _alarms(list(several.values()), ax)
     ax.margins(x=0.03, y=0.1)
     ax.set(xlabel="training step", ylabel=ylabel)
@@ -96,8 +97,8 @@ def run(
     else:
         _widen(ax)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    if len(lines) * len(keys) > 1:
-        below(ax, ncols=1 if len(lines) > 1 else 2)
+    if len(lines) > 1:
+        below(ax, ncols=2)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -113,11 +114,38 @@ def _percent(data: xr.Dataset) -> xr.Dataset:
     return data.assign(idle=100 * data["idle"] / data["queries"])
 
 
-def _curves(several: dict[str, xr.Dataset], keys: Sequence[str]) -> list[tuple[str, xr.Dataset]]:
-    """Curves by direction where the numbers have one, else one for each run."""
-    if all("direction" in data[key].dims for data in several.values() for key in keys):
-        return curves(several, keys)
-    return [(name if len(several) > 1 else "", data) for name, data in several.items()]
+# Colour, style, marker and label of a line, and its values.
+Line = tuple[int, str, str, str, xr.DataArray]
+
+
+def _names(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> list[str]:
+    """Names of runs: those given, or their folders where these differ, or numbers."""
+    several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    if names is not None:
+        return list(names)
+    folders = [Path(str(each["file"].values[0])).parent.name if "file" in each else "" for each in several]
+    unlike = len(set(folders)) == len(folders) and all(folders)
+    return folders if unlike else [f"run {k}" for k in range(1, len(several) + 1)]
+
+
+def _directions(data: xr.Dataset, keys: Sequence[str]) -> list[tuple[str, xr.Dataset]]:
+    """The directions of some numbers; one without a name where they have none."""
+    return sides(data, keys) if "direction" in data[keys[0]].dims else [("", data)]
+
+
+def _one(data: xr.Dataset, keys: Sequence[str], labels: dict[str, str]) -> Iterator[Line]:
+    """Yield the lines of one run: a colour for each direction, a style for each number."""
+    for place, (side, one) in enumerate(_directions(data, keys)):
+        for key, style in zip(keys, STYLES, strict=False):
+            label = ", ".join(filter(None, (side, labels[key] if len(keys) > 1 else "")))
+            yield place, style, MARKERS[place % len(MARKERS)], label, one[key]
+
+
+def _several(several: dict[str, xr.Dataset], key: str) -> Iterator[Line]:
+    """Yield the lines of several runs: a colour for each run, a style for each direction."""
+    for place, (name, data) in enumerate(several.items()):
+        for (side, one), style in zip(_directions(data, [key]), STYLES, strict=False):
+            yield place, style, MARKERS[place % len(MARKERS)], ", ".join(filter(None, (name, side))), one[key]
 
 
 def _alarms(datasets: Sequence[xr.Dataset], ax: Axes) -> None:
@@ -139,7 +167,9 @@ def _title(subject: str, several: dict[str, xr.Dataset], key: str) -> str:
     for data in several.values():
         values = data[key].mean([dim for dim in data[key].dims if dim != axis(data)]).values
         known = values[np.isfinite(values)]
-        parts.append(
-            f"{number(known[0])} to {number(known[-1])}" if len(known) > 1 else listed(["x"], [number(known[0])])
-        )
+        if not len(known):
+            parts.append("not known")
+            continue
+        ends = known[[0, -1]] if len(known) > 1 else known
+        parts.append(" to ".join(f"{value:.3g}" for value in ends))
     return f"{subject}: {listed(list(several), parts)}"
