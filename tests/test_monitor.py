@@ -336,24 +336,29 @@ def test_a_run_without_records_is_an_empty_dataset():
     assert data.sizes["step"] == 0 and "contributing" in data
 
 
-def test_the_budget_bounds_the_part_of_the_time(sides, monkeypatch):
-    now = [0.0]
+@pytest.mark.parametrize("first, later", [(0.5, 0.02), (0.05, 0.05), (0.05, 0.4)])
+def test_the_budget_bounds_the_part_of_the_time(sides, monkeypatch, first, later):
+    now, cost = [0.0], [first]
+    monitor = cocos.Monitor("ntxent", budget=2)
     monkeypatch.setattr("cocos.monitor.time.perf_counter", lambda: now[0])
     work = _readings.of
-    cost = [0.5]  # of the first reading; later ones take less
 
     def slow(*given):
         now[0] += cost[0]
-        cost[0] = 0.02
+        cost[0] = later
         return work(*given)
 
     monkeypatch.setattr(_readings, "of", slow)
-    monitor = cocos.Monitor("ntxent", budget=2)
-    for _ in range(1000):
+    parts = []
+    for _ in range(1500):
         now[0] += 0.1
         monitor(*sides)
-    spent = now[0] - 100
-    assert 0.015 * 100 < spent <= 0.02 * now[0]
+        parts.append(monitor._spent / now[0])
+    steps = [each["step"] for each in monitor.records]
+    assert steps[0] == 50 and parts[-1] <= 0.02
+    assert monitor._spent > 0.015 * now[0]
+    if first <= 0.1 >= later:  # a reading that takes no longer than a step is within the budget from the first one on
+        assert max(parts) <= 0.02 + 1e-9
     assert monitor.records[-1]["overhead"] <= 2
     assert records.STEP_METRICS["overhead"][1] == "percent"
 

@@ -1,8 +1,10 @@
 """Counts beside the loss curve: what the gradient of a loss does, read in the user's own training loop."""
 
 import logging
+import math
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +29,8 @@ __all__ = ["Monitor"]
 logger = logging.getLogger("cocos")
 # Seed of the samples of candidates; their generator is the monitor's own.
 SEED = 0
+# Readings of which the dearest one is taken for the next one's cost.
+COSTS = 5
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
 
@@ -53,7 +57,8 @@ class Monitor:
             parameter of this name.
         store: file to which every record is appended, `.jsonl`; `cocos.results.open` reads it.
         eps: smallest share that contributes.
-        budget: percent of the time since the first call that the monitor may take; None: it takes what it needs.
+        budget: percent of the time since the first call that the monitor may take, so that the first reading comes
+            after 100 / budget calls; None: it takes what it needs.
         detectors: by name: False for off, or thresholds; None: all of `cocos.detectors`.
         groups: called for the groups of the rows of the next batch, where a module is not given them; None: row i
             matches row i.
@@ -107,7 +112,8 @@ class Monitor:
         self._generator = torch.Generator().manual_seed(SEED)
         self._calls = 0
         self._began: float | None = None
-        self._spent, self._last = 0.0, 0.0
+        self._spent = 0.0
+        self._costs: deque[float] = deque(maxlen=COSTS)
         self._said: set[str] = set()
         self._histories: dict[int | None, list[dict[str, Any]]] = {}
         self._firing: set[tuple[str, int | None]] = set()
@@ -121,6 +127,8 @@ class Monitor:
         self._readable = False
         if self._named is None:
             self._attach(loss, groups)
+        if budget is not None:
+            _readings.warm()
 
     def _attach(self, module: torch.nn.Module, groups: Callable[[], Any] | None) -> None:
         """Read the calls of a module: by their arguments where the module is recognised and no groups are given."""
@@ -153,6 +161,12 @@ class Monitor:
         name = type(loss).__name__
         known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps, "share": "push"}
         return results.versions() | known | {"title": "Training run"}
+
+    @property
+    def overhead(self) -> float:
+        """Percent of the time since the first call that the monitor has taken, by its own clock."""
+        passed = time.perf_counter() - (self._began or math.inf)
+        return 100 * min(1.0, self._spent / passed) if passed > 0 else 0.0
 
     @property
     def alarms(self) -> list[dict[str, Any]]:
@@ -215,12 +229,21 @@ class Monitor:
         number, self._calls = self._calls, self._calls + 1
         if self._due is None and number % self._every:
             return None
-        passed = now - self._began
-        if self._budget is not None and self.records and self._spent + self._last > passed * self._budget / 100:
-            return None
-        if self._due is not None and not self._due():
+        if not self._affordable(now - self._began, number) or (self._due is not None and not self._due()):
             return None
         return _Call(number if self.step is None else int(self.step), number)
+
+    def _affordable(self, passed: float, calls: int) -> bool:
+        """Whether one more reading stays within the budget; the first one is taken to cost as much as a step.
+
+        Args:
+            passed: seconds since the first call.
+            calls: in this time.
+        """
+        if self._budget is None:
+            return True
+        cost = max(self._costs) if self._costs else passed / max(1, calls)
+        return calls > 0 and self._spent + cost <= passed * self._budget / 100
 
     def _enter(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before a forward pass: find out whether it is read through its arguments; else the tap reads it."""
@@ -281,7 +304,8 @@ class Monitor:
         finally:
             spent = time.perf_counter() - start + before
             self._spent += spent
-            self._last = spent if call is not None else self._last
+            if call is not None:
+                self._costs.append(spent)
 
     def _warn(self, sentence: str) -> None:
         """Log a warning once, whatever the numbers in it."""
@@ -298,10 +322,8 @@ class Monitor:
             by_width: directions by width; none where a row is not finite.
             lost: part of the pairs whose gradient never arrived; None: unknown.
         """
-        passed = time.perf_counter() - (self._began or 0.0)
-        run: dict[str, Any] = {"step": call.step, "call": call.number}
-        run |= {"overhead": 100 * min(1.0, self._spent / passed)} if passed > 0 else {}
-        run |= {"world": world()} | ({} if lost is None else {"lost": lost})
+        run: dict[str, Any] = {"step": call.step, "call": call.number, "overhead": self.overhead, "world": world()}
+        run |= {} if lost is None else {"lost": lost}
         read = [_readings.of(seen, self._eps, self._generator) for seen in by_width]
         for numbers in read or [{"finite": False}]:
             self._keep(run | numbers)

@@ -72,6 +72,13 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
     return {name: value for name, value in about.items() if value is not None} | found | {"directions": directions}
 
 
+def warm() -> None:
+    """Read something small, so that the first reading of a training takes no longer than others."""
+    rows, eye = torch.eye(4), torch.eye(4, dtype=torch.bool)
+    seen = Seen("q2c", rows, rows, eye, ~eye, query=rows, candidate=rows, scale=1.0, kind="softmax", value=rows[0, 0])
+    of([seen], 0.0, torch.Generator().manual_seed(0))
+
+
 def _all(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> Numbers:
     """All numbers of a record, () each; `sum` is finite where every score and weight is, and the loss."""
     first = seen[0]

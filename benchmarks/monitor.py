@@ -1,0 +1,207 @@
+"""Overhead of the monitor in real training loops: `python -m benchmarks.monitor`, see `--help`.
+
+Blocks of steps without a monitor and with one take turns in one process, in an order drawn anew in each round. Each is
+timed in CPU seconds of the training's thread and compared with the block without a monitor of its round; a second block
+without one shows what the comparison itself resolves.
+"""
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import cocos
+from cocos import statistics
+
+__all__ = ["Training", "compare", "main", "sentences", "two_towers"]
+
+# Ways in which a block is monitored, by name: the options of `cocos.Monitor`; None: without.
+WAYS: dict[str, dict[str, Any] | None] = {
+    "without": None,
+    "without again": None,
+    "every=1": {"every": 1},
+    "every=50": {"every": 50},
+    "budget=2": {"budget": 2},
+}
+# Width of the inputs and of the hidden layer of a tower, and of the embeddings.
+INPUT, HIDDEN, WIDTH = 256, 512, 256
+# Texts of a batch when a sentence encoder is fine-tuned, and tokens of the longest one.
+TEXTS, TOKENS = 32, 48
+
+
+class Contrast(nn.Module):
+    """Cross-entropy of both directions, with a learned scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(math.log(20.0)))
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Loss of rows that match one to one, ()."""
+        scores = self.scale.exp() * functional.normalize(query) @ functional.normalize(candidate).T
+        target = torch.arange(len(scores))
+        return (functional.cross_entropy(scores, target) + functional.cross_entropy(scores.T, target)) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A loss, and one step of its training.
+
+    Args:
+        name: of the training.
+        loss: the module that is monitored.
+        step: forward pass, backward pass and update.
+    """
+
+    name: str
+    loss: nn.Module
+    step: Callable[[], None]
+
+
+def two_towers(batch: int, seed: int = 0) -> Training:
+    """Two perceptrons of three layers under a contrastive loss, on noisy views of the same rows."""
+    torch.manual_seed(seed)
+    towers = [
+        nn.Sequential(
+            nn.Linear(INPUT, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH)
+        )
+        for _ in range(2)
+    ]
+    loss = Contrast()
+    parameters = [each for part in (*towers, loss) for each in part.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+
+    def step() -> None:
+        rows = torch.randn(batch, INPUT)
+        sides = [tower(rows + 0.5 * torch.randn_like(rows)) for tower in towers]
+        optimizer.zero_grad()
+        loss(*sides).backward()
+        optimizer.step()
+
+    return Training(f"two towers, B = {batch:,}", loss, step)
+
+
+def _texts(path: Path, seed: int) -> Iterator[list[tuple[str, str]]]:
+    """Yield batches of pairs of a JSON Lines file whose records have two texts, without end."""
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    pairs = [tuple(value for value in each.values() if isinstance(value, str))[:2] for each in records]
+    draw = random.Random(seed)
+    while True:
+        yield draw.sample([(one, other) for one, other in pairs], TEXTS)
+
+
+def sentences(model: Path, texts: Path, seed: int = 0) -> Training:
+    """Fine-tuning of a sentence encoder of the Transformers library on pairs of texts."""
+    from transformers import AutoModel, AutoTokenizer
+
+    torch.manual_seed(seed)
+    tokenizer, encoder, loss = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model), Contrast()
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *loss.parameters()], lr=2e-5)
+    drawn = _texts(texts, seed)
+    encoder.train()
+
+    def encode(side: list[str]) -> Tensor:
+        tokens = tokenizer(side, padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+        mask = tokens["attention_mask"][..., None]
+        return (encoder(**tokens).last_hidden_state * mask).sum(dim=1) / mask.sum(dim=1)
+
+    def step() -> None:
+        batch = next(drawn)
+        optimizer.zero_grad()
+        loss(encode([one for one, _ in batch]), encode([other for _, other in batch])).backward()
+        optimizer.step()
+
+    return Training(f"{Path(model).name} fine-tuned, B = {TEXTS}", loss, step)
+
+
+def _block(training: Training, steps: int, options: dict[str, Any] | None) -> tuple[float, int, float]:
+    """CPU seconds of some steps, the number of records, and the overhead that the monitor tells, in percent."""
+    monitor = cocos.Monitor(training.loss, **options) if options is not None else None
+    start = time.thread_time()
+    for _ in range(steps):
+        training.step()
+    seconds = time.thread_time() - start
+    if monitor is None:
+        return seconds, 0, 0.0
+    found = seconds, len(monitor.records), monitor.overhead
+    monitor.close()
+    return found
+
+
+def compare(training: Training, steps: int, rounds: int, seed: int = 0) -> dict[str, Any]:
+    """Measure every way in each round; ratios to the block without a monitor of the same round.
+
+    Args:
+        training: what is run.
+        steps: of a block.
+        rounds: in each of which every way has one block.
+        seed: of the order of the ways.
+    """
+    draw, found = random.Random(seed), {name: [] for name in WAYS}
+    _block(training, max(2, steps // 10), {"every": 1})
+    for _ in range(rounds):
+        order = list(WAYS)
+        draw.shuffle(order)
+        for name in order:
+            found[name].append(_block(training, steps, WAYS[name]))
+    bare = [seconds for seconds, _, _ in found["without"]]
+    rows = {}
+    for name in [each for each in WAYS if each != "without"]:
+        logs = [math.log(each[0] / base) for each, base in zip(found[name], bare, strict=True)]
+        apart = statistics.paired(logs, [0.0] * rounds)
+        rows[name] = {
+            "percent": 100 * math.expm1(apart.mean),
+            "low": 100 * math.expm1(apart.low),
+            "high": 100 * math.expm1(apart.high),
+            "records": sum(each[1] for each in found[name]) / rounds,
+            "told": max(each[2] for each in found[name]),
+        }
+    milliseconds = 1e3 * sorted(bare)[rounds // 2] / steps
+    return {"training": training.name, "step_ms": milliseconds, "steps": steps, "rounds": rounds, "ways": rows}
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """The lines of one training."""
+    yield (
+        f"{found['training']}: {found['step_ms']:.1f} ms a step without a monitor; {found['rounds']} rounds of "
+        f"{found['steps']} steps; change of the CPU time with its 95 % interval"
+    )
+    for name, row in found["ways"].items():
+        told = f", {row['records']:.0f} records a block, {row['told']:.1f} % told at most" if row["records"] else ""
+        yield f"  {name:14} {row['percent']:+6.2f} % [{row['low']:+.2f}, {row['high']:+.2f}]{told}"
+
+
+def main() -> None:
+    """Measure the trainings that are asked for, print each as soon as it is done, and write all to a file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.monitor", description="Overhead of the monitor.")
+    parser.add_argument("--batch", type=int, action="append", default=[], metavar="N", help="batch of the two towers")
+    parser.add_argument("--model", type=Path, help="folder of a sentence encoder of the Transformers library")
+    parser.add_argument("--texts", type=Path, help="pairs of texts, JSON Lines; needed with --model")
+    parser.add_argument("--steps", type=int, default=200, help="steps of a block")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, in each of which every way has one block")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to this file")
+    chosen = parser.parse_args()
+    if chosen.model and not chosen.texts:
+        parser.error("--model needs --texts")
+    torch.set_num_threads(1)
+    trainings = [two_towers(batch) for batch in chosen.batch or ([] if chosen.model else [128, 1024])]
+    trainings += [sentences(chosen.model, chosen.texts)] if chosen.model else []
+    found = []
+    for training in trainings:
+        found.append(compare(training, chosen.steps, chosen.rounds))
+        print("\n".join(lines(found[-1])), flush=True)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
