@@ -45,21 +45,33 @@ class Flow:
         Scores that both directions read, like those of the positives, are shared such that each query's weights sum
         to zero: a softmax and a hinge read differences.
         """
-        matrices = {axis: self._sum(axis, whole) for axis in (ALONG_ROWS, ALONG_COLUMNS, "both")}
-        by_rows, by_columns, both = matrices[ALONG_ROWS], matrices[ALONG_COLUMNS], matrices["both"]
-        total = both.sum(dim=1, keepdim=True)
-        part = (-by_rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
-        mine = by_columns + (1 - part) * both if self.turned else by_rows + part * both
-        everything = by_rows + by_columns + both
-        size = everything.square().sum()
-        stretch = (whole * everything).sum() / torch.where(size == 0, 1, size)  # of the branch to the scores
-        return mine * stretch
+        by_rows, by_columns, both = (self._sum(axis) for axis in (ALONG_ROWS, ALONG_COLUMNS, "both"))
+        mine = by_columns if self.turned else by_rows
+        mine = torch.zeros_like(whole) if mine is None else mine
+        if both is not None:
+            rows = torch.zeros_like(both) if by_rows is None else by_rows
+            total = both.sum(dim=1, keepdim=True)
+            part = (-rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
+            mine = mine + ((1 - part) * both if self.turned else part * both)
+        everything = torch.zeros_like(mine)
+        for each in (by_rows, by_columns, both):
+            everything = everything if each is None else everything + each
+        size = _dot(everything, everything)
+        return mine * (_dot(whole.to(everything.dtype), everything) / torch.where(size == 0, 1, size))  # of the branch
 
-    def _sum(self, axis: str, like: Tensor) -> Tensor:
-        total = torch.zeros_like(like, dtype=torch.promote_types(like.dtype, torch.float32))
-        for each in self.arrived.get(axis, ()):
+    def _sum(self, axis: str) -> Tensor | None:
+        """Sum of the gradients that were read along an axis; None where there is none."""
+        found = self.arrived.get(axis)
+        if not found:
+            return None
+        total = found[0].to(torch.promote_types(found[0].dtype, torch.float32))
+        for each in found[1:]:
             total = total + each
         return total
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    return torch.dot(one.reshape(-1), other.reshape(-1))
 
 
 def _keep(
