@@ -157,7 +157,7 @@ def test_lightning_resumes_and_accumulates(tmp_path):
     assert cocos.results.open(store)["step"].values.tolist() == [0, 1, 3, 4, 5, 7]
 
 
-def test_lightning_is_told_which_module_is_the_loss(tmp_path):
+def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
     pytest.importorskip("lightning.pytorch")
     from cocos.monitor.lightning import MonitorCallback
 
@@ -174,7 +174,7 @@ def test_lightning_is_told_which_module_is_the_loss(tmp_path):
         lightning_training(tmp_path, 1, callback=MonitorCallback(every=0), logger=False)
     callback = MonitorCallback("criterion.inner", every=1)
     lightning_training(tmp_path, 2, callback=callback, logger=False, loss=Two)
-    assert callback.monitor.records == []
+    assert callback.monitor.records == [] and "Contrast was not called in the 2 steps" in caplog.text
 
 
 # ---- Hugging Face
@@ -296,6 +296,23 @@ def test_hugging_face_loss_of_a_trainer_of_ones_own(tmp_path, caplog):
             trainer.train()
         assert len(found.records) == number
         assert ("watch(trainer, loss=module)" in caplog.text) == (number == 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"bf16": True}, {"torch_compile": True, "torch_compile_backend": "eager"}], ids=str
+)
+def test_hugging_face_half_precision_and_compilation(options, tmp_path, caplog):
+    """Scores in bfloat16 are read; a compiled forward pass is left alone, and a warning says so."""
+    pytest.importorskip("transformers")
+    from cocos.monitor.trainers import watch
+
+    trainer, found = hugging_face(tmp_path / "with", watched=watch, **options)
+    plain, _ = hugging_face(tmp_path / "without", **options)
+    same_weights(plain.model.state_dict(), trainer.model.state_dict())
+    if "bf16" in options:
+        assert {each["dtype"] for each in found.records} == {"bfloat16"}
+    else:
+        assert not found.records and "only within a compiled forward pass" in caplog.text
 
 
 def test_hugging_face_input_that_cannot_be_used(tmp_path):

@@ -27,11 +27,13 @@ class Due:
         every: record one in this number of steps.
         now: whether the next call is recorded.
         step: the step that began last.
+        asked: whether there was a call.
     """
 
     every: int
     now: bool = True
     step: int | None = None
+    asked: bool = False
 
     def begin(self, step: int) -> None:
         """Take note of a step that begins; a second time nothing happens."""
@@ -41,8 +43,23 @@ class Due:
 
     def __call__(self) -> bool:
         """Whether the call that begins is recorded."""
+        self.asked = True
         now, self.now = self.now, False
         return now
+
+    def missed(self, kind: str, remedy: str) -> str | None:
+        """Say that a training has ended without a call of the loss.
+
+        Args:
+            kind: class of the module.
+            remedy: how another module is given.
+        """
+        if self.asked or self.step is None:
+            return None
+        return (
+            f"nothing was recorded: {kind} was not called in the {self.step} steps of the training, or only within a "
+            f"compiled forward pass; give the module that computes the loss, {remedy}"
+        )
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -1,5 +1,6 @@
 """A callback for Lightning: the monitor on the loss module of a LightningModule, its numbers in every logger."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ except ImportError:
     from pytorch_lightning import Callback, LightningModule, Trainer
 
 __all__ = ["MonitorCallback"]
+
+logger = logging.getLogger("cocos")
 
 
 class MonitorCallback(Callback):
@@ -56,6 +59,7 @@ class MonitorCallback(Callback):
         self._loss, self._every, self._log, self._store = loss, every, log, store
         self._eps, self._budget, self._detectors, self._groups = eps, budget, detectors, groups
         self._due: _losses.Due | None = None
+        self._kind = ""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the monitor.
@@ -74,7 +78,7 @@ class MonitorCallback(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(numbers, step=step)
 
-        self._due = _losses.Due(self._every)
+        self._due, self._kind = _losses.Due(self._every), type(module).__name__
         self.monitor = Monitor(
             _losses.unwrapped(module), self._every, _losses.logged(log, self._log), self._store, self._eps,
             self._budget, detectors=self._detectors, groups=self._groups, due=self._due,
@@ -87,8 +91,11 @@ class MonitorCallback(Callback):
             self.monitor.step = trainer.global_step
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Detach the monitor."""
+        """Detach the monitor, and say where the loss was never called."""
         self._close()
+        said = self._due.missed(self._kind, "MonitorCallback('head.criterion')") if self._due is not None else None
+        if said is not None and trainer.is_global_zero:
+            logger.warning(said)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Detach the monitor from a training that failed or was interrupted."""

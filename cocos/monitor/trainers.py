@@ -143,14 +143,11 @@ class Watched(TrainerCallback):
             self._fresh.clear()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Say where nothing was recorded."""
-        for name, monitor in self.monitors.items():
-            if not monitor.records and state.is_world_process_zero:
-                kind, of = type(self._modules[name]).__name__, f" of {name}" if name else ""
-                logger.warning(
-                    "no step%s was recorded: %s was not called, or computes no loss; give the module that does, "
-                    "watch(trainer, loss=module)", of, kind,
-                )  # fmt: skip
+        """Say which losses were never called."""
+        for name, module in self._modules.items():
+            said = self._due[name].missed(type(module).__name__, "watch(trainer, loss=module)")
+            if said is not None and state.is_world_process_zero:
+                logger.warning(said)
 
 
 def watch(
