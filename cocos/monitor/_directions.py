@@ -1,6 +1,6 @@
 """From the matrices of a call to the directions of its loss: names, positives, scale, candidates of this process."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,13 +114,15 @@ def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | Non
     return found, first
 
 
-def _own(piece: Piece, local: Iterable[Tensor], rank: int) -> Tensor | None:
+def _own(piece: Piece, about: About) -> Tensor | None:
     """Candidates of this process, (C,) bool; None where all are its own, or none is known."""
     found = torch.zeros(piece.scores.shape[1], dtype=torch.bool, device=piece.scores.device)
+    computed = [each for each in about.local or () if len(each) == len(piece.query)]
+    local = [each for each in (*about.given, *computed, piece.query) if 1 < len(each) < len(found)]
     start = 0
     for _, candidate in piece.parts:
         for rows in local:
-            at = place(rows, candidate, rank * len(rows)) if len(rows) > 1 else None
+            at = place(rows, candidate, about.rank * len(rows))
             if at is not None:
                 found[start + at : start + at + len(rows)] = True
         start += len(candidate)
@@ -130,7 +132,7 @@ def _own(piece: Piece, local: Iterable[Tensor], rank: int) -> Tensor | None:
 def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) -> Seen:
     weights = _precise(piece)
     itself, at = _itself(piece, weights, about.rank)
-    own = _own(piece, [*about.given, *about.local, piece.query], about.rank) if about.local is not None else None
+    own = _own(piece, about) if about.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
     layout = _layout.find(
         weights,

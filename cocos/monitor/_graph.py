@@ -43,6 +43,8 @@ MOVING = ("Index", "Select", "Slice", "View", "UnsafeView", "Unsqueeze", "Squeez
 # Nodes that leave entries as they are, but for a factor, an offset, or their place.
 SAME = ("Mul", "Div", "Neg", "Add", "Sub", "Rsub", "ToCopy", "Clone", "Alias", "MaskedFill", "Where", "AsStrided")
 LINEAR = (*SAME, *MOVING, "Cat", "TBackward", "Permute", "Transpose", "Reshape", "torch::autograd::CopySlices")
+# Parts of the names of functions that receive rows from other processes, and how many nodes are searched for them.
+RECEIVED, NEAR_NODES = ("gather", "exchange", "scatter", "reduce"), 8
 ALONG_ROWS, ALONG_COLUMNS = "rows", "columns"
 
 
@@ -51,6 +53,21 @@ def shape_of(node: Node) -> tuple[int, ...]:
     about = getattr(node, "_input_metadata", None)
     shape = tuple(about[0].shape) if about else ()
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
+
+
+def gathered(node: Node) -> bool:
+    """Whether rows of other processes were received shortly before."""
+    waiting, known = [node], {node}
+    while waiting and len(known) < NEAR_NODES:
+        each = waiting.pop(0)
+        if each is None:
+            continue
+        if any(word in each.name().lower() for word in RECEIVED):
+            return True
+        above = {above for above, _ in each.next_functions} - known
+        known |= above
+        waiting += above
+    return False
 
 
 def _axes(node: Node) -> set[int]:

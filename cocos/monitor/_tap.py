@@ -1,5 +1,6 @@
 """Read ∂ loss / ∂ scores from the forward and backward pass of a module, which stay as they are."""
 
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from cocos.monitor import _directions, _pieces
 from cocos.monitor._flow import Flow, flows
-from cocos.monitor._graph import Graph
+from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._products import Product, Products
 from cocos.monitor._seen import Seen
 from cocos.monitor._surroundings import Hook
@@ -22,6 +23,11 @@ __all__ = ["Handle", "Tapped", "attach"]
 
 # Maximum number of matrices of one process that are searched among the candidates of all.
 MOST_LOCAL = 32
+COMPILED = (
+    "the loss is compiled, so none of its scores can be seen; compile the model without its loss, or call the monitor "
+    "with the name of the loss and the embeddings"
+)
+UNCALLED = "no call of the loss was seen; where it is compiled as a part of another function, none can be"
 UNARRIVED = "no gradient arrived at the scores of the loss"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
 
@@ -89,10 +95,15 @@ class _Look(TorchFunctionMode):
         out = func(*args, **kwargs)
         with self.timed():
             self.products.see(func, args, kwargs, out)
-            local = self.current.local
-            if local is not None and isinstance(out, Tensor) and out.ndim == 2 and out.requires_grad:
-                self.current.local = [*local[-MOST_LOCAL:], out.detach()]
+            self._keep_local(out)
         return out
+
+    def _keep_local(self, out: Any) -> None:
+        """Keep a matrix that this process computed by itself, where there are several processes."""
+        local = self.current.local
+        if local is not None and isinstance(out, Tensor) and out.ndim == 2 and out.requires_grad:
+            if out.is_floating_point() and not gathered(out.grad_fn):
+                self.current.local = [*local[-MOST_LOCAL:], out.detach()]
 
     @contextmanager
     def timed(self) -> Generator[None]:
@@ -176,6 +187,9 @@ class Handle:
     ):
         self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
         self._watch: _Look | None = None
+        self._calls = 0
+        if _is_compiled(module) and not hasattr(module, "_orig_mod"):
+            self._failed(COMPILED)  # its hooks are compiled with it, and say nothing
         self._hooks = [
             module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True),
             module.register_forward_hook(Hook(self._exit), with_kwargs=True, always_call=True),
@@ -183,6 +197,8 @@ class Handle:
 
     def remove(self) -> None:
         """Leave the module as it was; a second time nothing happens."""
+        if self._hooks and not self._calls and "torch._dynamo" in sys.modules and not _is_compiled(self._module):
+            self._failed(UNCALLED)
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -218,8 +234,12 @@ class Handle:
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._leave()
+        self._calls += 1
         token = self._wanted()
         if not token:
+            return
+        if _is_compiled(self._module):
+            self._failed(COMPILED)
             return
         tensors = _tensors((args, kwargs))
         labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
@@ -268,6 +288,11 @@ class Handle:
             self._deliver(current.token, Tapped(by_width, lost, current.seconds))
         else:
             self._failed(UNARRIVED)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether a module is what `torch.compile` returned, or its call was compiled in place."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def _world() -> int:
