@@ -53,11 +53,13 @@ class Flow:
             total = both.sum(dim=1, keepdim=True)
             part = (-rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
             mine = mine + ((1 - part) * both if self.turned else part * both)
-        everything = torch.zeros_like(mine)
+        line = torch.linspace(1, 2, whole.shape[1], device=whole.device, dtype=mine.dtype).cos()
+        along = torch.zeros_like(mine[:, 0])  # all that was read, along a line, on which no matrix has to be made
         for each in (by_rows, by_columns, both):
-            everything = everything if each is None else everything + each
-        size = _dot(everything, everything)
-        return mine * (_dot(whole.to(everything.dtype), everything) / torch.where(size == 0, 1, size))  # of the branch
+            along = along if each is None else along + each @ line
+        size = along.square().sum()
+        stretch = ((whole.to(mine.dtype) @ line) * along).sum() / torch.where(size == 0, 1, size)
+        return mine * stretch  # of the branch to the scores
 
     def _sum(self, axis: str) -> Tensor | None:
         """Sum of the gradients that were read along an axis; None where there is none."""
@@ -68,10 +70,6 @@ class Flow:
         for each in found[1:]:
             total = total + each
         return total
-
-
-def _dot(one: Tensor, other: Tensor) -> Tensor:
-    return torch.dot(one.reshape(-1), other.reshape(-1))
 
 
 def _keep(

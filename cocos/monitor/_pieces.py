@@ -63,11 +63,12 @@ def of(read: Sequence[tuple[Product, Sequence[Flow]]], upstream: Tensor | None) 
     found = []
     for product, flows in read:
         for flow in flows:
-            gradient, scores = flow.gradient(), product.scores * product.sign
+            gradient, scores = flow.gradient(), product.scores if product.sign > 0 else -product.scores
             sides = (product.columns, product.rows) if flow.turned else (product.rows, product.columns)
             weights = None
             if gradient is not None and upstream is not None:
-                weights = product.sign * gradient.to(torch.promote_types(gradient.dtype, torch.float32)) / upstream
+                precise = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+                weights = precise * (product.sign / upstream)
             scores = scores.T if flow.turned else scores
             factor = flow.factor if product.sign > 0 else None
             about = (factor, flow.kind, flow.target, bool(product.head), upstream)
