@@ -41,11 +41,13 @@ class Stuck:
 
     def __call__(self, history: Sequence[Record]) -> Alarm | None:
         """The alarm at the last record, if any."""
-        since = streak(history, self.records, lambda each: self._nearest(each) is not None)
         found = self._nearest(history[-1])
-        if since is None or found is None or not warm(history, self.warmup):
+        if found is None or not warm(history, self.warmup):
             return None
         value, level, name = found
+        since = streak(history, self.records, lambda each: (self._nearest(each) or (0, 0, ""))[2] == name)
+        if since is None:
+            return None
         said = (
             f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of {level:.4g}, {name}, {since}: it has "
             "learned nothing; lower the learning rate, warm it up, raise the scale, or look whether the gradient "
