@@ -138,6 +138,11 @@ def _notes(pair: Sequence[xr.Dataset], plain: Sequence[xr.Dataset], common: int,
     for data, name in zip(pair, names, strict=True):
         fired = _history.episodes(data)
         for each in fired:
-            yield f"{name}, step {each['first']}: {each['sentence']}"
+            when = (
+                f"step {each['first']}"
+                if each["times"] == 1
+                else f"steps {each['first']} to {each['last']}, {each['times']} times"
+            )
+            yield f"{name}, {when}: {each['sentence']}"
         if not fired and "alarms" in data.attrs:
             yield f"{name}: no detector fires"

@@ -32,8 +32,8 @@ def _versions(data: xr.Dataset) -> tuple[list[str], str]:
     """Names of the two for columns, and words for them where they are long."""
     names = [str(each) for each in data["version"].values]
     if max(map(len, names)) <= COLUMN_NAME:
-        return names, f"difference: {names[1]} less {names[0]}"
-    return ["A", "B"], f"A: {names[0]}; B: {names[1]}; difference: B less A"
+        return names, f"change: {names[1]} less {names[0]}"
+    return ["A", "B"], f"A: {names[0]}; B: {names[1]}; change: B less A"
 
 
 def table(data: xr.Dataset) -> Table:
@@ -51,11 +51,11 @@ def table(data: xr.Dataset) -> Table:
                 still += [label] if float(one["pairs"]) > 0 else []
             elif np.isfinite(one["difference"]):
                 rows.append((label, *_cells(one, str(metric), tested)))
-    columns = ("", *([f"{name}, last" for name in names] if steps else names), "difference")
-    columns += (f"{100 * data.attrs['level']:g} %", "p (Holm)") if tested else ()
+    columns = ("", *([f"{name}, last" for name in names] if steps else names), "change")
+    columns += (f"{100 * data.attrs['level']:g} %", "p") if tested else ()
     columns += ("n", "since") if steps else ("n", "up", "down")
     head = [said] if steps else [_sentence(data.sel(direction=side), names) for side in data["direction"].values]
-    notes = [f"equal in both: {', '.join(still)}"] if still else []
+    notes = [f"equal in both: {', '.join(still)}"] if still and steps else []  # of queries, a note says it with n
     notes += [*_notes(data), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
     return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
 
@@ -74,7 +74,7 @@ def _cells(one: xr.Dataset, metric: str, tested: bool) -> tuple[str, ...]:
     p, low, high = (float(one[key]) for key in ("p_holm", "low", "high"))
     if tested:
         shown.append(f"[{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "none")
-        shown.append("" if not np.isfinite(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}")
+        shown.append("" if not np.isfinite(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}")
     if steps:
         return (*shown, f"{int(one['pairs'])}", f"{int(one['since'])}" if np.isfinite(one["since"]) else "none")
     return (*shown, *(f"{int(one[key])}" for key in ("pairs", "increased", "decreased")))
@@ -104,8 +104,8 @@ def _steps_line(data: xr.Dataset) -> str:
     how = f"Intervals: paired t over {blocks[-1]} blocks of steps, which may depend on each other within a block; p: " \
           f"adjusted by Holm's method for {tests} tests. " if blocks else ""  # fmt: skip
     return (
-        f"{how}last: at step {int(data['step'][-1])}; difference: mean over the n common steps; since: step from which "
-        "on the difference keeps its sign."
+        f"{how}last: at step {int(data['step'][-1])}; change: mean over the n common steps; since: step from which on "
+        "the change keeps its sign."
     )
 
 
