@@ -31,7 +31,7 @@ def latex(data: xr.Dataset, label: str) -> str:
         f"{summary['convention']} convention, {drawn(data)}",
         *(f"% {line}" for line in health.warnings(data.attrs["notes"])),
         f"% {averaging(summary, 'C^B, C^0')}; C^0 of {queries_per_batch(directions)} queries in a batch",
-        f"% {summary['checkpoint']['path']} sha256 {summary['checkpoint']['sha256']}",
+        *([f"% {file['path']} sha256 {file['sha256']}"] if (file := summary["checkpoint"])["path"] else []),
         *([f"% {about}"] if (about := results.about_weights(data.attrs)) else []),
         *(f"% {line}" for line in (data.attrs.get("footnotes") or "").splitlines()),
         rf"\begin{{tabular}}{{l{'r' * (wide * len(directions))}}}",
