@@ -238,7 +238,17 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "bad" / "step_1.npz").write_bytes(b"PK\x03\x04")
     (tmp_path / "bad" / "step_2.npz").write_bytes(b"PK\x03\x04")
     results.save(measures.weight_curve("triplet", points=5), tmp_path / "curve.nc")
+    header = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": "{}", "eps": 0.01}
+    (tmp_path / "begun.jsonl").write_text(json.dumps(header) + "\n")
+    record = json.dumps({"step": 0, "directions": {"q2c": {"contributing": 1}}})
+    (tmp_path / "bare.jsonl").write_text(json.dumps({"cocos": "0.1.0", "loss": "x"}) + "\n" + record + "\n")
+    (tmp_path / "store").mkdir()
+    shutil.copy(tmp_path / "begun.jsonl", tmp_path / "store" / "run.jsonl")
     for given, sentence in (
+        (["begun.jsonl"], "begun.jsonl has no records yet"),
+        (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one ('eps')"),
+        (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl has numbers of one loss already"),
+        (["store"], "no folder of a model; give store/run.jsonl itself"),
         (["empty"], "empty: there is no file with one of the suffixes"),
         (["nowhere"], "nowhere: there is no such file or folder"),
         (["one", "two"], "2 runs: one, two; name one, and compare two with cocos diff A B"),

@@ -166,13 +166,14 @@ def _of_run(folder: Folder, listed: list[dict]) -> dict:
     """Describe the checkpoints of a training."""
     usable = [each["name"] for each in listed if each["format"]]
     last = shlex.quote(str(folder.path / (usable or [listed[-1]["name"]])[-1]))
+    counted = {each["format"] for each in listed} == {"embeddings"} and len(listed) > 1
     return {
         "path": str(folder.path),
         "container": _container(folder),
         "format": "run",
         "checkpoints": listed,
         "notes": [],
-        "next": f"cocos inspect {last}",
+        "next": f"cocos run {shlex.quote(str(folder.path))}" if counted else f"cocos inspect {last}",
     }
 
 

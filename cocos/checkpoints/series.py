@@ -16,6 +16,7 @@ __all__ = ["Member", "Series", "files", "recorded_alpha", "steps", "unnumbered"]
 
 NAMES_SHOWN = 8  # names of files in a note
 RUNS_SHOWN = 4  # folders of runs in a sentence
+READ_BY_THEMSELVES = (".jsonl", ".nc")  # suffixes of stores and results, which are no checkpoints
 
 
 def files(paths: Sequence[Path]) -> dict[str, list[Member]]:
@@ -67,9 +68,11 @@ def _inside(path: Path) -> list[Member]:
     if not any(each.step is not None for each in found) and _is_model(folder):
         return [Member(path, path.resolve().name, None)]
     if not found:
+        others = sorted(name for name in folder.names if name.endswith(READ_BY_THEMSELVES))
+        hint = f"; give {shlex.quote(str(path / others[0]))} itself" if others else ""
         raise InputError(
             f"{path}: there is no file with one of the suffixes {', '.join(CHECKPOINT_SUFFIXES)} in it, and no folder "
-            "of a model"
+            f"of a model{hint}"
         )
     within = sorted({each.run for each in found if each.step is not None}, key=natural)
     if "" in within:  # folders beside the checkpoints hold other things

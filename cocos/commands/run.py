@@ -65,8 +65,7 @@ def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) 
     Raises:
         InputError: several of them, or a loss, which they have.
     """
-    from cocos import measures
-    from cocos.measures.run import opened, with_alarms
+    from cocos.measures.run import of_store, opened, with_alarms
 
     read = [path for path in paths if path.suffix in {".jsonl", ".nc"} and not path.is_dir()]
     if not read:
@@ -76,7 +75,7 @@ def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) 
     if gradient.loss or gradient.param:
         raise InputError(f"--loss: {read[0]} has numbers of one loss already; give the checkpoints for another")
     if read[0].suffix == ".jsonl":
-        return measures.run(read[0], detectors=watching.chosen)
+        return of_store(read[0], watching.chosen)
     return with_alarms(opened(read[0]), watching.chosen)
 
 

@@ -28,7 +28,6 @@ READ_ROWS = 1024
 ROW_LABELS = {
     "contributing_per_query": ("contributing negatives", "candidates"),
     "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
-    "query_index": ("row of the query in the embeddings", "1"),
     "best_rank": ("rank of the best positive of a row that asks", "rank"),
 }
 DISTANCE_LABELS = {
@@ -74,7 +73,8 @@ def measured(
     for name in ("contributing", "effective"):
         dims, values = ("direction", "batch", "query"), counted[name if name == "contributing" else f"{name}_per_query"]
         made[f"{name}_per_query"] = (dims, values.values.astype(np.float32), *ROW_LABELS[f"{name}_per_query"])
-    made["query_index"] = (("direction", "batch", "query"), counted["query_index"].values, *ROW_LABELS["query_index"])
+    for name in ("query_index", "query_group"):
+        made[name] = (("direction", "batch", "query"), counted[name].values, *_per_query.SHARED_LABELS[name])
     made |= _of_ranks(held_out, loss.metric if loss.metric in scores.METRICS else "cosine", ks)
     if embeddings.proxies:
         found = dtp({"run": [embeddings]})

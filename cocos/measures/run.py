@@ -22,6 +22,8 @@ from cocos.run import embedded
 from cocos.sampling import Progress, Sampling, sampled
 
 TITLE = "Run over its checkpoints"
+# Variables without the dimension of checkpoints, unless their rows differ.
+SHARED_BY_CHECKPOINTS = ("query_index", "query_group")
 # Files that a note names.
 MOST_NAMES = 5
 # Options that the numbers of a checkpoint depend on, beside its bytes.
@@ -221,8 +223,7 @@ def run(
     """
     chosen = shelf.chosen() if detectors is None else tuple(detectors)
     if isinstance(checkpoints, Path | str) and records.is_store(checkpoints):
-        history = records.read(checkpoints)
-        return with_alarms(results.of_history(history), chosen, history.records)
+        return of_store(Path(checkpoints), chosen)
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
@@ -334,9 +335,10 @@ def _joined(
     )
     steps = [step for step, _ in entries]
     data = data.assign_coords(checkpoint=("checkpoint", steps, {"long_name": "training step", "units": "steps"}))
-    index = data["query_index"]
-    if bool((index == index[0]).where(index.notnull(), True).all()):
-        data["query_index"] = index.isel(checkpoint=0, drop=True)
+    for name in SHARED_BY_CHECKPOINTS:
+        values = data[name]
+        if bool((values == values[0]).where(values.notnull(), True).all()):
+            data[name] = values.isel(checkpoint=0, drop=True)
     last, attrs = parts[-1], {name: text for name, text in parts[0].attrs.items() if name in KEPT_ATTRS}
     attrs |= {name: str(last[name].item()) for name in ("loss_repr", "loss_parameters")}
     own = _common([(str(each["file"].item()), str(each["remarks"].item()).splitlines()) for each in parts])
@@ -379,6 +381,35 @@ def _unlike(data: xr.Dataset) -> Iterator[str]:
             yield f"{what} differ, {where} {int(data['checkpoint'][at])}: are these checkpoints of one run?"
 
 
+def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
+    """The records of a store, over `step`, with the alarms of some detectors.
+
+    Raises:
+        InputError: it cannot be read, or has no records.
+    """
+    history = records.read(path)
+    if not history.records:
+        raise InputError(f"{path} has no records yet: the training has not come to its first one")
+    data = results.of_history(history)
+    _sound(path, data.attrs)
+    return with_alarms(data, detectors, history.records)
+
+
+def _sound(path: Path, attrs: Mapping[str, Any]) -> None:
+    """Refuse attributes that no run has.
+
+    Raises:
+        InputError: one is missing, or is none.
+    """
+    try:
+        float(attrs["eps"]), str(attrs["loss"]), json.loads(attrs["loss_parameters"])
+        for name in ("alarms", "left_out"):
+            for each in json.loads(attrs.get(name, "[]")):
+                _ = each["step"] + 0, each["detector" if name == "alarms" else "file"]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path} is no result of a run, or a damaged one ({error}); write it again") from None
+
+
 def with_alarms(
     data: xr.Dataset, detectors: Sequence[shelf.Detector], history: Sequence[Mapping[str, Any]] | None = None
 ) -> xr.Dataset:
@@ -408,6 +439,7 @@ def opened(path: Path) -> xr.Dataset:
     if "checkpoint" not in data.dims or "options" not in data.attrs:
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
+    _sound(path, data.attrs)
     return data
 
 

@@ -79,8 +79,8 @@ def run(
     several, (labels, ylabel, subject) = series(dataset, _names(dataset, names)), RUN_CURVES[show]
     drawn = {name: _percent(widest(each)) if show == "idle" else widest(each) for name, each in several.items()}
     for name, data in drawn.items():
-        if next(iter(labels)) not in data:
-            raise InputError(f"show {show!r}: {name} has no {next(iter(labels))}")
+        if next(iter(labels)) not in data or not data[axis(data)].size:
+            raise InputError(f"show {show!r}: {name} has no {next(iter(labels))} at any step")
     keys = [key for key in labels if all(key in data for data in drawn.values())]
     lines = list(_one(drawn[next(iter(drawn))], keys, labels) if len(drawn) == 1 else _several(drawn, keys[0]))
     for colour, style, marker, label, values in lines:
