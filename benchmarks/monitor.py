@@ -91,12 +91,12 @@ def two_towers(batch: int, seed: int = 0) -> Training:
 
 
 def _texts(path: Path, seed: int) -> Iterator[list[tuple[str, str]]]:
-    """Yield batches of pairs of a JSON Lines file whose records have two texts, without end."""
+    """Yield batches of pairs, without end: the two longest texts of each record of a JSON Lines file."""
     records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    pairs = [tuple(value for value in each.values() if isinstance(value, str))[:2] for each in records]
+    texts = [sorted((value for value in each.values() if isinstance(value, str)), key=len) for each in records]
     draw = random.Random(seed)
     while True:
-        yield draw.sample([(one, other) for one, other in pairs], TEXTS)
+        yield [(each[-2], each[-1]) for each in draw.sample(texts, TEXTS)]
 
 
 def sentences(model: Path, texts: Path, seed: int = 0) -> Training:

@@ -5,6 +5,7 @@ import gc
 import io
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -506,3 +507,35 @@ def test_copies_and_pickles_of_a_module_that_is_read_are_silent_and_need_no_coco
         for other in (copy.deepcopy(loss), torch.load(saved, weights_only=False), loss):
             other(given[0].clone().requires_grad_(), given[1]).backward()
     assert len(monitor.records) == 1
+
+
+def test_the_table_of_the_page_has_every_number_and_says_what_it_is():
+    page = (Path(__file__).parent.parent / "docs" / "howto" / "monitor.md").read_text("utf-8")
+    rows = [tuple(line.strip("| ").split(" | ")) for line in page.splitlines() if line.startswith("| `")]
+    known = records.DIRECTION_METRICS | records.STEP_METRICS
+    assert rows == [(f"`{name}`", said, unit) for name, (said, unit) in known.items()]
+
+
+def test_every_number_of_a_record_has_a_name(sides):
+    said = []
+    monitor = cocos.Monitor(Contrastive(), log=lambda values, step: said.extend(values))
+    monitor._module(sides[0].clone().requires_grad_(), sides[1]).backward()
+    record = monitor.records[0]
+    known = {*records.DIRECTION_METRICS, *records.STEP_METRICS}
+    about = {
+        "step",
+        "call",
+        "width",
+        "source",
+        "kind",
+        "dtype",
+        "world",
+        "gathered",
+        "finite",
+        "directions",
+        "alarms",
+        "notes",
+    }
+    assert record.keys() - about <= known | {"queries", "candidates"}
+    assert all(each.keys() <= known for each in record["directions"].values())
+    assert {each.rpartition("/")[2] for each in said} <= known
