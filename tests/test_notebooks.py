@@ -153,6 +153,12 @@ def test_a_library_that_a_cell_needs_is_named_in_its_metadata_and_in_a_line_befo
         assert needs <= {name.replace("-", "_") for name in shown}, "a line `Needs: `name`` stands before the cell"
 
 
+def test_every_notebook_is_listed_with_its_question():
+    page = (Path(__file__).parent.parent / "docs" / "notebooks.md").read_text("utf-8")
+    listed = re.findall(r"^\| \[(\w+)\]\(\.\./notebooks/(\w+)\.ipynb\) \| .+\? \|$", page, re.M)
+    assert sorted(listed) == [(path.stem, path.stem) for path in NOTEBOOKS]
+
+
 @pytest.mark.parametrize("sides", ["labelled", "pairs"])
 @pytest.mark.parametrize("name", ["count", "query"])
 def test_a_file_of_ones_own_goes_through(name, sides, monkeypatch, tmp_path):
