@@ -175,7 +175,8 @@ class Training:
         decay: weight decay.
         layers: hidden ones of each tower.
         steps: of the optimiser.
-        every: steps between two records.
+        every: steps between two records, after the first `closely` steps, of which each is recorded.
+        closely: steps.
         batch: pairs.
         data: of the training.
         negatives: captions near its own that each image has as hard negatives.
@@ -190,7 +191,8 @@ class Training:
     decay: float = 0.0
     layers: int = 1
     steps: int = STEPS
-    every: int = 1
+    every: int = 5
+    closely: int = 30
     batch: int = BATCH
     data: Data = Data()
     negatives: int = 0
@@ -257,8 +259,9 @@ def records(training: Training, seed: int) -> list[Record]:
     optimiser = torch.optim.AdamW(rates, lr=training.rate, weight_decay=training.decay)
     batches = training.data.batches(training.batch, seed)
     groups = (lambda: torch.arange(training.batch)) if training.groups else None
-    with _quiet(), cocos.Monitor(loss, every=training.every, detectors=OFF, groups=groups) as monitor:
+    with _quiet(), cocos.Monitor(loss, due=lambda: due, detectors=OFF, groups=groups) as monitor:
         for step in range(training.steps):
+            due = step < training.closely or step % training.every == 0
             pictures, texts, item = next(batches)
             query, candidate = image(pictures), caption(texts)
             hard = [caption(texts + NEAR * torch.randn_like(texts)) for _ in range(training.negatives)]

@@ -148,7 +148,10 @@ LIMITS = {
         {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.5, "pushed_positives": 0.41}}},
         {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.3, "pushed_positives": 0.41}}},
     ),
-    "not_gathered": ({"world": 2, "gathered": False, "candidates": 32}, {"world": 2, "gathered": True}),
+    "not_gathered": (
+        {"world": 2, "gathered": False, "queries": 32, "candidates": 32},
+        {"world": 2, "gathered": False, "queries": 32, "candidates": 64},
+    ),
     "lost_gradient": ({"lost": 0.1}, {"lost": 0.0}),
 }
 
@@ -230,6 +233,13 @@ def test_the_margin_of_a_record_goes_before_that_of_the_detector():
     assert "stuck" in fired(run(kind="hinge", value=0.5, margin=0.5, directions=direction))
     assert "stuck" not in fired(run(kind="hinge", value=0.5, directions=direction))
     assert "stuck" in fired(run(kind="hinge", value=0.5, directions=direction), stuck={"margin": 0.5})
+
+
+def test_a_process_that_pushes_its_own_candidates_alone_is_said():
+    world = {"world": 2, "gathered": True, "queries": 32, "candidates": 64}
+    assert "not_gathered" in fired(run(directions={"q2c": PAIRS | {"push_own": 1.0}}, **world))
+    assert "not_gathered" not in fired(run(directions={"q2c": PAIRS | {"push_own": 0.5}}, **world))
+    assert "not_gathered" not in fired(run(**world | {"world": 1, "gathered": False}))
 
 
 def test_gradscaler_may_overflow_for_a_while():

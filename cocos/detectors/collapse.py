@@ -37,7 +37,8 @@ class Collapse:
             return None
         value = number(history[-1], "similarity") or 0
         said = (
-            f"random pairs have a mean cosine of {value:.3g} (above {self.similarity:g}) {since}; lower the learning "
-            "rate, warm it up, or use all negatives in place of the hardest"
+            f"random pairs of candidates have a mean cosine of {value:.3g} (above {self.similarity:g}) {since}, so "
+            "they are hard to tell apart; lower the learning rate, warm it up, or use all negatives in place "
+            "of the hardest"
         )
         return alarm(self, history, value, self.similarity, said)

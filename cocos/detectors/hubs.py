@@ -41,9 +41,9 @@ class Hubs:
             return None
         value = self._share(history[-1])
         said = (
-            f"one candidate of the batch receives {100 * value:.3g} % of the push (above {100 * self.part:g} %) "
-            f"{since}; look whether it is an empty or broken item, use all negatives in place of the hardest, or a "
-            "larger temperature"
+            f"one candidate receives {100 * value:.3g} % of the push of a query on average (above "
+            f"{100 * self.part:g} %) {since}; look whether it is an empty or broken item, use all negatives in place "
+            "of the hardest, or a larger temperature"
         )
         return alarm(self, history, value, self.part, said)
 

@@ -36,7 +36,8 @@ class Idle:
         value = self._part(history[-1])
         said = (
             f"{100 * value:.3g} % of the queries have no negative that contributes to the gradient (above "
-            f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives or a larger margin, or stop here"
+            f"{100 * self.part:g} %) {since}; use a larger batch, harder negatives or a larger margin, or "
+            "stop if it is good enough"
         )
         return alarm(self, history, value, self.part, said)
 

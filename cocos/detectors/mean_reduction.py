@@ -40,8 +40,9 @@ class MeanReduction:
         if since is None or value is None:
             return None
         said = (
-            f"the pull of the loss is {value:.3g} times that of a mean over the queries (below {least:g}) {since}; sum "
-            "over the candidates and average over the queries, or raise the learning rate accordingly"
+            f"the gradient pulls matches together with {value:.3g} times the strength of a loss that is averaged over "
+            f"its queries (below {least:g}) {since}; take a sum in place of a mean, or raise the "
+            "learning rate accordingly"
         )
         return alarm(self, history, value, least, said)
 

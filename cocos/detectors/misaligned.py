@@ -12,8 +12,8 @@ __all__ = ["Misaligned"]
 class Misaligned:
     """The loss pushes the positives and pulls negatives: its labels point to other rows than the data do.
 
-    Fires when: more than `part` of the positives are pushed, and at least as many negatives per query are pulled, in
-    any direction, in each of the last `records` records.
+    Fires when: more than `part` of the positives are pushed, and negatives are pulled in their place, in any direction,
+    in each of the last `records` records.
 
     Try: the order of the candidates against that of the labels, above all after a gather over processes or where hard
     negatives are appended: positives first, then negatives, and each process with its own offset.

@@ -1,5 +1,6 @@
 """Not gathered: a process does not see the candidates of the others."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,8 +16,8 @@ ALL_OWN = 0.999
 class NotGathered:
     """Several processes train, and the queries of one see only its own candidates.
 
-    Fires when: there are `processes` processes or more, and candidates were not gathered, or nothing of the push is on
-    those of the others; at once.
+    Fires when: there are `processes` processes or more, and the candidates were not gathered and are too few to be
+    those of all processes, or nothing of the push is on those of the others; at once.
 
     Try: gather the embeddings before the loss (open_clip: `world_size=` and `rank=` of `ClipLoss`;
     sentence-transformers: `gather_across_devices=True`), or read the batch size as that of one process.
@@ -35,11 +36,12 @@ class NotGathered:
         world, candidates = number(now, "world") or 1, number(now, "candidates")
         own = [number(each, "push_own") for _, each in directions(now)]
         alone = bool(own) and all(each is not None and each > ALL_OWN for each in own)
-        if world < self.processes or not (now.get("gathered") is False or alone):
+        few = candidates is None or candidates < world * (number(now, "queries") or math.inf)
+        if world < self.processes or not (alone or (few and now.get("gathered") is False)):
             return None
-        some = "its own" if candidates is None else f"the {candidates:g} of its own"
+        some = "candidates" if candidates is None else f"{candidates:g} candidates"
         said = (
-            f"there are {world:g} processes (alone would be 1), and each query is pushed only from candidates of its "
-            f"own process, {some}, at step {step(now)}; gather the embeddings before the loss to use all negatives"
+            f"{world:g} processes train ({self.processes} or more), and each query is pushed only from {some} of its "
+            f"own process at step {step(now)}; gather the embeddings before the loss to use the negatives of all"
         )
         return alarm(self, history, world, float(self.processes), said)

@@ -49,9 +49,9 @@ class Stuck:
         if since is None:
             return None
         said = (
-            f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of {level:.4g}, {name}, {since}: it has "
-            "learned nothing; lower the learning rate, warm it up, raise the scale, or look whether the gradient "
-            "reaches both encoders"
+            f"the loss is {value:.4g}, within {100 * self.tolerance:g} % of the {level:.4g} that it has when all "
+            f"scores are equal ({name}), {since}; lower the learning rate, warm it up, raise the scale, or look "
+            "whether the pairs match and the gradient reaches both encoders"
         )
         return alarm(self, history, value, level, said)
 
@@ -71,23 +71,26 @@ class Stuck:
         positives = number(direction, "positives")
         if queries is None or others is None or positives is None or others < 1 or positives <= 0:
             return []
-        every, both = others + positives, (1, 2) if len(list(directions(record))) > 1 else (1,)
-        sums = [(k * n, s) for k in both for n, s in ((1, ""), (queries, " times the queries"))]
+        every, both = round(others + positives), ((), ("2",)) if len(list(directions(record))) > 1 else ((),)
+        sums = [(*two, *rows) for two in both for rows in ((), (f"{queries:g} queries",))]
         if record.get("kind") == "softmax":
-            return [(math.log(every) * k, f"ln {every:.4g}{s} of equal scores") for k, s in sums]
-        pairs = [*sums, *((k * every, " times the pairs of scores") for k, _ in sums)]
+            return [_times(math.log(every), f"ln {every}", each) for each in sums]
         if record.get("kind") == "sigmoid":
-            part = positives / every
-            entropy = -part * math.log(part) - (others / every) * math.log(others / every)
-            return [
-                *((math.log(2) * k, f"ln 2{s} of scores at 0") for k, s in pairs),
-                *((entropy * k, f"the entropy {entropy:.3g} of the part of positives{s}") for k, s in pairs),
-            ]
+            part = 1 - others / (others + positives)
+            entropy = -part * math.log(part) - (1 - part) * math.log(1 - part) if 0 < part < 1 else math.log(2)
+            pairs = [*sums, *((*each, f"{every} candidates") for each in sums)]
+            name = f"entropy {entropy:.3g} of {100 * part:.3g} % positives"
+            return [_times(*of, each) for of in ((math.log(2), "ln 2"), (entropy, name)) for each in pairs]
         margin = number(record, "margin") or self.margin
         if record.get("kind") != "hinge" or margin <= 0:
             return []
-        pairs = [*sums, *((k * others, " times the negatives") for k, _ in sums)]
-        return [(margin * k, f"the margin {margin:g}{s} of equal scores") for k, s in pairs]
+        pairs = [*sums, *((*each, f"{round(others)} negatives") for each in sums)]
+        return [_times(margin, f"margin {margin:g}", each) for each in pairs]
+
+
+def _times(value: float, name: str, factors: tuple[str, ...]) -> tuple[float, str]:
+    """A value times factors, which begin with their numbers, and the name of the product."""
+    return value * math.prod(float(each.partition(" ")[0]) for each in factors), " x ".join([*factors, name])
 
 
 def _even(record: Record) -> bool:
