@@ -158,3 +158,267 @@ def test_a_training_is_the_same_bit_by_bit(module):
 
     for with_tap, without in zip(train(True), train(False), strict=True):
         assert torch.equal(with_tap, without)
+
+
+class Tiled(nn.Module):
+    """A cached loss: each tile of queries is taken backward inside the forward pass, or left out."""
+
+    def __init__(self, size=2, left_out=()):
+        super().__init__()
+        self.size, self.left_out = size, left_out
+
+    def forward(self, a, b):
+        rows, columns = (F.normalize(each, dim=1).detach().requires_grad_() for each in (a, b))
+        total = torch.zeros(())
+        for start in range(0, len(a), self.size):
+            scores = 20 * rows[start : start + self.size] @ F.normalize(columns, dim=1).T
+            loss = F.cross_entropy(scores, torch.arange(start, start + len(scores)), reduction="sum") / len(a)
+            if start not in self.left_out:
+                loss.backward()
+            total = total + loss.detach()
+        total.requires_grad_()
+        surrogate = (F.normalize(a, dim=1) * rows.grad).sum() + (F.normalize(b, dim=1) * columns.grad).sum()
+        return total.detach() + surrogate - surrogate.detach()
+
+
+def test_tiles_of_a_cached_loss_are_one_matrix():
+    a, b = embeddings()
+    seen = tapped(Tiled(), a, b, times=8.0)
+    ((each,),) = seen.by_width
+    closed = gradient(lambda s: F.cross_entropy(s, torch.arange(ROWS)), each.scores)
+    assert each.scores.shape == (ROWS, ROWS) and each.scale == pytest.approx(20, rel=1e-5) and seen.lost == 0
+    assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+    assert torch.equal(each.positive, torch.eye(ROWS) > 0)
+
+
+def test_tiles_without_a_gradient_are_lost():
+    seen = tapped(Tiled(left_out=(2,)), *embeddings())
+    ((each,),) = seen.by_width
+    assert seen.lost == pytest.approx(1 / 3)
+    assert torch.equal((each.weights == 0).all(dim=1), torch.tensor([False, False, True, True, False, False]))
+
+
+class Joined(nn.Module):
+    """One softmax over candidates, other queries, and with `moved` over entries that are picked first."""
+
+    def __init__(self, moved=False):
+        super().__init__()
+        self.moved = moved
+
+    def forward(self, a, b):
+        a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+        across, among, own = a @ b.T / 0.1, torch.einsum("nc,mc->nm", a, a) / 0.1, torch.eye(len(a)) > 0
+        among = among[~own].view(len(a), -1) if self.moved else among.masked_fill(own, -torch.inf)
+        return F.cross_entropy(torch.cat([across, among], dim=1), torch.arange(len(a)))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_softmax_over_several_matrices_is_one_matrix(moved):
+    a, b = embeddings()
+    ((each,),) = tapped(Joined(moved), a, b).by_width
+    own = torch.cat([torch.zeros(ROWS, ROWS), torch.eye(ROWS)], dim=1) > 0
+    closed = gradient(
+        lambda s: F.cross_entropy((s / 0.1).masked_fill(own, -torch.inf), torch.arange(ROWS)), each.scores
+    )
+    assert each.direction == "q2c" and each.scale == pytest.approx(10, rel=1e-5)
+    assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+    assert torch.equal(each.positive, torch.eye(ROWS, 2 * ROWS) > 0)
+    assert torch.equal(each.negative, ~each.positive & ~own) and each.candidate.shape == (2 * ROWS, WIDTH)
+
+
+class Distances(nn.Module):
+    """A softmax of negative distances, in several ways of computing them."""
+
+    ways = {
+        "cdist": torch.cdist,
+        "difference": lambda a, b: (a[:, None] - b).pow(2).sum(-1),
+        "norm": lambda a, b: torch.linalg.vector_norm(a.unsqueeze(1) - b.unsqueeze(0), dim=-1),
+        "pairwise": lambda a, b: F.pairwise_distance(a[:, None], b[None], eps=0),
+        "cosine": lambda a, b: -F.cosine_similarity(a[:, None], b[None], dim=-1),
+        "linear": lambda a, b: -F.linear(a, b),
+        "addmm": lambda a, b: -torch.addmm(torch.zeros(1), a, b.T),
+    }
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = self.ways[way]
+
+    def forward(self, a, b):
+        return F.cross_entropy(-self.way(a, b), torch.arange(len(a)))
+
+
+@pytest.mark.parametrize("way", Distances.ways)
+def test_ways_of_comparing_rows(way):
+    a, b = embeddings()
+    ((each,),) = tapped(Distances(way), a, b).by_width
+    closed = gradient(lambda s: F.cross_entropy(s, torch.arange(ROWS)), -Distances.ways[way](a, b))
+    assert_close(each.scores, -Distances.ways[way](a, b).detach())
+    assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+    assert torch.equal(each.query, a) and torch.equal(each.candidate, b)
+
+
+class Widths(nn.Module):
+    def forward(self, a, b):
+        rows = torch.arange(len(a))
+        parts = [(F.normalize(a[:, :width], dim=1), F.normalize(b[:, :width], dim=1)) for width in (WIDTH, 2)]
+        return sum(F.cross_entropy(10 * left @ right.T, rows) for left, right in parts)
+
+
+def test_each_width_is_a_record():
+    wide, narrow = tapped(Widths(), *embeddings()).by_width
+    assert [each.width for (each,) in (wide, narrow)] == [WIDTH, 2]
+    for (each,) in (wide, narrow):
+        closed = gradient(lambda s: F.cross_entropy(s, torch.arange(ROWS)), each.scores)
+        assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+
+
+class Classes(nn.Module):
+    """Class vectors of the loss itself, after a layer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.vectors = nn.Linear(WIDTH, 4), nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, rows, labels):
+        return F.cross_entropy(F.normalize(self.layer(rows), dim=1) @ F.normalize(self.vectors, dim=1).T / 0.1, labels)
+
+
+def test_class_vectors_are_candidates_where_nothing_else_is():
+    torch.manual_seed(0)
+    labels = torch.tensor([0, 1, 2, 0, 1, 1])
+    ((each,),) = tapped(Classes(), embeddings()[0], labels).by_width
+    assert each.direction == "s2p" and each.width == 4
+    assert torch.equal(each.positive, F.one_hot(labels, 3) > 0)
+
+
+def test_groups_and_labels_say_which_rows_match():
+    groups = torch.tensor([0, 0, 0, 1, 1, 1])
+    match = groups[:, None] == groups
+
+    class Soft(nn.Module):
+        def forward(self, a, b, labels=None):
+            return -((a @ b.T).log_softmax(dim=1) * match).sum() / ROWS
+
+    a, b = embeddings()
+    ((by_labels,),) = tapped(Soft(), a, b, groups).by_width
+    ((by_groups,),) = tapped(Soft(), a, b, groups=lambda: (groups, groups)).by_width
+    ((unknown,),) = tapped(Soft(), a, b).by_width
+    assert torch.equal(by_labels.positive, match) and torch.equal(by_groups.positive, match)
+    assert not by_labels.notes and "pulled" in unknown.notes[0]
+
+
+def watched(module, wanted=lambda: True):
+    found, reasons = [], []
+    return found, reasons, _tap.attach(module, wanted, lambda *each: found.append(each), failed=reasons.append)
+
+
+def test_under_autocast_with_a_scaled_loss():
+    module, (a, b) = Clip("transposed"), embeddings()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    found, reasons, handle = watched(module)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = module(a, b)
+    scaler.scale(loss).backward()
+    handle.remove()
+    ((_, seen),) = found
+    first = seen.by_width[0][0]
+    closed = gradient(
+        lambda s: F.cross_entropy(module.logit_scale.exp() * s, torch.arange(ROWS)) / 2, first.scores.float()
+    )
+    assert not reasons and first.scores.dtype == torch.bfloat16 and float(first.factor) == 2.0**12
+    assert_close(first.weights, closed, rtol=0.1, atol=2e-3)  # gradients in bfloat16 have 8 bits
+
+
+def test_accumulated_calls_are_records_of_their_own():
+    module, tokens = Clip(), iter("abc")
+    found, reasons, handle = watched(module, lambda: next(tokens))
+    batches = [embeddings(seed=seed) for seed in range(3)]
+    (module(*batches[0]) / 4).backward()
+    (module(*batches[1]) / 4 + module(*batches[2]) / 4).backward()
+    handle.remove()
+    assert found[0][0] == "a" and not reasons
+    for batch, (_, seen) in zip(batches, sorted(found, key=lambda each: each[0]), strict=True):
+        for each, alone in zip(seen.by_width[0], tapped(module, *batch).by_width[0], strict=True):
+            assert_close(each.weights, alone.weights)
+
+
+def test_nothing_is_read_without_a_training():
+    asked = []
+    module, (a, b) = Clip(), embeddings()
+    found, reasons, handle = watched(module, lambda: asked.append(True) or True)
+    with torch.no_grad():
+        module(a, b)
+    module.eval()
+    module(a, b).backward()
+    assert not asked and not found
+    module.train()
+    module(a, b)  # without a backward pass
+    assert len(asked) == 1 and not found and not reasons
+    handle.remove()
+    module(a, b).backward()
+    assert not found and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def modes():
+    return torch.overrides._get_current_function_mode_stack()
+
+
+def test_a_call_that_is_not_wanted_runs_without_a_mode():
+    class Looks(nn.Module):
+        def forward(self, a, b):
+            stacks.append(len(modes()))
+            return (a * b).sum()
+
+    stacks, answers = [], iter([False, True, None])
+    found, reasons, handle = watched(Looks(), lambda: next(answers))
+    for _ in range(3):
+        handle._module(*embeddings()).backward()
+    assert stacks == [0, 1, 0] and not modes()
+    assert not found and "no matrix of scores" in reasons[0] and len(reasons) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_loss_that_fails_leaves_no_mode(error):
+    class Fails(nn.Module):
+        def forward(self, a, b):
+            if b is None:
+                raise error("own")
+            return F.cross_entropy(a @ b.T, torch.arange(len(a)))
+
+    module, (a, b) = Fails(), embeddings()
+    found, reasons, handle = watched(module)
+    with pytest.raises(error, match="own"):
+        module(a, None)
+    module(a, b).backward()
+    handle.remove()
+    assert not modes() and len(found) == 1 and not reasons
+
+
+@pytest.mark.parametrize("place", ["wanted", "deliver", "failed"])
+def test_errors_of_the_tap_stay_in_it(place):
+    def breaks(*_):
+        raise RuntimeError("broken")
+
+    reasons, module, (a, b) = [], Clip(), embeddings()
+    calls = {"wanted": lambda: True, "deliver": lambda *_: None, "failed": reasons.append} | {place: breaks}
+    calls |= {"deliver": breaks} if place == "failed" else {}
+    handle = _tap.attach(module, calls["wanted"], calls["deliver"], failed=calls["failed"])
+    module(a, b).backward()
+    handle.remove()
+    plain = [each.detach().clone().requires_grad_() for each in (a, b)]
+    module(*plain).backward()
+    assert torch.equal(a.grad, plain[0].grad) and not modes()
+    assert reasons == ([] if place == "failed" else ["RuntimeError: broken"])
+
+
+def test_a_compiled_loss_says_so():
+    module, (a, b) = Clip(), embeddings()
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    found, reasons, handle = watched(compiled)
+    compiled(a, b).backward()
+    handle.remove()
+    assert not found and reasons == [_tap.COMPILED]
+    found, reasons, handle = watched(module)
+    torch.compile(lambda *rows: 2 * module(*rows), backend="eager", fullgraph=True)(a, b).backward()
+    handle.remove()
+    assert not found and reasons == [_tap.UNCALLED]

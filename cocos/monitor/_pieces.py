@@ -31,6 +31,7 @@ class Piece:
         upstream: () gradient that arrived at the loss.
         join: the wider matrix of which it is a part.
         lost: number of entries without a gradient.
+        order: of its computation.
     """
 
     scores: Tensor
@@ -43,6 +44,7 @@ class Piece:
     upstream: Tensor | None
     join: Join | None = None
     lost: int = 0
+    order: int = 0
 
     @property
     def query(self) -> Tensor:
@@ -72,7 +74,7 @@ def of(read: Sequence[tuple[Product, Sequence[Flow]]], upstream: Tensor | None) 
             scores = scores.T if flow.turned else scores
             factor = flow.factor if product.sign > 0 else None
             about = (factor, flow.kind, flow.target, bool(product.head), upstream)
-            found.append(Piece(scores, weights, (sides,), *about, flow.join))
+            found.append(Piece(scores, weights, (sides,), *about, flow.join, order=product.order))
     return _joined(found)
 
 
@@ -146,7 +148,7 @@ def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
 def stacked(found: Sequence[Piece]) -> list[Piece]:
     """Tiles of the same candidates as one matrix; a tile without a gradient has weights of 0 and is counted as lost."""
     stacks: list[list[Piece]] = []
-    for piece in found:
+    for piece in sorted(found, key=lambda each: each.order):
         for stack in stacks:
             if same_rows(stack[0].candidate, piece.candidate) and not same_rows(stack[0].query, piece.query):
                 stack.append(piece)

@@ -13,7 +13,7 @@ MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
 # Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
 BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract", "multiply")
 KEEPING = ("pow", "square", "abs", "__pow__")
-REDUCED = {"sum": 0, "mean": 0, "norm": -1, "vector_norm": -1, "var": -1, "std": -1}
+REDUCED = ("sum", "mean", "norm", "linalg_vector_norm", "var", "std")
 # Number of nodes above an operand that are searched for the one parameter that it is made of.
 NEAR = 40
 
@@ -31,6 +31,7 @@ class Product:
         head: the side that is a parameter, of class vectors or a layer: `rows`, `columns`, or neither.
         again: computes the scores anew, where the loss changes them in place.
         base: node of the tensor that the scores are a view of; it replaces theirs when they are changed in place.
+        order: number of the product in its forward pass.
     """
 
     node: Any
@@ -41,6 +42,7 @@ class Product:
     head: str
     again: Any
     base: Any = None
+    order: int = 0
 
     def __post_init__(self) -> None:
         self.version = self.scores._version
@@ -82,6 +84,7 @@ class Products:
 
     def __init__(self) -> None:
         self.found: list[Product] = []
+        self._number = 0
         self._spread = WeakIdKeyDictionary()
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -99,6 +102,7 @@ class Products:
         rows, columns, sign = pair
         if (len(rows), len(columns)) != tuple(out.shape) or rows.shape[1] != columns.shape[1]:
             return
+        self._number += 1
         self.found.append(
             Product(
                 out.grad_fn,
@@ -109,6 +113,7 @@ class Products:
                 _head(rows, columns),
                 partial(func, *(_apart(each) for each in args), **{key: _apart(each) for key, each in kwargs.items()}),
                 out._base.grad_fn if out._is_view() and out._base is not None else None,
+                self._number,
             )
         )
 
@@ -131,8 +136,8 @@ class Products:
             sides = _sides(*operands)
             return (*sides, 1 if name == "cosine_similarity" else -1) if sides else None
         if name in REDUCED and operands and operands[0] in self._spread and _is_last(args, kwargs):
-            rows, columns, sign = self._spread[operands[0]]
-            return rows, columns, sign or REDUCED[name] or 1
+            spread: tuple[Tensor, Tensor, int] = self._spread[operands[0]]
+            return spread
         return None
 
     def _see_spread(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
