@@ -22,7 +22,7 @@ from cocos.monitor import _readings, _tap
 from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._recognised import Reading, recogniser
 from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import Hook, caller, check, first, plain, world
+from cocos.monitor._surroundings import Hook, brief, caller, check, first, plain, world
 
 __all__ = ["Monitor"]
 
@@ -33,6 +33,8 @@ SEED = 0
 COSTS = 5
 # Largest number of different warnings of one monitor.
 MOST_WARNINGS = 20
+# Largest step that a store can hold.
+MOST_STEPS = 2**62
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Monitor:
         groups: Callable[[], Any] | None = None,
         due: Callable[[], bool] | None = None,
     ):
-        check(every, eps, budget, log)
+        check(every, eps, budget, log=log, groups=groups, due=due)
         self.records: list[dict[str, Any]] = []
         self.step: int | None = None
         self._every, self._eps, self._budget = int(every), float(eps), budget
@@ -127,6 +129,8 @@ class Monitor:
         self._readable = False
         if self._named is None:
             self._attach(loss, groups)
+        elif groups is not None:
+            raise InputError("groups: of a module only; a loss by its name is given them with each batch")
         if budget is not None:
             _readings.warm()
 
@@ -208,7 +212,8 @@ class Monitor:
         """
         if self._named is None:
             raise InputError("this monitor reads its module by itself; call the module, and give the monitor nothing")
-        if step is not None and (isinstance(step, bool) or not isinstance(step, Integral) or step < 0):
+        whole = isinstance(step, Integral) and not isinstance(step, bool)
+        if step is not None and not (whole and 0 <= step <= MOST_STEPS):
             raise InputError(f"step: {step!r}, expected a whole number, at least 0")
         if step is not None:
             self.step = int(step)
@@ -231,7 +236,8 @@ class Monitor:
             return None
         if not self._affordable(now - self._began, number) or (self._due is not None and not self._due()):
             return None
-        return _Call(number if self.step is None else int(self.step), number)
+        step = number if self.step is None else int(self.step)
+        return _Call(step if abs(step) <= MOST_STEPS else number, number)
 
     def _affordable(self, passed: float, calls: int) -> bool:
         """Whether one more reading stays within the budget; the first one is taken to cost as much as a step.
@@ -300,7 +306,7 @@ class Monitor:
             if isinstance(error, InputError) and usable:
                 raise
             step = "a call" if call is None else f"step {call.step}"
-            self._warn(f"the monitor could not read {step} ({type(error).__name__}: {error})")
+            self._warn(f"the monitor could not read {step} ({type(error).__name__}: {brief(error)})")
         finally:
             spent = time.perf_counter() - start + before
             self._spent += spent
@@ -326,6 +332,8 @@ class Monitor:
         run |= {} if lost is None else {"lost": lost}
         read = [_readings.of(seen, self._eps, self._generator) for seen in by_width]
         for numbers in read or [{"finite": False}]:
+            for note in numbers.get("notes", ()):
+                self._warn(f"{self._header['loss']}: {note}")
             self._keep(run | numbers)
 
     def _keep(self, record: dict[str, Any]) -> None:
@@ -352,7 +360,7 @@ class Monitor:
             try:
                 self._log(named, record["step"])
             except Exception as error:
-                self._warn(f"the function log failed ({type(error).__name__}: {error})")
+                self._warn(f"the function log failed ({type(error).__name__}: {brief(error)})")
 
     def _append(self, record: dict[str, Any]) -> None:
         """Store a record; one that cannot be written is missing in the store, and the next one is tried again."""

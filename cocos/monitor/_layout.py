@@ -9,6 +9,7 @@ from torch import Tensor
 
 # Part of the pull that must lie on the positives of a layout.
 HELD = 0.5
+LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
 PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
 
 
@@ -28,15 +29,19 @@ class Layout:
 
 
 def _equal(groups: Any, shape: torch.Size, device: torch.device) -> Tensor | None:
-    """(Q, C) bool where groups agree; None without groups, or where their lengths are others."""
-    if groups is None:
-        return None
+    """(Q, C) bool where groups agree; None where their lengths are others.
+
+    Args:
+        groups: whole numbers or text for each row, or a tuple of those of both sides.
+        shape: (Q, C).
+        device: of the mask.
+    """
     sides = groups if isinstance(groups, tuple) else (groups, groups)
-    if len(sides) != 2:
+    ids = [each.tolist() if isinstance(each, Tensor) else list(each) for each in sides]
+    if [len(each) for each in ids] != list(shape):
         return None
-    first, second = (torch.as_tensor(each, device=device) for each in sides)
-    if (*first.shape, *second.shape) != tuple(shape):
-        return None
+    known: dict[Any, int] = {}
+    first, second = (torch.tensor([known.setdefault(each, len(known)) for each in side], device=device) for side in ids)
     return first[:, None] == second[None]
 
 
@@ -114,7 +119,8 @@ def find(
         offset: column of the first candidate of this process.
     """
     shape, device = weights.shape, weights.device
-    positive = _equal(groups, shape, device)
+    positive = _equal(groups, shape, device) if groups is not None else None
+    notes = (LENGTHS,) if groups is not None and positive is None else ()
     positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
         positive = placed(target, shape)
@@ -123,6 +129,6 @@ def find(
         still = not (weights < 0).any()
         positive = next((each for each in guesses if still or held(each & others, weights)), None)
     if positive is not None:
-        return Layout(positive & others, ~positive & others)
+        return Layout(positive & others, ~positive & others, notes)
     pulled = (weights < 0) & others
-    return Layout(pulled, ~pulled & others, (PULLED,))
+    return Layout(pulled, ~pulled & others, (*notes, PULLED))

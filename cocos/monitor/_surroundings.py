@@ -12,6 +12,9 @@ import torch
 
 from cocos.errors import InputError
 
+# Number of letters of an error in a warning.
+MOST_LETTERS = 300
+
 
 class Hook:
     """A hook of a module that stays with it: in a copy or a pickle of the module it does nothing, without cocos too.
@@ -51,7 +54,7 @@ def world() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
-def check(every: Any, eps: Any, budget: Any, log: Any) -> None:
+def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:
     """Refuse options that cannot be used.
 
     Raises:
@@ -63,8 +66,16 @@ def check(every: Any, eps: Any, budget: Any, log: Any) -> None:
         raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
     if budget is not None and (not isinstance(budget, Real) or not 0 < float(budget) <= 100):
         raise InputError(f"budget: {budget!r}, expected percent of the time, above 0 and at most 100")
-    if log is not None and not callable(log):
-        raise InputError(f"log: {type(log).__name__}, expected a function of (dict, step), like wandb.log")
+    expected = {"log": "of (dict, step), like wandb.log", "groups": "that returns the ids of the rows of a batch"}
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            words = expected.get(name, "that returns whether the next call is recorded")
+            raise InputError(f"{name}: {type(function).__name__}, expected a function {words}")
+
+
+def brief(error: Exception) -> str:
+    """First line of an error, cut where it is long: an operator that is missing is followed by hundreds of lines."""
+    return next(iter(str(error).splitlines()), "")[:MOST_LETTERS]
 
 
 def plain(alarm: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from cocos.monitor._flow import Flow, flows
 from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._products import Product, Products
 from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import Hook
+from cocos.monitor._surroundings import Hook, brief
 
 __all__ = ["Handle", "Tapped", "attach"]
 
@@ -147,7 +147,7 @@ def _arrived(upstream: list[Tensor], call: Callable[[], None] | None, gradient: 
 
 
 def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {brief(error)}"
 
 
 def _tensors(value: Any) -> list[Tensor]:
