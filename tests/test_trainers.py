@@ -9,6 +9,7 @@ import json
 import pickle
 import random
 import re
+import sys
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
+import children
 import cocos
 from cocos.errors import InputError
 
@@ -159,6 +161,7 @@ def test_lightning_resumes_and_accumulates(tmp_path):
 
 def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
     pytest.importorskip("lightning.pytorch")
+    from cocos.monitor import _losses
     from cocos.monitor.lightning import MonitorCallback
 
     class Two(Contrast):
@@ -166,6 +169,13 @@ def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
             super().__init__()
             self.inner = Contrast()
 
+    towers = lightning_training(tmp_path, 1, logger=False)[0]
+    assert _losses.only(towers) is towers.criterion
+    towers.val_loss = pytest.importorskip("torchmetrics").MeanMetric()
+    assert _losses.only(towers) is towers.criterion
+    towers.second_loss = Contrast()
+    with pytest.raises(InputError, match=r"Towers has several \(criterion, second_loss\); name one"):
+        _losses.only(towers)
     assert pickle.loads(pickle.dumps(MonitorCallback("criterion"))).monitor is None
     for loss, sentence in (("criterio", "'criterio' of Towers is NoneType"), (3, "int, expected a torch.nn.Module")):
         with pytest.raises(InputError, match=sentence):
@@ -465,6 +475,43 @@ def test_sentence_transformers_losses_of_several_datasets(tmp_path, sentences):
     assert len(cocos.results.open(tmp_path / "run-c.jsonl")["step"]) == len(found.monitors["c"].records)
     with pytest.raises(InputError, match=r"use monitors\[name\]"):
         _ = found.monitor
+
+
+PROCESSES = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import datasets
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+from cocos.monitor.trainers import watch
+
+model = SentenceTransformer(sys.argv[1], device="cpu")
+loss = MultipleNegativesRankingLoss(model, gather_across_devices=True)
+options = {"max_steps": 2, "per_device_train_batch_size": 8, "report_to": "none", "save_strategy": "no"}
+arguments = SentenceTransformerTrainingArguments(sys.argv[2], ddp_backend="gloo", use_cpu=True, **options)
+pairs = datasets.load_from_disk(sys.argv[3])
+trainer = SentenceTransformerTrainer(model, arguments, train_dataset=pairs, loss=loss)
+with watch(trainer, every=1) as found:
+    trainer.train()
+for each in found.records:
+    numbers = each["directions"]["q2c"]
+    sizes = numbers["queries"], numbers["candidates"]
+    print("record", each["world"], each["gathered"], *sizes, 0 < numbers["push_own"] < 1)
+"""
+
+
+def test_sentence_transformers_in_two_processes(tmp_path, sentences):
+    """Candidates are gathered from both processes, own and others' are told apart, and one process records."""
+    make, data = sentences
+    make().save_pretrained(str(tmp_path / "model"))
+    data.save_to_disk(str(tmp_path / "pairs"))
+    (tmp_path / "train.py").write_text(PROCESSES)
+    done = children.run(
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", tmp_path / "train.py",
+        *(tmp_path / name for name in ("model", "out", "pairs")),
+    )  # fmt: skip
+    found = [line for line in done.stdout.splitlines() if line.startswith("record")]
+    assert found == ["record 2 True 8 16 True"] * 2, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["cached", "matryoshka"])

@@ -76,8 +76,13 @@ def named(owner: object) -> dict[str, nn.Module]:
     return {
         name: value
         for name, value in every.items()
-        if isinstance(value, nn.Module) and any(part in name.lower() for part in NAMES)
+        if isinstance(value, nn.Module) and any(part in name.lower() for part in NAMES) and not _averages(value)
     }
+
+
+def _averages(module: nn.Module) -> bool:
+    """Whether a module is a metric of torchmetrics, like `val_loss = MeanMetric()`, which computes no loss."""
+    return any(each.__module__.startswith("torchmetrics.") for each in type(module).__mro__)
 
 
 def given(loss: object, owner: object) -> nn.Module | None:
