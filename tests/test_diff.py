@@ -134,7 +134,8 @@ def test_a_value_that_changes_nowhere_has_no_interval_and_says_its_n(sides):
         Embeddings(sides[0].query, sides[0].candidate, sides[0].query_group, sides[0].candidate_group), still
     )
     assert np.isnan(data["p"]).all() and (data["changed_index"] == -1).all() and np.isnan(data["low"]).all()
-    assert "q2c, R@1: no interval: all n = 40 differences are 0" in data.attrs["notes"]
+    assert "no interval, for all n = 40 differences are 0: q2c R@1, q2c R@5" in data.attrs["notes"]
+    assert "none of" not in table("diff", data).text(80) and "q2c R@5" in table("diff", data).text(200)
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
@@ -244,6 +245,18 @@ def test_runs_and_stores_are_compared_by_the_command(files, sides):
     assert "is of no run; leave it out" in refused("diff", "before.nc", "after.nc", "--step", 20)
     (files / "copy.nc").write_bytes((files / "plain.nc").read_bytes())
     assert "are of the same file" in refused("diff", "plain.nc", "copy.nc")
+
+
+def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(30, 6, generator=generator)
+    sides = [Embeddings(rows, rows + torch.randn(30, 6, generator=generator)) for _ in range(2)]
+    text = table("diff", measures.diff(*sides)).text(400)
+    assert "q2c: MRR goes from" in text and "a change that is not resolved" in text
+    still = [Embeddings(torch.ones(8, 4), k * torch.ones(8, 4)) for k in (2, 3)]
+    data = measures.diff(*still)
+    assert data.attrs["notes"].startswith("A: ") and "one point" in data.attrs["notes"]
+    assert "no interval, for all n = 8 differences are 0" in table("diff", data).text(80)
 
 
 def test_settings_that_differ_are_noted(sides):

@@ -7,7 +7,7 @@ from typing import Unpack
 import numpy as np
 import xarray as xr
 
-from cocos import results, statistics, summaries
+from cocos import health, results, statistics, summaries
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
@@ -104,7 +104,7 @@ def diff(
     if all(runs):
         return _of_runs(pair, names, level)
     both = [] if known else [_paired_queries.tables(each, name) for each, name in zip(pair, names, strict=True)]
-    notes = _paired_queries.comparable(*pair, names)
+    notes = [*_collapsed(pair, names), *_paired_queries.comparable(*pair, names)]
     both = [known.tables(k) for k in range(2)] if known else both
     sides = _paired_queries.same_data(both[0], both[1], names)
     matched = {side: _paired_queries.matched(both[0][side], both[1][side]) for side in sides}
@@ -120,10 +120,20 @@ def diff(
     return results.labelled(variables, attrs | {"notes": "\n".join([*notes, *said])})
 
 
+def _collapsed(pair: Sequence[xr.Dataset], names: Sequence[str]) -> list[str]:
+    """The warnings that stand beside each of the two."""
+    return [
+        f"{name}: {line}"
+        for data, name in zip(pair, names, strict=True)
+        for line in health.warnings(data.attrs.get("notes", ""))
+    ]
+
+
 def _attrs(pair: Sequence[xr.Dataset]) -> dict:
     """Versions, and the options that both results have."""
     attrs = {key: value for key, value in pair[1].attrs.items() if pair[0].attrs.get(key) == value}
-    return {key: attrs[key] for key in (*summaries.OPTIONS, "loss", "share") if key in attrs} | results.versions()
+    kept = (*summaries.OPTIONS, "loss", "loss_repr", "share", "gradient", "unit")
+    return {key: attrs[key] for key in kept if key in attrs} | results.versions()
 
 
 def _of_runs(pair: tuple[xr.Dataset, xr.Dataset], names: tuple[str, str], level: float) -> xr.Dataset:
@@ -186,7 +196,7 @@ def _compared(matched: Mapping[str, Sequence[QueryTable]], level: float) -> tupl
     found = {name: np.full(shape, np.nan) for name in STATED if name not in {"mean", "value", "query_index"}}
     found |= {"mean": np.full((*shape, 2), np.nan), "value": np.full((*shape, 2, width), np.nan)}
     found["query_index"] = np.full((len(matched), width), -1, dtype=np.int64)
-    notes = []
+    without: dict[str, list[str]] = {}
     for s, (side, both) in enumerate(matched.items()):
         found["query_index"][s, : len(both[0].row)] = both[0].row
         for m, name in enumerate(metrics):
@@ -196,12 +206,14 @@ def _compared(matched: Mapping[str, Sequence[QueryTable]], level: float) -> tupl
             entry, note = _one(both, name, level)
             for key, value in entry.items():
                 found[key][s, m] = value
-            notes += [f"{side}, {name}: {note}"] if note else []
+            if note:
+                without[note] = [*without.get(note, []), f"{side} {name}"]
     tested = np.isfinite(found["p"])
     found["p_holm"][tested] = statistics.holm(found["p"][tested].tolist())
     dims = {"mean": ("direction", "metric", "version"), "value": ("direction", "metric", "version", "query")}
     dims["query_index"] = ("direction", "query")
     variables = {name: (dims.get(name, ("direction", "metric")), each, *STATED[name]) for name, each in found.items()}
+    notes = [f"no interval, {reason}: {', '.join(which)}" for reason, which in without.items()]
     return variables | {"metric": ("metric", metrics)}, notes
 
 
@@ -212,7 +224,7 @@ def _one(both: Sequence[QueryTable], name: str, level: float) -> tuple[dict, str
     number, one, other = int(there.sum()), one[there], other[there]
     entry: dict = {"pairs": number}
     if not number:
-        return entry, f"no interval: none of the {len(there)} queries has a value in both (n = 0)"
+        return entry, f"for none of the {len(there)} queries has a value in both (n = 0)"
     away = other - one
     entry |= {"mean": [one.mean(), other.mean()], "difference": away.mean()}
     entry |= {"increased": (away > 0).sum(), "decreased": (away < 0).sum()}
@@ -220,9 +232,9 @@ def _one(both: Sequence[QueryTable], name: str, level: float) -> tuple[dict, str
     group = np.arange(number) if group is None else group[there]
     entry["groups"] = len(np.unique(group))
     if entry["groups"] < 2:
-        return entry, f"no interval: n = {number}, of one group"
+        return entry, f"for n = {number}, of one group"
     if np.ptp(away) == 0:
-        return entry, f"no interval: all n = {number} differences are {away[0]:g}"
+        return entry, f"for all n = {number} differences are {away[0]:g}"
     test = statistics.paired(other, one, level, groups=group)
     return entry | {"low": test.low, "high": test.high, "p": test.p}, ""
 

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from cocos import records
+from cocos import records, results
 from cocos.measures._paired_queries import COMPARED
 from cocos.reports import terminal
 from cocos.reports.layout import Table
 
 # Characters of the name of a row in a table.
 ROW_NAME = 36
+# Largest difference that rounding makes, in parts of the largest value.
+EQUAL_VALUES = 1e-6
 # Longest name of a result that heads a column.
 COLUMN_NAME = 6
 
@@ -47,17 +49,33 @@ def table(data: xr.Dataset) -> Table:
     for side in data["direction"].values:
         for metric in data["metric"].values:
             one, label = data.sel(direction=side, metric=metric), f"{side} {metric}" if several else str(metric)
-            if bool((one["value"].diff("version") == 0).where(np.isfinite(one["value"].diff("version")), True).all()):
+            if _equal(one["value"].values):
                 still += [label] if float(one["pairs"]) > 0 else []
             elif np.isfinite(one["difference"]):
                 rows.append((label, *_cells(one, str(metric), tested)))
+    if not rows:
+        return Table(("",), (), (said, _counted(data.attrs)), tuple(_notes(data)))
     columns = ("", *([f"{name}, last" for name in names] if steps else names), "change")
     columns += (f"{100 * data.attrs['level']:g} %", "p") if tested else ()
     columns += ("n", "since") if steps else ("n", "up", "down")
     head = [said] if steps else [_sentence(data.sel(direction=side), names) for side in data["direction"].values]
+    head.append(_counted(data.attrs))
     notes = [f"equal in both: {', '.join(still)}"] if still and steps else []  # of queries, a note says it with n
     notes += [*_notes(data), _steps_line(data) if steps else f"{said}. {_queries_line(data)}"]
     return Table(columns, tuple(rows), tuple(filter(None, head)), tuple(notes), least=("down", "up", "since"))
+
+
+def _equal(values: np.ndarray) -> bool:
+    """Whether values of two versions, (2, n), differ by rounding alone."""
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    return bool(np.nanmax(np.abs(values[1] - values[0]), initial=0.0) <= EQUAL_VALUES * largest)
+
+
+def _counted(attrs: dict) -> str:
+    """State the loss that is counted, and when a negative contributes; empty for ranks alone."""
+    if "loss" not in attrs or "eps" not in attrs:
+        return ""
+    return f"{attrs.get('loss_repr', attrs['loss'])}, {results.above(attrs)} (eps = {float(attrs['eps']):g})"
 
 
 def _digits(metric: str) -> int:
@@ -81,7 +99,7 @@ def _cells(one: xr.Dataset, metric: str, tested: bool) -> tuple[str, ...]:
 
 
 def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
-    """State the change of the value that queries are compared by."""
+    """State the change of the value that queries are compared by; none is claimed where it is not resolved."""
     metric = one.attrs["by"]
     each = one.sel(metric=metric)
     if not np.isfinite(each["low"]):
@@ -92,8 +110,8 @@ def _sentence(one: xr.Dataset, names: Sequence[str]) -> str:
     changed = f"{int(each['increased'])} of {int(each['pairs'])} queries rise and {int(each['decreased'])} fall"
     low, high = (f"{float(each[key]):+.{digits}f}" for key in ("low", "high"))
     said = f"{side}: {metric} goes from {before} ({names[0]}) to {after} {unit} ({names[1]}), "
-    if float(each["low"]) <= 0 <= float(each["high"]):
-        return f"{said}a difference that is not resolved, [{low}, {high}]; {changed}."
+    if (p := float(each["p_holm"])) > 1 - float(one.attrs["level"]):
+        return f"{said}a change that is not resolved, [{low}, {high}] and p = {p:.2g}; {changed}."
     return f"{said}{float(each['difference']):+.{digits}f} [{low}, {high}]; {changed}."
 
 
@@ -105,7 +123,7 @@ def _steps_line(data: xr.Dataset) -> str:
           f"adjusted by Holm's method for {tests} tests. " if blocks else ""  # fmt: skip
     return (
         f"{how}last: at step {int(data['step'][-1])}; change: mean over the n common steps; since: step from which on "
-        "the change keeps its sign."
+        "the change keeps its sign, none where both are equal at the last step."
     )
 
 
