@@ -75,6 +75,16 @@ class Sigmoid(nn.Module):
         return -logsigmoid(logits * (2 * torch.eye(len(logits)) - 1)).sum() / len(logits)
 
 
+class TwoViews(nn.Module):
+    """Cross-entropy over both views in one matrix, without a row itself, as SimCLR has it."""
+
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Mean over the rows of both views, ()."""
+        rows, size = normalize(torch.cat([query, candidate]), dim=1), len(query)
+        scores = (10 * rows @ rows.T).masked_fill(torch.eye(2 * size, dtype=torch.bool), -1e9)
+        return cross_entropy(scores, torch.arange(2 * size).roll(size))
+
+
 class AllTriplets(nn.Module):
     """Triplet loss of all negatives in both directions, averaged over the queries.
 
@@ -173,6 +183,7 @@ class Training:
         rate: learning rate of AdamW, of the towers.
         scale_rate: of the loss's own parameters; None: the same.
         decay: weight decay.
+        rise: steps over which the learning rate rises from 0.
         layers: hidden ones of each tower.
         steps: of the optimiser.
         every: steps between two records, after the first `closely` steps, of which each is recorded.
@@ -189,6 +200,7 @@ class Training:
     rate: float = 1e-3
     scale_rate: float | None = None
     decay: float = 0.0
+    rise: int = 0
     layers: int = 1
     steps: int = STEPS
     every: int = 5
@@ -257,6 +269,7 @@ def records(training: Training, seed: int) -> list[Record]:
     rates = [{"params": [*image.parameters(), *caption.parameters()]}]
     rates += [{"params": own, "lr": training.scale_rate or training.rate}] if own else []
     optimiser = torch.optim.AdamW(rates, lr=training.rate, weight_decay=training.decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: min(1.0, (step + 1) / (training.rise or 1)))
     batches = training.data.batches(training.batch, seed)
     groups = (lambda: torch.arange(training.batch)) if training.groups else None
     with _quiet(), cocos.Monitor(loss, due=lambda: due, detectors=OFF, groups=groups) as monitor:
@@ -277,12 +290,17 @@ def records(training: Training, seed: int) -> list[Record]:
                     if parameter.grad is not None:
                         parameter.grad /= training.factor
             optimiser.step()
+            schedule.step()
     return [each | training.about for each in monitor.records]
 
 
 HEALTHY = {
     "softmax, learned scale": Training(Clip),
     "softmax, fixed scale": Training(Softmax),
+    "softmax, scale 100": Training(lambda: Softmax(100.0)),
+    "softmax, batches of 128": Training(Clip, batch=128),
+    "softmax, warm-up of 100 steps": Training(Clip, rise=100, decay=0.1),
+    "softmax, two views in one matrix": Training(TwoViews),
     "softmax, emoji": Training(Clip, data=Data(emoji=True)),
     "softmax, hard negatives": Training(lambda: Gathered(by_device=False), negatives=1),
     "softmax, mini-batches": Training(lambda: MiniBatched(stops_at_its_tile=False), batch=64),
@@ -293,6 +311,7 @@ HEALTHY = {
     "triplets, all": Training(AllTriplets),
     "ntxent by name": Training("ntxent"),
     "supcon by name, two captions": Training("supcon", data=Data(items=16, near=0.3)),
+    "supcon by name, repeated items": Training("supcon", data=Data(items=16)),
     "triplet_sh by name, emoji": Training("triplet_sh", data=Data(emoji=True)),
 }
 FAULTS = (

@@ -255,6 +255,11 @@ def test_what_another_detector_says_better_is_left_to_it():
     assert fired(run(finite=False, directions={"q2c": PAIRS | {"idle": 32}})).keys() == {"non_finite"}
     pushed = {"q2c": PAIRS | {"pulled_negatives": 1, "pushed_positives": 1}}
     assert fired(run(directions=pushed)).keys() == {"misaligned"}
+    known = {"q2c": PAIRS | {"positives": 1.5}}
+    assert not fired(run(candidates=32, duplicates=16, near_duplicates=32, directions=known))
+    assert not fired(run(candidates=32, near_duplicates=16, directions=known))
+    assert not fired(run(candidates=32, near_duplicates=32, directions={"s2s": PAIRS}))
+    assert fired(run(candidates=32, duplicates=18, directions=known)).keys() == {"duplicates"}
     sums = {"reduction": 1 / 1024, "queries": 32, "kind": "hinge"}
     assert not fired(run(**sums)) and fired(run(**sums), mean_reduction={"hinge": 2}).keys() == {"mean_reduction"}
 

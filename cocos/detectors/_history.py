@@ -78,6 +78,20 @@ def negatives(name: str, direction: Record) -> float | None:
     return candidates - positives - (name in OF_ONE_SET)
 
 
+def unmatched(record: Record, repeated: float) -> float:
+    """Candidates that repeat another one, without as many as the groups of the rows may explain.
+
+    Args:
+        record: whose first direction says how many positives a query has.
+        repeated: number of candidates.
+    """
+    name, first = next(directions(record), ("", {}))
+    positives, candidates = number(first, "positives"), number(first, "candidates")
+    if positives is None or candidates is None:
+        return repeated
+    return max(0.0, repeated - max(0.0, positives - (name not in OF_ONE_SET)) * candidates)
+
+
 def least(record: Record, value: Callable[[str, Record], float | None]) -> float | None:
     """Smallest value of the directions of a record; None where there is no direction or one is unknown."""
     found = [value(name, each) for name, each in directions(record)]

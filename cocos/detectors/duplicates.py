@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, unmatched
 
 __all__ = ["Duplicates"]
 
@@ -13,7 +13,7 @@ class Duplicates:
     """Candidates of the batch equal another one exactly.
 
     Fires when: the candidates that repeat another one are more than `part` of all in each of the last `records`
-    records.
+    records, without as many as the further positives of a query may be.
 
     Try: groups that say which rows match, a sampler without duplicates in a batch, or a data set without them.
 
@@ -45,4 +45,4 @@ class Duplicates:
 def _part(record: Record) -> float | None:
     """Part of the candidates that repeat another one; None where it is unknown."""
     found, candidates = number(record, "duplicates"), number(record, "candidates")
-    return None if found is None or not candidates else found / candidates
+    return None if found is None or not candidates else unmatched(record, found) / candidates

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold
+from cocos.detectors._history import Alarm, Record, alarm, number, streak, threshold, unmatched
 
 __all__ = ["NearDuplicates"]
 
@@ -12,8 +12,9 @@ __all__ = ["NearDuplicates"]
 class NearDuplicates:
     """Candidates of the batch are almost equal to another one, without being equal.
 
-    Fires when: the candidates whose cosine to another one exceeds 0.999 are more than `part` of all, exact duplicates
-    left out, in each of the last `records` records; silent where random pairs are more similar than `similarity`.
+    Fires when: the candidates whose cosine to another one exceeds 0.999 are more than `part` of all in each of the last
+    `records` records, without exact duplicates and as many as the further positives of a query may be; silent where
+    random pairs are more similar than `similarity`.
 
     Try: a data set without near duplicates, groups that say which rows match, or a sampler that keeps them apart.
 
@@ -47,4 +48,4 @@ class NearDuplicates:
         found, candidates = number(record, "near_duplicates"), number(record, "candidates")
         if found is None or not candidates or (number(record, "similarity") or 0) > self.similarity:
             return None
-        return max(0.0, found - 2 * (number(record, "duplicates") or 0)) / candidates
+        return unmatched(record, max(0.0, found - 2 * (number(record, "duplicates") or 0))) / candidates

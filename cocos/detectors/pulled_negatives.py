@@ -15,8 +15,9 @@ class PulledNegatives:
     Fires when: on average more than `negatives` negatives per query are pulled, in any direction, in each of the last
     `records` records, while positives are pulled as well: elsewhere see `misaligned`.
 
-    Try: groups or labels for the monitor, where rows match that it does not know of; else a look at the sign of a loss
-    of your own, and at margins beyond which it pulls.
+    Try: groups or labels for the monitor, where rows match that it does not know of; else a look at the labels and at
+    the sign of a loss of your own. Label smoothing, soft targets and some margins pull negatives by design: then switch
+    the detector off.
 
     Args:
         negatives: mean number per query.
@@ -35,8 +36,9 @@ class PulledNegatives:
             return None
         value = _pulled(history[-1])
         said = (
-            f"{value:.3g} negatives per query are pulled on average (above {self.negatives:g}) {since}: if they match "
-            "their query, give the monitor groups; if they do not, look at the labels and at the sign of the loss"
+            f"{value:.3g} negatives per query are pulled on average (above {self.negatives:g}) {since}; if they match "
+            "their query, give the monitor groups; if they do not, look at the labels and at the sign of the loss, "
+            "unless it smooths its labels"
         )
         return alarm(self, history, value, self.negatives, said)
 
