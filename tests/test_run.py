@@ -3,6 +3,9 @@
 import importlib
 import json
 import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import matplotlib
 
@@ -29,6 +32,10 @@ def rows(noise, size=60, width=12, away=0.0):
     generator = torch.Generator().manual_seed(0)
     middle = torch.randn(size, width, generator=generator)
     return [middle + noise * torch.randn(size, width, generator=generator) + away for _ in range(2)]
+
+
+class OfAStranger:
+    """An object whose class no file may name."""
 
 
 def write(path, noise, **more):
@@ -124,6 +131,8 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
 
 
 def test_an_interrupted_run_keeps_what_was_measured(folder, monkeypatch):
+    monkeypatch.setattr(sys.modules["cocos.measures.run"], "KEPT_SECONDS", 0)
+
     class Stop(Exception):
         pass
 
@@ -189,6 +198,41 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
     assert [each["detector"] for each in _history.episodes(data)].count("collapse") == 1
     begins = next(each["first"] for each in _history.episodes(data) if each["detector"] == "collapse")
     assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
+
+
+@pytest.mark.parametrize("kind", ["labelled", "distractors"])
+def test_ranks_are_those_of_evaluate(kind):
+    query, candidate = rows(1.0, size=40)
+    groups = torch.arange(40)
+    if kind == "labelled":
+        embeddings = Embeddings.labelled(query, groups // 4)
+    else:
+        embeddings = Embeddings(query[:30], candidate, groups[:30], groups)
+    found, right = measures.run([embeddings], "ntxent", batch_size=20), measures.evaluate(embeddings)
+    for name in ("R@1", "mAP@R", "MRR"):
+        np.testing.assert_allclose(found[name].squeeze(), right[name].sel(distractors="without").squeeze())
+    number = found["best_rank"].notnull().sum("row").values.ravel()
+    assert number.tolist() == ([40] if kind == "labelled" else [30, 30])
+
+
+def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_its_test_split():
+    train, test = Embeddings(*rows(0.5)), Embeddings(*rows(1.5))
+    sides = {"train": train, "test": test}
+    first = cocos.Checkpoint(Path("epoch_1.pt"), "1", "made", {}, lambda split, *_: sides[split], tuple(sides),
+                             {"ntxent": {"temperature": 0.1}}, "ntxent")  # fmt: skip
+    made = [first, replace(first, sha256="2", recorded={"ntxent": {"temperature": 0.05}})]
+    found = measures.run(made, batch_size=20)
+    np.testing.assert_allclose(found["scale"], [10, 20])
+    np.testing.assert_allclose(found["R@1"][0], measures.evaluate(test)["R@1"].squeeze())
+    np.testing.assert_allclose(
+        found["contributing"][1],
+        measures.count(train, made[1].loss()[0], batch_size=20)["contributing"].mean(["batch", "query"]),
+    )
+    assert "scale" in table(found).columns and "loss ntxent, probability" in str(table(found))
+    other = replace(made[1], trained_with="triplet")
+    with pytest.raises(InputError, match="was trained with triplet, and checkpoints before it with ntxent; name"):
+        measures.run([made[0], other], batch_size=20)
+    assert measures.run([made[0], other], "ntxent", batch_size=20, evaluated="train")["evaluated"].values[0] == 60
 
 
 def test_proxies_give_distances(tmp_path):
@@ -263,6 +307,9 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     ):
         done = call(*given)
         assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, (given, done.stderr)
+    (tmp_path / "one" / "step_1.npz").unlink()
+    torch.save(OfAStranger(), tmp_path / "one" / "step_1.pt")
+    assert call("one").exit_code == 3  # refused as unsafe
     with pytest.raises(InputError, match="checkpoints: none"):
         measures.run([])
     sides = Embeddings(*rows(0.5)), Embeddings(*rows(0.5), directions=("i2t", "t2i"))

@@ -2,9 +2,9 @@
 
 import contextlib
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +18,6 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
-# Seconds of work after which the result so far is written.
-SAVED_SECONDS = 10.0
-
 
 def _earlier(out: Path | None) -> "xr.Dataset | None":
     """The result of an earlier call in the file that is written, if there is one."""
@@ -32,24 +29,7 @@ def _earlier(out: Path | None) -> "xr.Dataset | None":
     return None
 
 
-def _resaved(out: Path | None) -> "Callable[[xr.Dataset], object] | None":
-    """A function that writes what is measured so far, now and then; None where nothing is written."""
-    from cocos import results
-
-    last = time.monotonic()
-
-    def keep(data: "xr.Dataset") -> None:
-        nonlocal last
-        if out is not None and time.monotonic() - last > SAVED_SECONDS:
-            results.save(data, out)
-            last = time.monotonic()
-
-    return None if out is None or out.suffix != ".nc" else keep
-
-
 def _draw(data: "xr.Dataset", path: Path, width: str | None) -> None:
-    from functools import partial
-
     from cocos.plots.run import run, shown
     from cocos.reports import saving
 
@@ -123,7 +103,7 @@ def run(
     """Count and evaluate every checkpoint of a training run, and say in a sentence what looks wrong."""
     cutoffs = whole_numbers(k, "--k", "1,5,10")
     at = None if steps is None else whole_numbers(steps, "--steps", "1,5,10")
-    from cocos import measures
+    from cocos import measures, results
     from cocos.measures._history import episodes
     from cocos.reports import run as report
 
@@ -142,7 +122,7 @@ def run(
                 detectors=watching.chosen,
                 opener=source.open,
                 known=_earlier(out),
-                keep=_resaved(out),
+                keep=None if figure or out is None else partial(results.save, path=out),
                 batches=batches,
                 **vars(sampling),
                 progress=start,

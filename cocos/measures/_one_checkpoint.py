@@ -1,6 +1,8 @@
 """One checkpoint of a run: its counts, its ranks, and the numbers that `cocos.Monitor` records of a training batch."""
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, cast
 
@@ -8,18 +10,31 @@ import numpy as np
 import torch
 import xarray as xr
 
-from cocos import records, results, retrieval, scores
+import cocos
+from cocos import losses, records, results, retrieval, scores
+from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine.readers import PositiveRanks
-from cocos.measures import _per_query
+from cocos.measures import _known, _per_query
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
-from cocos.measures.evaluate import ranked
+from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
 from cocos.monitor import _readings
 from cocos.monitor._named import Named
-from cocos.run import Run, alone, prepare
-from cocos.sampling import Sampling
+from cocos.run import Run, alone, embedded, prepare
+from cocos.sampling import Progress, Sampling
 
+# Options that the numbers of a checkpoint depend on, beside its bytes.
+DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "same_group", "seed", "dtype", "split")
+# Text of each checkpoint: what it is, and what its loss is.
+CHECKPOINT_TEXTS = {
+    "file": "file or folder of the checkpoint",
+    "sha256": "sha256 of its bytes",
+    "stamp": "size and time of its data, and of a file that is mapped",
+    "loss_repr": "loss with its parameters",
+    "loss_parameters": "parameters of the loss, JSON",
+    "remarks": "notes on the checkpoint",
+}
 # Training batches of which the numbers of a record are read; the counts are of all batches.
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
@@ -42,7 +57,7 @@ SIZE_LABELS = {
 }
 
 
-def measured(
+def _measured(
     embeddings: Embeddings, held_out: Embeddings, loss: Any, eps: float, ks: tuple[int, ...], sampling: Sampling
 ) -> xr.Dataset:
     """Measure one checkpoint.
@@ -177,3 +192,60 @@ def _best(embeddings: Embeddings, found: dict[str, tuple[torch.Tensor, PositiveR
         asking, rank = rows.cpu()[ranks.query.cpu()], (1 + ranks.above + ranks.ties).double().cpu()
         best = best.scatter_reduce(0, asking, rank, "amin")
         yield torch.where(best.isinf(), torch.nan, best).numpy()
+
+
+@dataclass(frozen=True)
+class EachCheckpoint:
+    """What is measured of each checkpoint."""
+
+    loss: Any
+    parameters: Mapping[str, Any]
+    eps: float
+    ks: tuple[int, ...]
+    evaluated: str | None
+    sampling: Sampling
+
+    @property
+    def options(self) -> str:
+        """All that the numbers depend on beside the bytes of the checkpoint, as text."""
+        some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
+        more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
+        return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
+
+    def of(self, given: Embeddings | Checkpoint, say: Progress | None) -> xr.Dataset:
+        """Measure one checkpoint.
+
+        Raises:
+            InputError: it cannot be used.
+        """
+        sampling: Sampling = {**self.sampling, "progress": say}
+        checkpoint = given if isinstance(given, Checkpoint) else None
+        if not isinstance(self.loss, str | None):
+            loss = losses.of(self.loss)
+        elif checkpoint is not None:
+            loss, _ = checkpoint.loss(self.loss, dict(self.parameters))
+        else:
+            loss = losses.load(self.loss or "ntxent", dict(self.parameters))
+        embeddings = embedded(given, sampling["split"], sampling["device"], say)
+        other = self._held_out(checkpoint)
+        same = checkpoint is None or other == sampling["split"]
+        held_out = embeddings if same else embedded(given, other, sampling["device"], say)
+        data = _measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
+        texts = {
+            "file": "" if checkpoint is None else str(checkpoint.path),
+            "sha256": "" if checkpoint is None else checkpoint.sha256,
+            "stamp": "" if checkpoint is None else _known.stamp(checkpoint),
+            "loss_repr": data.attrs["loss_repr"],
+            "loss_parameters": data.attrs["loss_parameters"],
+            "remarks": "\n".join([
+                *(checkpoint.notes if checkpoint else ()),
+                *data.attrs.get("notes", "").splitlines(),
+            ]),
+        }
+        return data.assign({name: ((), text, {"long_name": CHECKPOINT_TEXTS[name]}) for name, text in texts.items()})
+
+    def _held_out(self, checkpoint: Checkpoint | None) -> str:
+        """Split that is evaluated: the one that was asked for, or test, val, dev or train."""
+        known = checkpoint.splits if checkpoint else ()
+        first = next((name for name in EVALUATED_SPLITS if name in known), self.sampling["split"])
+        return self.evaluated or first

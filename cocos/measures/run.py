@@ -1,169 +1,35 @@
 """How do counts, recall and geometry change over the checkpoints of a training run, and does a detector fire?"""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 import xarray as xr
 
-import cocos
 from cocos import checkpoints as files
 from cocos import detectors as shelf
 from cocos import losses, records, results, retrieval, summaries
 from cocos.checkpoints import Checkpoint, series
 from cocos.embeddings import Embeddings
-from cocos.errors import InputError, NotFinite
-from cocos.measures import _history, _one_checkpoint
-from cocos.measures.evaluate import EVALUATED_SPLITS
-from cocos.run import embedded
+from cocos.errors import InputError
+from cocos.measures import _history, _known, _one_checkpoint
 from cocos.sampling import Progress, Sampling, sampled
 
 TITLE = "Run over its checkpoints"
+# Seconds of work after which the numbers so far are kept.
+KEPT_SECONDS = 10.0
 # Variables without the dimension of checkpoints, unless their rows differ.
 SHARED_BY_CHECKPOINTS = ("query_index", "query_group")
 # Files that a note names.
 MOST_NAMES = 5
-# Options that the numbers of a checkpoint depend on, beside its bytes.
-DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "same_group", "seed", "dtype", "split")
 # Attributes of a count that hold for the whole run.
 KEPT_ATTRS = (
     *("cocos", "torch", "loss", "gradient", "weights", "metric", "unit", "share", "loss_distribution", "eps"),
     *("batch_size", "sample", "same_group", "seed", "dtype", "device", "split", "convention"),
 )
-# Text of each checkpoint: what it is, and what its loss is.
-CHECKPOINT_TEXTS = {
-    "file": "file or folder of the checkpoint",
-    "sha256": "sha256 of its bytes",
-    "loss_repr": "loss with its parameters",
-    "loss_parameters": "parameters of the loss, JSON",
-    "remarks": "notes on the checkpoint",
-}
-
-
-@dataclass(frozen=True)
-class _EachCheckpoint:
-    """What is measured of each checkpoint."""
-
-    loss: Any
-    parameters: Mapping[str, Any]
-    eps: float
-    ks: tuple[int, ...]
-    evaluated: str | None
-    sampling: Sampling
-
-    @property
-    def options(self) -> str:
-        """All that the numbers depend on beside the bytes of the checkpoint, as text."""
-        some = {name: self.sampling[name] for name in DEPENDS_ON}  # type: ignore[literal-required]
-        more = {"parameters": self.parameters, "eps": self.eps, "k": self.ks, "evaluated": self.evaluated}
-        return json.dumps({"cocos": cocos.__version__, "loss": repr(self.loss)} | more | some, default=repr)
-
-    def of(self, given: Embeddings | Checkpoint, say: Progress | None) -> xr.Dataset:
-        """Measure one checkpoint.
-
-        Raises:
-            InputError: it cannot be used.
-        """
-        sampling: Sampling = {**self.sampling, "progress": say}
-        checkpoint = given if isinstance(given, Checkpoint) else None
-        if not isinstance(self.loss, str | None):
-            loss = losses.of(self.loss)
-        elif checkpoint is not None:
-            loss, _ = checkpoint.loss(self.loss, dict(self.parameters))
-        else:
-            loss = losses.load(self.loss or "ntxent", dict(self.parameters))
-        embeddings = embedded(given, sampling["split"], sampling["device"], say)
-        other = self._held_out(checkpoint)
-        same = checkpoint is None or other == sampling["split"]
-        held_out = embeddings if same else embedded(given, other, sampling["device"], say)
-        data = _one_checkpoint.measured(embeddings, held_out, loss, self.eps, self.ks, sampling)
-        texts = {
-            "file": "" if checkpoint is None else str(checkpoint.path),
-            "sha256": "" if checkpoint is None else checkpoint.sha256,
-            "loss_repr": data.attrs["loss_repr"],
-            "loss_parameters": data.attrs["loss_parameters"],
-            "remarks": "\n".join([
-                *(checkpoint.notes if checkpoint else ()),
-                *data.attrs.get("notes", "").splitlines(),
-            ]),
-        }
-        return data.assign({name: ((), text, {"long_name": CHECKPOINT_TEXTS[name]}) for name, text in texts.items()})
-
-    def _held_out(self, checkpoint: Checkpoint | None) -> str:
-        """Split that is evaluated: the one that was asked for, or test, val, dev or train."""
-        known = checkpoint.splits if checkpoint else ()
-        first = next((name for name in EVALUATED_SPLITS if name in known), self.sampling["split"])
-        return self.evaluated or first
-
-
-@dataclass
-class _Checkpoints:
-    """Checkpoints that were measured, those that were left out, and a Dataset of an earlier call.
-
-    Args:
-        options: what the numbers depend on.
-        known: of an earlier call; None, or of other options: nothing is taken from it.
-    """
-
-    options: str
-    known: xr.Dataset | None
-    parts: list[tuple[int, xr.Dataset]] = field(default_factory=list)
-    left_out: list[dict[str, Any]] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-
-    def __post_init__(self):
-        if self.known is not None and self.known.attrs.get("options") != self.options:
-            self.known = None
-
-    def earlier(self, given: Embeddings | Checkpoint) -> xr.Dataset | None:
-        """The numbers of the same bytes in the earlier Dataset."""
-        sha = given.sha256 if isinstance(given, Checkpoint) and given.format != "own" else ""
-        if self.known is None or not sha:
-            return None
-        found = np.flatnonzero(self.known["sha256"].values == sha)
-        if not len(found):
-            return None
-        self.taken.append(int(found[0]))
-        data = self._entry(int(found[0]))
-        data["file"] = ((), str(given.path), data["file"].attrs)  # type: ignore[union-attr]
-        return data
-
-    def _entry(self, place: int) -> xr.Dataset:
-        """One checkpoint of the earlier Dataset."""
-        assert self.known is not None
-        return self.known.isel(checkpoint=place).drop_vars(["checkpoint", "alarm"], errors="ignore")
-
-    @property
-    def so_far(self) -> list[tuple[int, xr.Dataset]]:
-        """What is measured, and what is left of the earlier Dataset, which an interrupted run may not lose."""
-        if self.known is None:
-            return self.parts
-        steps = self.known["checkpoint"].values
-        rest = [(int(step), self._entry(k)) for k, step in enumerate(steps) if k not in self.taken]
-        return sorted([*self.parts, *rest], key=lambda each: each[0])
-
-    def add(self, step: int, name: str, data: xr.Dataset) -> None:
-        """Keep a checkpoint.
-
-        Raises:
-            InputError: it does not go with those before: other directions, or another loss.
-        """
-        if self.parts:
-            (_, first) = self.parts[0]
-            sides = [", ".join(map(str, each["direction"].values)) for each in (first, data)]
-            if sides[0] != sides[1]:
-                raise InputError(
-                    f"{name}: its directions are {sides[1]}, and those of the checkpoints before {sides[0]}"
-                )
-            if first.attrs["loss"] != data.attrs["loss"]:
-                raise InputError(
-                    f"{name} was trained with {data.attrs['loss']}, and checkpoints before it with "
-                    f"{first.attrs['loss']}; name the loss that is counted of all of them"
-                )
-        self.parts.append((step, data))
 
 
 @sampled(dtype=None)
@@ -199,8 +65,7 @@ def run(
         detectors: those that are on, as `cocos.detectors.chosen` gives them; None: all.
         opener: opens a path; `cocos.open`, unless models need more than their own files.
         known: a Dataset of an earlier call: checkpoints with the same bytes and options are taken from it.
-        keep: called with the Dataset so far after each checkpoint that was measured, so that an interrupted run is
-            resumed.
+        keep: called with the Dataset so far, at most every ten seconds, so that an interrupted run can be resumed.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -227,8 +92,8 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
-    kept, say = _Checkpoints(asked.options, known), sampling["progress"]
+    asked = _one_checkpoint.EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, sampling)
+    kept, say = _known.Checkpoints(asked.options, known), sampling["progress"]
     report = say and say("measuring checkpoints")
     for done, (step, name, entry) in enumerate(given):
         try:
@@ -237,16 +102,17 @@ def run(
             fresh = data is None
             data = asked.of(opened, say and _named(say, name)) if data is None else data
         except InputError as error:
-            finite = not isinstance(error, NotFinite)
-            kept.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
+            kept.leave_out(step, name, error)
             continue
         kept.add(step, name, data)
-        if keep and fresh:
+        if keep and fresh and time.monotonic() - kept.since > KEPT_SECONDS:
             keep(_joined(kept.so_far, kept, chosen, notes))
+            kept.since = time.monotonic()
         if report:
             report(done + 1, len(given))
     if not kept.parts:
-        raise InputError(_none_readable(kept.left_out))
+        kinds = {type(error) for error in kept.errors}
+        raise (kinds.pop() if len(kinds) == 1 else InputError)(_none_readable(kept.left_out))
     return _joined(kept.parts, kept, chosen, notes)
 
 
@@ -318,7 +184,7 @@ def found(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Membe
 
 def _joined(
     entries: Sequence[tuple[int, xr.Dataset]],
-    kept: _Checkpoints,
+    kept: _known.Checkpoints,
     chosen: Sequence[shelf.Detector],
     notes: Sequence[str],
 ) -> xr.Dataset:
