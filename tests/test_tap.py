@@ -280,3 +280,49 @@ def test_groups_and_labels_say_which_rows_match():
     ((unknown,),) = tapped(Soft(), a, b).by_width
     assert torch.equal(by_labels.positive, match) and torch.equal(by_groups.positive, match)
     assert not by_labels.notes and "pulled" in unknown.notes[0]
+
+
+class OfScores(nn.Module):
+    """A loss that is given its scores."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+
+    def forward(self, scores, turned=None):
+        rows = torch.arange(len(scores))
+        if self.way == "one direction":
+            return F.cross_entropy(scores * 2, rows)
+        turned = scores.T if turned is None else turned
+        return (F.cross_entropy(2 * scores, rows) + F.cross_entropy(2 * turned, rows)) / 2
+
+
+@pytest.mark.parametrize("rows", ["known", "unknown"])
+@pytest.mark.parametrize("way", ["one direction", "both directions", "two matrices"])
+def test_a_loss_that_is_given_its_scores(rows, way):
+    a, b = embeddings()
+    scores = a @ b.T * 3 if rows == "known" else (a @ b.T).exp()
+    module = OfScores(way)
+    handle_of_other = (scores * 7).sum()  # another loss reads the scores as well
+    found = []
+    handle = _tap.attach(module, lambda: True, lambda _, seen: found.append(seen), failed=pytest.fail)
+    given = (scores, scores.T) if way == "two matrices" else (scores,)
+    (module(*given) + handle_of_other).backward()
+    handle.remove()
+    (directions,) = found[0].by_width
+    assert [each.direction for each in directions] == ["q2c", "c2q"][: 1 if way == "one direction" else 2]
+    for each, values in zip(directions, (scores, scores.T), strict=False):
+        part = 1 if way == "one direction" else 2
+        closed = gradient(lambda s, part=part: F.cross_entropy(2 * s, torch.arange(ROWS)) / part, values)
+        assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+        assert torch.equal(each.positive, torch.eye(ROWS) > 0)
+        assert (each.query is None) == (rows == "unknown") == (each.width is None)
+
+
+def test_rows_are_no_scores():
+    reasons, rows = [], [*embeddings(), embeddings(seed=1)[0]]
+    module = nn.TripletMarginLoss()
+    handle = _tap.attach(module, lambda: True, pytest.fail, failed=reasons.append)
+    module(*rows).backward()
+    handle.remove()
+    assert reasons == [_tap.UNSEEN]

@@ -60,6 +60,8 @@ def _of_width(matrices: list[Piece], about: About) -> list[Seen]:
 
 def _turns(first: Piece, second: Piece) -> bool:
     """Whether the queries of a matrix are candidates of another one, and its candidates queries."""
+    if not first.query.shape[1]:
+        return first.scores.shape == second.scores.T.shape and torch.allclose(first.scores, second.scores.T)
     sides = (first.parts[0][1], second.query), (second.parts[0][1], first.query)
     return all(place(*((b, a) if len(a) >= len(b) else (a, b))) is not None for a, b in sides)
 
@@ -85,7 +87,7 @@ def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
 
 def _scale(piece: Piece) -> float | None:
     """The factor from a cosine to what the loss reads; None where it is not one number."""
-    if piece.factor is None:
+    if piece.factor is None or not piece.query.shape[1]:
         return None
     query, candidate = piece.parts[0]
     cosines = unit(query[:COMPARED_ROWS]) @ unit(candidate[:COMPARED_ROWS]).T
@@ -130,7 +132,7 @@ def _own(piece: Piece, about: About) -> Tensor | None:
 
 
 def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) -> Seen:
-    weights = _precise(piece)
+    weights, known = _precise(piece), piece.query.shape[1]
     itself, at = _itself(piece, weights, about.rank)
     own = _own(piece, about) if about.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
@@ -140,7 +142,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         same=at is not None,
         head=piece.head,
         target=piece.target,
-        match=_matches.positives(piece.query, piece.candidate, piece.target, about.given),
+        match=_matches.positives(piece.query, piece.candidate, piece.target, about.given) if known else None,
         groups=about.groups,
         labels=about.labels,
         offset=offset,
@@ -151,14 +153,14 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         weights,
         layout.positive,
         layout.negative,
-        query=piece.query,
-        candidate=piece.candidate,
+        query=piece.query if known else None,
+        candidate=piece.candidate if known else None,
         scale=_scale(piece),
         kind=piece.kind,
         own=own,
         factor=piece.upstream,
         value=about.value,
-        width=piece.query.shape[1],
+        width=known or None,
         notes=notes + layout.notes,
     )
 

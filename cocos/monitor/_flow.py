@@ -36,7 +36,8 @@ class Flow:
         whole = self.arrived.get("whole")
         if not whole:
             return None
-        found = whole[0] if ALONG_ROWS not in self.arrived else self._part(whole[0])
+        all_uses = whole[0] if len(whole) == 1 else torch.stack(whole).sum(dim=0)
+        found = all_uses if ALONG_ROWS not in self.arrived else self._part(all_uses)
         return found.T if self.turned else found
 
     def _part(self, whole: Tensor) -> Tensor:
@@ -98,7 +99,11 @@ def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Fl
     read = [graph.reads(each) for each in edges]
     axes = frozenset().union(*read)
     kind, whole = graph.kind(node), list[Tensor]()
-    node.register_prehook(partial(_keep, whole, 0, False, product.scores))
+    if product.given:
+        for user, index in graph.uses[node]:
+            user.register_hook(partial(_keep, whole, index, False, product.scores))
+    else:
+        node.register_prehook(partial(_keep, whole, 0, False, product.scores))
     if product.head or len(axes) < 2 or any(len(each) > 1 for each in read):
         flipped = product.head == "rows" if product.head else axes == {ALONG_ROWS if turned else ALONG_COLUMNS}
         return [Flow(flipped, kind, graph.factor(node), graph.target(node, flipped), {"whole": whole}, joins.get(node))]

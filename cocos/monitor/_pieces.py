@@ -121,7 +121,7 @@ def rounding(*rows: Tensor) -> float:
 
 def same_rows(first: Tensor, second: Tensor) -> bool:
     """Whether two matrices have the same rows up to their lengths."""
-    if first.shape != second.shape:
+    if first.shape != second.shape or not first.shape[1]:
         return False
     if first.data_ptr() == second.data_ptr():
         return True
@@ -137,7 +137,7 @@ def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
         of: (C, D), C >= n.
         expected: the place that is taken if there are several.
     """
-    if rows.shape[1] != of.shape[1] or not 0 < len(rows) <= len(of):
+    if rows.shape[1] != of.shape[1] or not rows.shape[1] or not 0 < len(rows) <= len(of):
         return None
     near = (unit(of) - unit(rows[:1])).abs().amax(dim=1) <= rounding(rows, of)
     starts = near[: len(of) - len(rows) + 1].nonzero().flatten().tolist()

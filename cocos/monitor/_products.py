@@ -32,6 +32,7 @@ class Product:
         again: computes the scores anew, where the loss changes them in place.
         base: node of the tensor that the scores are a view of; it replaces theirs when they are changed in place.
         order: number of the product in its forward pass.
+        given: the loss was given the scores, and others may read them as well.
     """
 
     node: Any
@@ -43,6 +44,7 @@ class Product:
     again: Any
     base: Any = None
     order: int = 0
+    given: bool = False
 
     def __post_init__(self) -> None:
         self.version = self.scores._version

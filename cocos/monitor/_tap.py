@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
-from cocos.monitor import _directions, _pieces
+from cocos.monitor import _directions, _given, _pieces
 from cocos.monitor._flow import Flow, flows
 from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._products import Product, Products
@@ -65,9 +65,10 @@ class _Call:
     """One call of the module that is read, from its forward pass to the end of its backward pass."""
 
     token: Any
-    labels: list[Tensor]
-    given: list[Tensor]
+    arguments: list[Tensor]
     groups: Any
+    labels: list[Tensor] = field(default_factory=list)
+    given: list[Tensor] = field(default_factory=list)
     local: list[Tensor] | None = None
     roots: list[_Backward] = field(default_factory=list)
     value: Tensor | None = None
@@ -129,7 +130,7 @@ class _Look(TorchFunctionMode):
             self.current.roots.append(root)
             self.products.found = [each for each in found if each not in reached]
             for each in tensors:
-                each.register_hook(partial(_arrived, root.upstream, arrived))
+                each.register_hook(partial(_arrived, root, arrived))
 
     def leave_rest(self) -> None:
         """Keep the products on which nothing depends: tiles of a matrix may be among them."""
@@ -140,8 +141,13 @@ class _Look(TorchFunctionMode):
             self.current.roots.append(_Backward([(each, [Flow(False, None, None, None)]) for each in rest]))
 
 
-def _arrived(upstream: list[Tensor], call: Callable[[], None] | None, gradient: Tensor) -> None:
-    upstream.append(gradient.detach())
+def _arrived(root: _Backward, call: Callable[[], None] | None, gradient: Tensor) -> None:
+    if not root.upstream:
+        for _, flows_of in root.read:
+            for flow in flows_of:
+                for kept in flow.arrived.values():
+                    kept.clear()  # of a backward pass of something else that reads the same scores
+    root.upstream.append(gradient.detach())
     if call is not None:
         call()
 
@@ -242,9 +248,9 @@ class Handle:
             self._failed(COMPILED)
             return
         tensors = _tensors((args, kwargs))
-        labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
-        given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
-        current = _Call(token, labels, given, self._groups() if self._groups is not None else None)
+        current = _Call(token, tensors, self._groups() if self._groups is not None else None)
+        current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
+        current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
         current.local = [] if _world() > 1 else None
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
@@ -261,8 +267,11 @@ class Handle:
         current = watch.current
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
+        if not current.roots and not watch.products.found:
+            watch.products.found = _given.products(current.arguments, losses)
         watch.root(losses, partial(self._queue, current))
         watch.leave_rest()
+        current.arguments = []
         if not any(flow.arrived for root in current.roots for _, flows in root.read for flow in flows):
             current.roots.clear()
             self._failed(UNSEEN)
