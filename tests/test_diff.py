@@ -2,15 +2,20 @@
 
 import json
 
+import matplotlib
+
+matplotlib.use("Agg")
+
 import numpy as np
 import pytest
 import torch
 import xarray as xr
+from matplotlib import pyplot as plt
 from scipy.stats import ttest_rel
 from typer.testing import CliRunner
 
 import cocos
-from cocos import Embeddings, InputError, measures, results
+from cocos import Embeddings, InputError, measures, plots, results
 from cocos.commands import app
 from cocos.reports import table
 
@@ -245,6 +250,28 @@ def test_runs_and_stores_are_compared_by_the_command(files, sides):
     assert "is of no run; leave it out" in refused("diff", "before.nc", "after.nc", "--step", 20)
     (files / "copy.nc").write_bytes((files / "plain.nc").read_bytes())
     assert "are of the same file" in refused("diff", "plain.nc", "copy.nc")
+
+
+def test_the_picture_has_every_query_in_order_of_its_change(found, files):
+    ax = plots.diff(found, ax=plt.figure().subplots())
+    for line, side in zip(ax.lines, ("i2t", "t2i"), strict=False):
+        change = found["value"].sel(direction=side, metric="MRR").diff("version").values.ravel()
+        np.testing.assert_array_equal(line.get_ydata(), np.sort(change[np.isfinite(change)]))
+    fell = int(found["decreased"].sel(direction="i2t", metric="MRR"))
+    assert f"{fell} of 40 i2t queries fall" in ax.get_title() and ax.get_ylabel() == "change of MRR (%)"
+    generator = np.random.default_rng(4)
+    runs = measures.diff(run_of(generator.normal(size=(5, 2))), run_of(generator.normal(size=(5, 2))), names=("x", "y"))
+    ax = plots.diff(runs, metric="alignment", ax=plt.figure().subplots())
+    for k, line in enumerate(ax.lines):
+        np.testing.assert_array_equal(line.get_ydata(), runs["value"].sel(direction="run", metric="alignment")[k])
+    assert [line.get_label() for line in ax.lines] == ["x", "y"] and "at step 40" in ax.get_title()
+    with pytest.raises(InputError, match="queries and steps have no common axis"):
+        plots.diff([found, runs])
+    with pytest.raises(InputError, match="unknown value of a comparison 'R@2': did you mean"):
+        plots.diff(found, metric="R@2")
+    assert call("diff", "before.nc", "after.nc", "--out", "diff.png").exit_code == 0
+    assert (files / "diff.png").read_bytes().startswith(b"\x89PNG")
+    plt.close("all")
 
 
 def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():

@@ -1,12 +1,13 @@
 """`cocos diff`."""
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from cocos.commands._answer import Answer, checked, lines, opened, progress, saved
-from cocos.commands._options import BatchOptions, Gradient, Opening, Out, SameGroup
+from cocos.commands._options import BatchOptions, Gradient, Opening, SameGroup, Width
 from cocos.commands._program import command
 from cocos.errors import InputError
 
@@ -145,16 +146,21 @@ def diff(
     step: Annotated[
         int | None, Option(help="Of two runs: compare the queries of their checkpoints at this step. [all steps]")
     ] = None,
-    out: Out = None,
+    out: Annotated[
+        Path | None, Option(help="Write the Dataset (.nc), or draw the changes (.png, .pdf, .svg), to this file.")
+    ] = None,
+    width: Width = None,
 ):
     """Compare two results, or two models on the same data, query by query: what changed, and who pushes now."""  # noqa: DOC501
-    from cocos import measures
+    from cocos import measures, plots
     from cocos.measures.diff import document
+    from cocos.plots.diff import size
+    from cocos.reports import saving
     from cocos.reports.diff import tables
 
     files = (first, second)
     _apart(files)
-    checked(out, first, second, source.data)
+    figure = checked(out, first, second, source.data, figures=True)
     options = {"names": _named(files), "by": by, "changed": changed, "top": top, "level": level}
     about, notes = [], []
     with progress() as start:
@@ -171,10 +177,11 @@ def diff(
             frozen, losses, _ = zip(*opened_files, strict=True)
             found = measures.diff(*frozen, losses, gradient.eps, **vars(sampling), same_group=same_group,
                                   progress=start, **options)  # fmt: skip
+    draw = functools.partial(saving.save_plot, plots.diff, found, size=size(found), width=width)
     return Answer(
         text=lambda: "\n\n".join(lines(each) for each in tables(found)),
         document=lambda: document(found),
         about=about,
         notes=dict.fromkeys(notes),
-        wrote=saved(found, out),
+        wrote=saved(found, out, draw if figure else None),
     )

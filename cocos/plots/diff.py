@@ -1,0 +1,136 @@
+"""Plot of the change of every query between two results, or of two runs at their common steps."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from cocos.errors import InputError, nearest
+from cocos.measures._paired_queries import COMPARED
+from cocos.plots._labels import STYLES, below, palette, plain, series
+from cocos.plots._wording import listed
+
+# Values of a run that are drawn unless another one is named: the first that both runs have.
+RUN_METRICS = ("R@1", "contributing")
+
+
+def diff(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    names: Sequence[str] | None = None,
+    metric: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the change of every query, ordered from the largest fall to the largest rise, a line for each direction.
+
+    The line crosses 0 where queries stop to fall and begin to rise. Of two runs, both are drawn against their common
+    steps.
+
+    Args:
+        dataset: of `cocos.measures.diff`, or several.
+        names: of several; None: the names of the results that each compares.
+        metric: value that is drawn; None: the one that queries are compared by; of runs, R@1 or contributing.
+        ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: a value that was not compared, or queries together with runs.
+
+    Examples:
+        >>> sides = [cocos.Embeddings(torch.eye(4), k * torch.eye(4) + torch.ones(4, 4)) for k in (1, 9)]
+        >>> cocos.plots.diff(cocos.measures.diff(*sides)).has_data()
+        True
+    """
+    every = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    ax, several = ax or plt.gca(), series(every, names or [_pair(each) for each in every])
+    steps = {"step" in each.dims for each in every}
+    if len(steps) > 1:
+        raise InputError("queries and steps have no common axis: draw comparisons of results and of runs apart")
+    for each in every:
+        metric = _chosen(metric, each)
+    assert metric is not None
+    (_over_steps if steps == {True} else _over_queries)(several, metric, ax)
+    unit = COMPARED.get(metric, ("", ""))[1].replace("1", "")
+    ax.set_ylabel(("" if steps == {True} else "change of ") + metric + (f" ({unit})" if unit else ""))
+    ax.set_title(title(every, list(several), metric), fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        below(ax)
+    return ax
+
+
+def _pair(data: xr.Dataset) -> str:
+    """Names of the two that a Dataset compares."""
+    return f"{data['version'].values[1]} - {data['version'].values[0]}"
+
+
+def _chosen(metric: str | None, data: xr.Dataset) -> str:
+    """The value that is drawn.
+
+    Raises:
+        InputError: it was not compared.
+    """
+    known = [str(each) for each in data["metric"].values]
+    if metric is not None and metric not in known:
+        raise InputError(nearest("value of a comparison", metric, known))
+    return metric or next(name for name in (data.attrs.get("by"), *RUN_METRICS, *known) if name in known)
+
+
+def _sides(data: xr.Dataset, metric: str) -> list[tuple[str, np.ndarray]]:
+    """Values of each direction that has any, (name, (2, n)), in the order of the two."""
+    one = data["value"].sel(metric=metric).transpose("direction", "version", ...)
+    found = [(str(side), one.sel(direction=side).values) for side in one["direction"].values]
+    return [(side, values) for side, values in found if np.isfinite(values).any()]
+
+
+def _over_queries(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None:
+    """Draw the sorted changes of the queries of every direction of every Dataset."""
+    lines = [(name, *each) for name, data in several.items() for each in _sides(data, metric)]
+    for place, ((name, side, values), colour) in enumerate(zip(lines, palette(len(lines)), strict=True)):
+        away = np.sort(values[1] - values[0])
+        away = away[np.isfinite(away)]
+        part = 100 * (np.arange(len(away)) + 0.5) / max(1, len(away))
+        said = ", ".join(filter(None, (name if len(several) > 1 else "", plain(side, 20))))
+        ax.plot(part, away, color=colour, linestyle=STYLES[place % len(STYLES)], linewidth=1.8, label=said)
+        if len(lines) == 1:
+            ax.fill_between(part, away, 0, color=colour, alpha=0.15, linewidth=0)
+    ax.axhline(0, color="0.3", linewidth=0.8)
+    ax.set(xlabel="queries, from the largest fall to the largest rise (%)", xlim=(0, 100))
+
+
+def _over_steps(several: dict[str, xr.Dataset], metric: str, ax: Axes) -> None:
+    """Draw both runs of every Dataset against their steps, a colour for each run, a style for each direction."""
+    runs = [(name, k) for name in several for k in range(2)]
+    for (name, k), colour in zip(runs, palette(len(runs)), strict=True):
+        data = several[name]
+        for (side, values), style in zip(_sides(data, metric), STYLES, strict=False):
+            run = plain(str(data["version"].values[k]), 26)
+            said = ", ".join(filter(None, (run, plain(side, 20) if side != "run" else "")))
+            ax.plot(data["step"], values[k], color=colour, linestyle=style, linewidth=1.6, label=said,
+                    marker="o" if data.sizes["step"] == 1 else None)  # fmt: skip
+    ax.set_xlabel("training step")
+
+
+def title(datasets: Sequence[xr.Dataset], names: Sequence[str], metric: str) -> str:
+    """State how many queries rise and fall; of runs, the values at the last common step."""
+    parts = []
+    for data in datasets:
+        one, said = data.sel(metric=metric), []
+        for side, _ in _sides(data, metric):
+            each = one.sel(direction=side)
+            if "last" in each:
+                ends = zip(each["last"].values, each["version"].values, strict=True)
+                told = " and ".join(f"{value:.3g} ({plain(str(run), 26)})" for value, run in ends)
+                said.append(told if side == "run" else f"{plain(side, 20)} {told}")
+            else:
+                said.append(f"{int(each['decreased'])} of {int(each['pairs'])} {plain(side, 20)} queries fall, "
+                            f"{int(each['increased'])} rise")  # fmt: skip
+        parts.append("; ".join(said))
+    where = f" at step {int(datasets[0]['step'][-1])}" if "step" in datasets[0].dims else ""
+    return f"{metric}{where}: {listed(names, parts)}"
+
+
+def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
+    """Width and height of one panel in inches."""
+    return 6.6, 4.4
