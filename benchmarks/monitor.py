@@ -1,8 +1,8 @@
 """Overhead of the monitor in real training loops: `python -m benchmarks.monitor`, see `--help`.
 
-Blocks of steps without a monitor and with one take turns in one process, in an order drawn anew in each round. Each is
-timed in CPU seconds of the training's thread and compared with the block without a monitor of its round; a second block
-without one shows what the comparison itself resolves.
+Equal trainings, one without a monitor and others with one, take their steps in turns, in an order drawn anew for each
+step, so that a busy machine slows all of them alike. Blocks of steps are timed in CPU seconds of the training's thread
+and compared with the same block without a monitor; a second training without one shows what the comparison resolves.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ WAYS: dict[str, dict[str, Any] | None] = {
 }
 # Width of the inputs and of the hidden layer of a tower, and of the embeddings.
 INPUT, HIDDEN, WIDTH = 256, 512, 256
+# Steps before the first block.
+WARM = 3
 # Texts of a batch when a sentence encoder is fine-tuned, and tokens of the longest one.
 TEXTS, TOKENS = 32, 48
 
@@ -123,60 +126,54 @@ def sentences(model: Path, texts: Path, seed: int = 0) -> Training:
     return Training(f"{Path(model).name} fine-tuned, B = {TEXTS}", loss, step)
 
 
-def _block(training: Training, steps: int, options: dict[str, Any] | None) -> tuple[float, int, float]:
-    """CPU seconds of some steps, the number of records, and the overhead that the monitor tells, in percent."""
-    monitor = cocos.Monitor(training.loss, **options) if options is not None else None
-    start = time.thread_time()
-    for _ in range(steps):
-        training.step()
-    seconds = time.thread_time() - start
-    if monitor is None:
-        return seconds, 0, 0.0
-    found = seconds, len(monitor.records), monitor.overhead
-    monitor.close()
-    return found
-
-
-def compare(training: Training, steps: int, rounds: int, seed: int = 0) -> dict[str, Any]:
-    """Measure every way in each round; ratios to the block without a monitor of the same round.
+def compare(make: Callable[[], Training], steps: int, blocks: int, seed: int = 0) -> dict[str, Any]:
+    """Measure every way; ratios to the training without a monitor in the same block of steps.
 
     Args:
-        training: what is run.
+        make: builds a training.
         steps: of a block.
-        rounds: in each of which every way has one block.
+        blocks: whose ratios make the interval.
         seed: of the order of the ways.
     """
-    draw, found = random.Random(seed), {name: [] for name in WAYS}
-    _block(training, max(2, steps // 10), {"every": 1})
-    for _ in range(rounds):
+    draw, trainings = random.Random(seed), {name: make() for name in WAYS}
+    for each in trainings.values():
+        for _ in range(WARM):
+            each.step()
+    monitors = {
+        name: cocos.Monitor(trainings[name].loss, **options) for name, options in WAYS.items() if options is not None
+    }
+    seconds = {name: [0.0] * blocks for name in WAYS}
+    for step in range(steps * blocks):
         order = list(WAYS)
         draw.shuffle(order)
         for name in order:
-            found[name].append(_block(training, steps, WAYS[name]))
-    bare = [seconds for seconds, _, _ in found["without"]]
+            began, start = time.perf_counter(), time.thread_time()
+            trainings[name].step()
+            seconds[name][step // steps] += time.thread_time() - start
+            for other in monitors.keys() - {name}:  # the clock of a monitor stands still while others train
+                if monitors[other]._began is not None:
+                    monitors[other]._began += time.perf_counter() - began
     rows = {}
     for name in [each for each in WAYS if each != "without"]:
-        logs = [math.log(each[0] / base) for each, base in zip(found[name], bare, strict=True)]
-        apart = statistics.paired(logs, [0.0] * rounds)
-        rows[name] = {
-            "percent": 100 * math.expm1(apart.mean),
-            "low": 100 * math.expm1(apart.low),
-            "high": 100 * math.expm1(apart.high),
-            "records": sum(each[1] for each in found[name]) / rounds,
-            "told": max(each[2] for each in found[name]),
-        }
-    milliseconds = 1e3 * sorted(bare)[rounds // 2] / steps
-    return {"training": training.name, "step_ms": milliseconds, "steps": steps, "rounds": rounds, "ways": rows}
+        logs = [math.log(one / other) for one, other in zip(seconds[name], seconds["without"], strict=True)]
+        apart = statistics.paired(logs, [0.0] * blocks)
+        percents = [100 * math.expm1(each) for each in (apart.mean, apart.low, apart.high)]
+        monitor = monitors.get(name)
+        told = {"records": len(monitor.records), "told": monitor.overhead} if monitor else {}
+        rows[name] = dict(zip(("percent", "low", "high"), percents, strict=True)) | told
+    milliseconds = 1e3 * sorted(seconds["without"])[blocks // 2] / steps
+    name = trainings["without"].name
+    return {"training": name, "step_ms": milliseconds, "steps": steps, "blocks": blocks, "ways": rows}
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
     """The lines of one training."""
     yield (
-        f"{found['training']}: {found['step_ms']:.1f} ms a step without a monitor; {found['rounds']} rounds of "
+        f"{found['training']}: {found['step_ms']:.1f} ms a step without a monitor; {found['blocks']} blocks of "
         f"{found['steps']} steps; change of the CPU time with its 95 % interval"
     )
     for name, row in found["ways"].items():
-        told = f", {row['records']:.0f} records a block, {row['told']:.1f} % told at most" if row["records"] else ""
+        told = f", {row['records']} records; its own clock: {row['told']:.2f} % of all time" if "told" in row else ""
         yield f"  {name:14} {row['percent']:+6.2f} % [{row['low']:+.2f}, {row['high']:+.2f}]{told}"
 
 
@@ -186,18 +183,18 @@ def main() -> None:
     parser.add_argument("--batch", type=int, action="append", default=[], metavar="N", help="batch of the two towers")
     parser.add_argument("--model", type=Path, help="folder of a sentence encoder of the Transformers library")
     parser.add_argument("--texts", type=Path, help="pairs of texts, JSON Lines; needed with --model")
-    parser.add_argument("--steps", type=int, default=200, help="steps of a block")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds, in each of which every way has one block")
+    parser.add_argument("--steps", type=int, default=50, help="steps of a block")
+    parser.add_argument("--blocks", type=int, default=8, help="blocks, at least 2")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     chosen = parser.parse_args()
     if chosen.model and not chosen.texts:
         parser.error("--model needs --texts")
     torch.set_num_threads(1)
-    trainings = [two_towers(batch) for batch in chosen.batch or ([] if chosen.model else [128, 1024])]
-    trainings += [sentences(chosen.model, chosen.texts)] if chosen.model else []
+    makers = [partial(two_towers, batch) for batch in chosen.batch or ([] if chosen.model else [128, 1024])]
+    makers += [partial(sentences, chosen.model, chosen.texts)] if chosen.model else []
     found = []
-    for training in trainings:
-        found.append(compare(training, chosen.steps, chosen.rounds))
+    for make in makers:
+        found.append(compare(make, chosen.steps, chosen.blocks))
         print("\n".join(lines(found[-1])), flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -107,6 +107,24 @@ def test_calls_of_one_module_may_be_read_either_way(sides):
     assert not module._forward_hooks and not module._forward_pre_hooks
 
 
+class Compiled(torch.nn.Module):
+    """What `torch.compile` makes of a module, in its form; the compiler itself takes long to import."""
+
+    def __init__(self, module):
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, *args):
+        return self._orig_mod(*args)
+
+
+def test_a_compiled_loss_that_is_known_is_read_through_its_arguments(sides):
+    scores = 20 * sides[0] @ sides[1].T
+    found, _ = read(Compiled(torch.nn.CrossEntropyLoss()), scores.clone().requires_grad_(), TARGET)
+    plain, _ = read(torch.nn.CrossEntropyLoss(), scores.clone().requires_grad_(), TARGET)
+    assert found["source"] == "closed form" and found["directions"] == plain["directions"]
+
+
 def test_clip_of_open_clip_has_both_directions(sides):
     open_clip = pytest.importorskip("open_clip")
     module, query = open_clip.ClipLoss(), sides[0].clone().requires_grad_()

@@ -16,13 +16,19 @@ from cocos.monitor._named import Named, embeddings_of
 from cocos.monitor._seen import Seen
 from cocos.scores import Pairs, euclidean
 
-__all__ = ["Reading", "Recogniser", "recogniser"]
+__all__ = ["Reading", "Recogniser", "inner", "recogniser"]
 
 # What reads a call once it has returned: its directions, None where a number is not finite.
 Reading = Callable[[], list[Seen] | None]
 Recogniser = Callable[[tuple[Any, ...], dict[str, Any]], Reading | None]
 # Largest deviation of a squared norm from 1 for a row to count as a unit vector, in half precision too.
 UNIT_ROWS = 1e-2
+
+
+def inner(module: nn.Module) -> nn.Module:
+    """The module that `torch.compile` wrapped; any other one as it is."""
+    found = getattr(module, "_orig_mod", module)
+    return found if isinstance(found, nn.Module) else module
 
 
 def recogniser(module: nn.Module) -> Recogniser | None:
@@ -33,6 +39,7 @@ def recogniser(module: nn.Module) -> Recogniser | None:
     Args:
         module: a loss; its class, and not one that is derived from it, is recognised.
     """
+    module = inner(module)
     cls = type(module)
     package = cls.__module__.partition(".")[0]
     known = READERS.get(f"{package}.{cls.__name__}")
