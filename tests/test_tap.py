@@ -326,3 +326,48 @@ def test_rows_are_no_scores():
     module(*rows).backward()
     handle.remove()
     assert reasons == [_tap.UNSEEN]
+
+
+class Queue(nn.Module):
+    """MoCo: each row's own positive, beside a queue of negatives."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("queue", torch.randn(WIDTH, 9, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, a, b):
+        positive = torch.einsum("nc,nc->n", [a, b.detach()]).unsqueeze(-1)
+        scores = torch.cat([positive, torch.einsum("nc,ck->nk", [a, self.queue.clone()])], dim=1)
+        return F.cross_entropy(scores / 0.5, torch.zeros(len(a), dtype=torch.long))
+
+
+class OwnCandidates(nn.Module):
+    """Each query has candidates of its own, the positive first."""
+
+    def forward(self, a, b):
+        scores = torch.matmul(a.unsqueeze(1), b.view(len(a), -1, WIDTH).transpose(1, 2)).squeeze(1)
+        return F.cross_entropy(scores / 0.5, torch.zeros(len(a), dtype=torch.long))
+
+
+@pytest.mark.parametrize("module", [Queue, OwnCandidates])
+def test_a_positive_of_each_row_stands_first(module):
+    a, b = embeddings()
+    ((each,),) = tapped(module(), a[:3] if module is OwnCandidates else a, b).by_width
+    first = torch.zeros(len(each.scores), dtype=torch.long)
+    closed = gradient(lambda s: F.cross_entropy(s / 0.5, first), each.scores)
+    assert each.scores.shape == ((3, 2) if module is OwnCandidates else (ROWS, 10))
+    assert_close(each.weights, closed, rtol=1e-5, atol=1e-7)
+    assert torch.equal(each.positive.int().argmax(dim=1), first) and each.positive.sum() == len(first)
+    assert each.candidate is None and each.query is not None
+
+
+def test_products_between_dimensions_compare_no_rows():
+    class Correlations(nn.Module):
+        def forward(self, a, b):
+            return (a.T @ b / len(a) - torch.eye(WIDTH)).square().sum()
+
+    reasons = []
+    handle = _tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
+    handle._module(*embeddings()).backward()
+    handle.remove()
+    assert reasons == [_tap.UNSEEN]

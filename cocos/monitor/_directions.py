@@ -87,7 +87,7 @@ def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
 
 def _scale(piece: Piece) -> float | None:
     """The factor from a cosine to what the loss reads; None where it is not one number."""
-    if piece.factor is None or not piece.query.shape[1]:
+    if piece.factor is None or not piece.candidate.shape[1]:
         return None
     query, candidate = piece.parts[0]
     cosines = unit(query[:COMPARED_ROWS]) @ unit(candidate[:COMPARED_ROWS]).T
@@ -98,20 +98,20 @@ def _scale(piece: Piece) -> float | None:
 
 
 def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | None]:
-    """Entries of a row with itself, (Q, C), and the place of the queries among the candidates of the first part.
+    """Entries of a row with itself, (Q, C), and the place of the queries among their only candidates.
 
     Equal rows of two sides are pairs, if the pull of the loss is on them.
     """
     found, start, first = torch.zeros_like(weights, dtype=torch.bool), 0, None
     rows = torch.arange(len(weights), device=weights.device)
-    for k, (query, candidate) in enumerate(piece.parts):
+    for query, candidate in piece.parts:
         at = place(query, candidate, rank * len(query)) if len(query) == len(rows) else None
         if at is not None:
             entries = _layout.placed(rows + start + at, weights.shape)
             one = query.data_ptr() == candidate.data_ptr()
             if one or not _layout.held(entries, weights):
                 found |= entries
-                first = at if k == 0 else first
+                first = at if len(piece.parts) == 1 else None
         start += len(candidate)
     return found, first
 
@@ -132,10 +132,11 @@ def _own(piece: Piece, about: About) -> Tensor | None:
 
 
 def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) -> Seen:
-    weights, known = _precise(piece), piece.query.shape[1]
+    weights, width, known = _precise(piece), piece.query.shape[1], piece.candidate.shape[1] > 0
     itself, at = _itself(piece, weights, about.rank)
     own = _own(piece, about) if about.local is not None else None
     offset = at if at is not None else int(own.int().argmax()) if own is not None else 0
+    starts = torch.tensor([0, *(len(candidate) for _, candidate in piece.parts)]).cumsum(dim=0)[:-1].tolist()
     layout = _layout.find(
         weights,
         ~itself,
@@ -145,7 +146,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         match=_matches.positives(piece.query, piece.candidate, piece.target, about.given) if known else None,
         groups=about.groups,
         labels=about.labels,
-        offset=offset,
+        offsets=(offset, *starts),
     )
     return Seen(
         name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
@@ -153,14 +154,14 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         weights,
         layout.positive,
         layout.negative,
-        query=piece.query if known else None,
+        query=piece.query if width else None,
         candidate=piece.candidate if known else None,
         scale=_scale(piece),
         kind=piece.kind,
         own=own,
         factor=piece.upstream,
         value=about.value,
-        width=known or None,
+        width=width or None,
         notes=notes + layout.notes,
     )
 

@@ -13,7 +13,7 @@ from cocos.monitor._products import Product
 NEAR_PRODUCT = 8
 
 
-def products(tensors: Sequence[Tensor], roots: Sequence[Tensor]) -> list[Product]:
+def products(tensors: Sequence[Tensor], roots: Sequence[Node]) -> list[Product]:
     """Scores among the arguments of a loss, where they can be told from embeddings.
 
     They are read by a cross-entropy whose target is one of their columns, or by a loss without other matrices, and then
@@ -21,11 +21,11 @@ def products(tensors: Sequence[Tensor], roots: Sequence[Tensor]) -> list[Product
 
     Args:
         tensors: arguments.
-        roots: losses.
+        roots: nodes of the losses.
     """
     matrices = {id(each): each for each in tensors if each.ndim == 2 and each.is_floating_point()}
     given = {each.grad_fn: each for each in matrices.values() if each.requires_grad and each.grad_fn is not None}
-    graph = Graph([each.grad_fn for each in roots if each.grad_fn is not None], given)
+    graph = Graph(roots, given)
     reached = [node for node in given if node in graph.reached]
     targets = [graph.target(node, turned) for node in reached for turned in (False, True)]
     square = len(matrices) <= 2 and all(each.shape[0] == each.shape[1] for each in matrices.values())

@@ -241,12 +241,29 @@ class Graph:
             return frozenset({0.0, 1.0})
         return self._factors(node, known) if name.startswith(LINEAR) else frozenset({1.0})
 
-    def joins(self) -> dict[Node, Join]:
-        """Products whose matrices are concatenated along the columns with those of other products."""
-        entered: dict[Node, dict[Node, tuple[int, bool]]] = {}
+    def entered(self) -> dict[Node, dict[Node, tuple[int, bool]]]:
+        """Concatenations along the columns, with the products that enter them."""
+        found: dict[Node, dict[Node, tuple[int, bool]]] = {}
         for product in self.reached:
             for join, place in self._joins(product).items():
-                entered.setdefault(join, {})[product] = place
+                found.setdefault(join, {})[product] = place
+        return found
+
+    def mixed(self) -> dict[Node, list[Node]]:
+        """Concatenations of products, whose entries kept their places, with something else."""
+        found = {}
+        for join, parts in self.entered().items():
+            others = [each for each, _ in join.next_functions if each is not None and each not in self._from_products()]
+            if others and all(kept for _, kept in parts.values()):
+                found[join] = list(parts)
+        return found
+
+    def _from_products(self) -> set[Node]:
+        return self._derived | self.reached
+
+    def joins(self) -> dict[Node, Join]:
+        """Products whose matrices are concatenated along the columns with those of other products."""
+        entered = self.entered()
         found: dict[Node, Join] = {}
         for join, parts in entered.items():
             if len(parts) > 1 and not parts.keys() & found.keys():

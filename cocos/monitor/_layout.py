@@ -70,15 +70,15 @@ def _by_labels(labels: Sequence[Tensor], shape: torch.Size, head: bool) -> Itera
                 yield spread[:, None] == spread[None]
 
 
-def _by_order(shape: torch.Size, same: bool, offset: int, device: torch.device) -> Iterator[Tensor]:
+def _by_order(shape: torch.Size, same: bool, offsets: Sequence[int], device: torch.device) -> Iterator[Tensor]:
     """Masks without labels: the diagonal, from the rows of this process on; two views of each sample."""
     queries, candidates = shape
     rows = torch.arange(queries, device=device)
     if same and queries % 2 == 0:
-        yield placed(offset + (rows + queries // 2) % queries, shape)
-        yield placed(offset + (rows ^ 1), shape)
+        yield placed(offsets[0] + (rows + queries // 2) % queries, shape)
+        yield placed(offsets[0] + (rows ^ 1), shape)
     elif not same:
-        for start in sorted({offset, 0}, reverse=True):
+        for start in dict.fromkeys(offsets):
             yield placed(rows + start, shape)
         if queries and candidates % queries == 0 and candidates > queries:
             yield placed(rows * (candidates // queries), shape)  # its positive, then its own negatives
@@ -100,7 +100,7 @@ def find(
     match: Tensor | None = None,
     groups: Any = None,
     labels: Sequence[Tensor] = (),
-    offset: int = 0,
+    offsets: Sequence[int] = (0,),
 ) -> Layout:
     """Choose the positives of a matrix.
 
@@ -116,7 +116,7 @@ def find(
         match: (Q, C) bool, from the arguments of the loss; None: the target misses none.
         groups: (Q,) ids, or those of both sides.
         labels: whole numbers among the arguments.
-        offset: column of the first candidate of this process.
+        offsets: columns at which a diagonal may begin, the likeliest first.
     """
     shape, device = weights.shape, weights.device
     positive = _equal(groups, shape, device) if groups is not None else None
@@ -124,9 +124,9 @@ def find(
     positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
         positive = placed(target, shape)
-    guesses = (*_by_labels([each.to(device) for each in labels], shape, head), *_by_order(shape, same, offset, device))
+    guesses = (*_by_labels([each.to(device) for each in labels], shape, head), *_by_order(shape, same, offsets, device))
     if positive is None:
-        still = not (weights < 0).any()
+        still = not weights.any()
         positive = next((each for each in guesses if still or held(each & others, weights)), None)
     if positive is not None:
         return Layout(positive & others, ~positive & others, notes)

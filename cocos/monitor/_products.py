@@ -1,5 +1,6 @@
 """Calls of PyTorch that compare every row of one matrix with every row of another."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 MULTIPLIED = ("matmul", "mm", "__matmul__", "__rmatmul__")
 # Functions of all pairs laid out as (rows, columns, width): those that keep the shape, and those that end it.
 BROADCAST = ("sub", "__sub__", "mul", "__mul__", "rsub", "__rsub__", "subtract", "multiply")
+JOINING = ("cat", "concat", "concatenate", "hstack")
 KEEPING = ("pow", "square", "abs", "__pow__")
 REDUCED = ("sum", "mean", "norm", "linalg_vector_norm", "var", "std")
 # Number of nodes above an operand that are searched for the one parameter that it is made of.
@@ -82,10 +84,17 @@ def _head(rows: Tensor, columns: Tensor) -> str:
 
 
 class Products:
-    """The products of one forward pass, in the order of their computation."""
+    """The products of one forward pass, in the order of their computation.
 
-    def __init__(self) -> None:
+    Args:
+        shapes: of the matrices among the arguments; products between their columns compare no rows.
+    """
+
+    def __init__(self, shapes: Iterable[tuple[int, ...]] = ()):
         self.found: list[Product] = []
+        self.apart: list[Product] = []  # the candidates of each query are its own
+        self.joined: list[tuple[Any, Tensor]] = []  # node and values of concatenated matrices
+        self._shapes = set(shapes)
         self._number = 0
         self._spread = WeakIdKeyDictionary()
 
@@ -96,13 +105,19 @@ class Products:
             return
         if out.ndim == 3:
             self._see_spread(name, args, kwargs, out)
+            self._see_apart(name, args, out)
         if out.ndim != 2 or not out.requires_grad or out.grad_fn is None:
             return
+        if name in JOINING:
+            self.joined.append((out.grad_fn, out.detach()))
         pair = self._pair(name, args, kwargs)
         if pair is None:
             return
         rows, columns, sign = pair
         if (len(rows), len(columns)) != tuple(out.shape) or rows.shape[1] != columns.shape[1]:
+            return
+        turned = {(rows.shape[1], len(rows)), (columns.shape[1], len(columns))}
+        if turned <= self._shapes and tuple(rows.shape) not in self._shapes:
             return
         self._number += 1
         self.found.append(
@@ -141,6 +156,24 @@ class Products:
             spread: tuple[Tensor, Tensor, int] = self._spread[operands[0]]
             return spread
         return None
+
+    def _see_apart(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+        """Keep products (Q, 1, D) x (Q, D, C)."""
+        operands = [each for each in args if isinstance(each, Tensor)]
+        if name not in {*MULTIPLIED, "bmm"} or len(operands) != 2 or out.shape[1] != 1 or out.grad_fn is None:
+            return
+        rows, values = operands[0].detach(), out.detach()[:, 0]
+        if rows.ndim == 3 and values.shape[1] > 1:
+            unknown = values.new_empty(values.shape[1], 0)
+            self.apart.append(Product(out.grad_fn, values, rows[:, 0], unknown, 1, "", values.clone))
+
+    def join(self, node: Any, parts: list[Product]) -> Product | None:
+        """The wider matrix that products enter beside something else, like the score of each row's own positive."""
+        values = next((values for each, values in self.joined if each is node), None)
+        if values is None or len({len(each.rows) for each in parts}) > 1 or len(parts[0].rows) != len(values):
+            return None
+        unknown = values.new_empty(values.shape[1], 0)
+        return Product(node, values, parts[0].rows, unknown, parts[0].sign, "", values.clone, node, parts[0].order)
 
     def _see_spread(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         operands = [each for each in args if isinstance(each, Tensor)]

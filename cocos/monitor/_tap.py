@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,7 +81,8 @@ class _Look(TorchFunctionMode):
 
     def __init__(self, current: _Call, failed: Callable[[str], None]):
         super().__init__()
-        self.current, self.products, self._failed = current, Products(), failed
+        self.current, self._failed = current, failed
+        self.products = Products({tuple(each.shape) for each in current.given})
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -118,19 +119,33 @@ class _Look(TorchFunctionMode):
 
     def root(self, tensors: list[Tensor], arrived: Callable[[], None] | None = None) -> None:
         """Register the hooks that read the gradients of all products on which tensors depend."""
-        found = self.products.found
-        nodes = {node for each in found for node in (each.node, each.base) if node is not None}
-        graph = Graph([each.grad_fn for each in tensors if each.grad_fn is not None], nodes)
-        reached = [each for each in found if {each.node, each.base} & graph.reached]
+        found, roots = self.products.found, [each.grad_fn for each in tensors if each.grad_fn is not None]
+        graph, reached = _reached(roots, found)
+        if not reached and arrived is not None and not self.current.roots:
+            found = self.products.apart or _given.products(self.current.arguments, roots)
+            graph, reached = _reached(roots, found)
+        read = self._widest(graph, reached)
         joins = graph.joins()
-        root = _Backward([(each, flows(graph, each, joins)) for each in reached])
-        for product in reached:
+        root = _Backward([(each, flows(graph, each, joins)) for each in read])
+        for product in {*read, *reached}:
             product.freeze()
         if root.read or arrived is not None:
             self.current.roots.append(root)
             self.products.found = [each for each in found if each not in reached]
             for each in tensors:
                 each.register_hook(partial(_arrived, root, arrived))
+
+    def _widest(self, graph: Graph, reached: list[Product]) -> list[Product]:
+        """Products, or the wider matrices that they enter beside what is no product of all pairs."""
+        wide: list[Product] = []
+        entered: set[Product] = set()
+        for node, parts in graph.mixed().items():
+            among = [each for each in reached if {each.node, each.base} & set(parts)]
+            joined = self.products.join(node, among)
+            if joined is not None and not entered & set(among):
+                wide.append(joined)
+                entered |= set(among)
+        return [*wide, *(each for each in reached if each not in entered)]
 
     def leave_rest(self) -> None:
         """Keep the products on which nothing depends: tiles of a matrix may be among them."""
@@ -139,6 +154,13 @@ class _Look(TorchFunctionMode):
             product.freeze()
         if rest:
             self.current.roots.append(_Backward([(each, [Flow(False, None, None, None)]) for each in rest]))
+
+
+def _reached(roots: list[Any], products: Sequence[Product]) -> tuple[Graph, list[Product]]:
+    """The graph between a loss and products, and those on which it depends."""
+    nodes = {node for each in products for node in (each.node, each.base) if node is not None}
+    graph = Graph(roots, nodes)
+    return graph, [each for each in products if {each.node, each.base} & graph.reached]
 
 
 def _arrived(root: _Backward, call: Callable[[], None] | None, gradient: Tensor) -> None:
@@ -267,8 +289,6 @@ class Handle:
         current = watch.current
         if losses:
             current.value = torch.stack([each.detach().mean() for each in losses]).sum()
-        if not current.roots and not watch.products.found:
-            watch.products.found = _given.products(current.arguments, losses)
         watch.root(losses, partial(self._queue, current))
         watch.leave_rest()
         current.arguments = []
