@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy, normalize
 import children
 import cocos
 from cocos.errors import InputError
+from cocos.monitor import _losses
 
 LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "sentence_transformers", "accelerate", "wandb")
 WORDS = "red green blue black white small large round square striped".split()
@@ -161,7 +162,6 @@ def test_lightning_resumes_and_accumulates(tmp_path):
 
 def test_lightning_is_told_which_module_is_the_loss(tmp_path, caplog):
     pytest.importorskip("lightning.pytorch")
-    from cocos.monitor import _losses
     from cocos.monitor.lightning import MonitorCallback
 
     class Two(Contrast):
@@ -225,7 +225,7 @@ def hugging_face(folder, *, watched=None, resume=None, **options):
     return trainer, found
 
 
-def test_hugging_face(tmp_path):
+def test_hugging_face(tmp_path, capsys):
     """Numbers reach the reporters at the trainer's own steps; evaluation is silent; weights and files are as ever."""
     pytest.importorskip("tensorboard")
     pytest.importorskip("transformers")
@@ -247,6 +247,8 @@ def test_hugging_face(tmp_path):
     ]
     assert kept["train/cocos/alarm"][-1] == (8, 0)
     assert [step for step, _ in kept["eval/loss"]] == [2, 4, 6, 8]
+    printed = capsys.readouterr().out
+    assert "'loss'" in printed and "cocos/" not in printed
     names = [{path.name for path in (tmp_path / each / "checkpoint-8").iterdir()} for each in ("with", "without")]
     assert names[0] == names[1]
     states = [
@@ -546,6 +548,10 @@ def test_wrapped_modules(tmp_path):
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         loss = torch.nn.parallel.DistributedDataParallel(Contrast())
+        assert _losses.unwrapped(torch.compile(loss)) is loss.module
+        with cocos.Monitor(loss) as outside:
+            loss(rows(BATCH), rows(BATCH + 1)[1:]).backward()
+        assert outside.records[0]["directions"]["q2c"]["queries"] == BATCH
         with cocos.Monitor(loss.module) as monitor:
             first, second = rows(BATCH).requires_grad_(), rows(BATCH + 1)[1:]
             loss(first, second).backward()
