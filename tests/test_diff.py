@@ -241,7 +241,9 @@ def test_runs_and_stores_are_compared_by_the_command(files, sides):
     saved = json.loads(call("diff", "plain.nc", "moved.nc", "--json").stdout)
     assert over["steps"] == [10, 20] and over["directions"] == saved["directions"]
     ranked = saved["directions"]["q2c"]["metrics"]["R@1"]["last"]
-    at = json.loads(call("diff", "plain.nc", "moved.nc", "--step", 20, "--json").stdout)["directions"]["q2c"]
+    both = json.loads(call("diff", "plain.nc", "moved.nc", "--step", 20, "--json").stdout)["directions"]
+    assert (both["c2q"]["metrics"]["R@1"]["pairs"], both["c2q"]["metrics"]["R@1"]["groups"]) == (80, 40)
+    at = both["q2c"]
     assert at["metrics"]["R@1"]["mean"] == ranked and at["changed"][0]["row"] == PLANTED
     opened = json.loads(call("diff", "plain", "moved", "--step", 20, "--json").stdout)["directions"]["q2c"]
     assert opened["changed"][0]["row"] == PLANTED and opened["changed"][0]["moved"]["pusher"]

@@ -95,8 +95,9 @@ def joined(counted: QueryTable, ranked: QueryTable) -> QueryTable:
         values[name] = np.full(len(ranked.row), np.nan)
         values[name][counted.row] = each
     group = ranked.group
-    if group is None and counted.group is not None and len(counted.row) == len(ranked.row):
-        group = counted.group
+    if group is None and counted.group is not None:
+        group = -1 - np.arange(len(ranked.row))  # a row that was never drawn is a group of its own
+        group[counted.row] = counted.group
     return QueryTable(ranked.row, group, values, counted.draws)
 
 
