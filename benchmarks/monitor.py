@@ -173,7 +173,7 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
         f"{found['steps']} steps; change of the CPU time with its 95 % interval"
     )
     for name, row in found["ways"].items():
-        told = f", {row['records']} records; its own clock: {row['told']:.2f} % of all time" if "told" in row else ""
+        told = f", {row['records']} records; it estimates {row['told']:.2f} % of all time" if "told" in row else ""
         yield f"  {name:14} {row['percent']:+6.2f} % [{row['low']:+.2f}, {row['high']:+.2f}]{told}"
 
 

@@ -43,10 +43,10 @@ def counted(name, embeddings, batch_size):
 
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "triplet_sh", "smoothap", "multi_similarity", "circle"])
 def test_numbers_of_pairs_are_those_of_a_count(sides, name):
-    monitor = cocos.Monitor(name)
+    monitor, sides = cocos.Monitor(name), [side.double() for side in sides]
     monitor(*sides, step=3)
     found = monitor.dataset()
-    whole = counted(name, cocos.Embeddings(*(side.double() for side in sides)), 24)
+    whole = counted(name, cocos.Embeddings(*sides), 24)
     for direction, other in zip(("q2c", "c2q"), whole["direction"].values, strict=True):
         one, more = found.sel(step=3, direction=direction), whole.sel(direction=other, batch=0)
         assert int(one["idle"]) == int(more["idle"])
@@ -58,11 +58,11 @@ def test_numbers_of_pairs_are_those_of_a_count(sides, name):
 
 @pytest.mark.parametrize("name", ["supcon", "triplet", "multi_similarity", "contrastive"])
 def test_numbers_of_a_labelled_batch_are_those_of_a_count(labelled, name):
-    rows, labels = labelled
+    rows, labels = labelled[0].double(), labelled[1]
     monitor = cocos.Monitor(name)
     monitor(rows, groups=labels)
     monitor(rows, rows, labels.tolist())
-    whole = counted(name, cocos.Embeddings.labelled(rows.double(), labels), 24)
+    whole = counted(name, cocos.Embeddings.labelled(rows, labels), 24)
     found = monitor.dataset()["contributing"].values.ravel().tolist()
     assert found == [float(whole["contributing_all"].item())] * 2
     assert monitor.records[0]["directions"]["s2s"]["positives"] == 3

@@ -16,7 +16,7 @@ from cocos.scores import Pairs
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    """Rows of one side without their graph, in float64 where the device has it.
+    """Rows of one side without their graph, in float32 at least.
 
     Raises:
         InputError: no matrix of floating-point numbers.
@@ -28,7 +28,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     if rows.ndim != 2 or 0 in rows.shape or not rows.is_floating_point():
         shape = tuple(rows.shape)
         raise InputError(f"{name}: {rows.dtype} of shape {shape}, expected floating point (rows, width)")
-    return rows.to(torch.float32 if rows.device.type == "mps" else torch.float64)
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
 def embeddings_of(query: Any, candidate: Any, groups: Any) -> Embeddings | None:

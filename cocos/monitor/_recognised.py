@@ -63,8 +63,7 @@ def _finite(*values: Tensor) -> bool:
 
 
 def _precise(values: Tensor) -> Tensor:
-    values = values.detach()
-    return values.float() if values.dtype in {torch.float16, torch.bfloat16} else values
+    return values.detach().to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _cross_entropy(module: Any, given: dict[str, Any]) -> Reading | None:
