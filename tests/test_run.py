@@ -107,6 +107,8 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     options = "--loss ntxent --param temperature=0.2 --batch-size 20"
     assert f"next: cocos run {folder} {options} --out run.png" in lines
     diff = next(line for line in lines if "cocos diff" in line)
+    more = call(folder, "--batches", "2", "--steps", "1,2,3", "--k", "1,3", "--batch-size", "20").stdout.splitlines()
+    assert f"next: cocos run {folder} --batch-size 20 --batches 2 --steps 1,2,3 --k 1,3 --out run.png" in more
     assert diff.endswith(f"epoch_100.npz {options}") and CliRunner().invoke(app, diff.split()[1:]).exit_code == 0
 
 
@@ -121,6 +123,7 @@ def test_known_checkpoints_are_not_measured_again(folder, monkeypatch):
     monkeypatch.setattr(_one_checkpoint, "count", lambda *a, **k: (measured.append(1), measures.count(*a, **k))[1])
     assert call(folder, "--batch-size", "20", "--out", "run.nc").exit_code == 0
     first = results.open("run.nc")
+    assert "next: cocos run run.nc --out run.png" in call("run.nc").stdout.splitlines()
     assert len(measured) == 3
     write(folder / "epoch_200.npz", 0.2)
     again = call(folder, "--batch-size", "20", "--out", "run.nc")
@@ -198,6 +201,20 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
     assert [each["detector"] for each in _history.episodes(data)].count("collapse") == 1
     begins = next(each["first"] for each in _history.episodes(data) if each["detector"] == "collapse")
     assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
+
+
+def test_several_results_and_stores_share_a_figure(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results.save(data, tmp_path / "one.nc")
+    query, candidate = rows(0.5, size=16)
+    with cocos.Monitor("ntxent", store="two.jsonl") as monitor:
+        monitor(query, candidate, step=3)
+    done = call("one.nc", "two.jsonl", "--out", "both.png", "--fail-on", "any")
+    assert done.exit_code == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line in {"one:", "two:"}] == ["one:", "two:"]
+    assert (tmp_path / "both.png").stat().st_size > 10_000
+    assert set(json.loads(call("one.nc", "two.jsonl", "--json").stdout)["runs"]) == {"one", "two"}
+    assert "it holds one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
 
 
 @pytest.mark.parametrize("kind", ["labelled", "distractors"])
@@ -288,6 +305,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "bare.jsonl").write_text(json.dumps({"cocos": "0.1.0", "loss": "x"}) + "\n" + record + "\n")
     (tmp_path / "store").mkdir()
     shutil.copy(tmp_path / "begun.jsonl", tmp_path / "store" / "run.jsonl")
+    results.save(measures.run("one", batch_size=20).drop_vars("contributing"), tmp_path / "bad.nc")
     for given, sentence in (
         (["begun.jsonl"], "begun.jsonl has no records yet"),
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one ('eps')"),
@@ -298,7 +316,9 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["one", "two"], "2 runs: one, two; name one, and compare two with cocos diff A B"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
-        (["curve.nc", "one"], "give one store or result"),
+        (["curve.nc", "one"], "curve.nc is no checkpoint, and one may be one"),
+        (["curve.nc", "curve.nc"], "a file is named twice"),
+        (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
         (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
         (["one", "--loss", "ntxnt"], "unknown loss 'ntxnt'"),
         (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from cocos.commands._answer import answer, checked, progress
+from cocos.commands._answer import Answer, answer, checked, lines, progress
 from cocos.commands._options import Batches, BatchOptions, DetectorOptions, Gradient, Opening, Width, whole_numbers
 from cocos.commands._program import command
 from cocos.errors import InputError
@@ -29,34 +29,64 @@ def _earlier(out: Path | None) -> "xr.Dataset | None":
     return None
 
 
-def _draw(data: "xr.Dataset", path: Path, width: str | None) -> None:
+def _draw(runs: "dict[str, xr.Dataset]", width: str | None, path: Path) -> None:
+    """Draw the curves of one run, or of several in the same axes."""
     from cocos.plots.run import run, shown
     from cocos.reports import saving
 
-    panels = [partial(run, data, show=name) for name in shown([data])]
+    several = list(runs.values())
+    given = {"dataset": several, "names": list(runs)} if len(several) > 1 else {"dataset": several[0]}
+    panels = [partial(run, **given, show=name) for name in shown(several)]
     columns = min(3, len(panels))
     size = (4.0 * columns, 3.4 * -(-len(panels) // columns))
     saving.save_panels(panels, path, size=size, width=width, columns=columns)
 
 
-def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) -> "xr.Dataset | None":
-    """The Dataset of a store or of a result; None for checkpoints.
+def _read(paths: Sequence[Path], gradient: Gradient, watching: DetectorOptions) -> "dict[str, xr.Dataset]":
+    """The Datasets of stores and results, by their names; none for checkpoints.
 
     Raises:
-        InputError: several of them, or a loss, which they have.
+        InputError: some of the paths are checkpoints; or a loss, which stores and results have.
     """
     from cocos.measures.run import of_store, opened, with_alarms
 
     read = [path for path in paths if path.suffix in {".jsonl", ".nc"} and not path.is_dir()]
     if not read:
-        return None
-    if len(paths) > 1:
-        raise InputError(f"{read[0]} and {len(paths) - 1} more: give one store or result, or the checkpoints of a run")
+        return {}
+    if other := [path for path in paths if path not in read]:
+        raise InputError(f"{read[0]} is no checkpoint, and {other[0]} may be one: give stores and results alone")
     if gradient.loss or gradient.param:
         raise InputError(f"--loss: {read[0]} has numbers of one loss already; give the checkpoints for another")
-    if read[0].suffix == ".jsonl":
-        return of_store(read[0], watching.chosen)
-    return with_alarms(opened(read[0]), watching.chosen)
+    stems = [path.stem for path in read]
+    names = stems if len(set(stems)) == len(stems) else [str(path) for path in read]
+    if len(set(names)) < len(names):
+        raise InputError(f"{read[0]}: a file is named twice")
+    return {
+        name: of_store(path, watching.chosen) if path.suffix == ".jsonl" else with_alarms(opened(path), watching.chosen)
+        for name, path in zip(names, read, strict=True)
+    }
+
+
+def _together(runs: "dict[str, xr.Dataset]", out: Path | None, width: str | None, watching: DetectorOptions) -> Answer:
+    """The answer for several runs: their tables one after the other, and one figure.
+
+    Raises:
+        InputError: they are to be written as one Dataset.
+    """
+    from cocos import measures
+    from cocos.measures._history import episodes
+    from cocos.reports import run as report
+
+    if out is not None and out.suffix == ".nc":
+        raise InputError(f"--out {out}: it holds one run, not {len(runs)}; name a figure")
+    if out is not None:
+        _draw(runs, width, out)
+    return Answer(
+        text=lambda: "\n\n".join(f"{name}:\n{lines(report.table(data))}" for name, data in runs.items()),
+        document=lambda: {"runs": {name: measures.document("run", data) for name, data in runs.items()}},
+        wrote=[] if out is None else [out],
+        code=watching.code(each["detector"] for data in runs.values() for each in episodes(data)),
+    )
 
 
 def _typed(*bundles: Gradient | BatchOptions | Opening) -> str:
@@ -75,7 +105,7 @@ def _typed(*bundles: Gradient | BatchOptions | Opening) -> str:
 def run(
     run: Annotated[
         list[Path],
-        Argument(help="Folder of a training run, its files, a store of cocos.Monitor (.jsonl), or a result (.nc)."),
+        Argument(help="Folder of a training run, or its files; or stores of cocos.Monitor (.jsonl) and results (.nc)."),
     ],
     gradient: Gradient,
     sampling: BatchOptions,
@@ -108,8 +138,12 @@ def run(
     from cocos.reports import run as report
 
     figure = checked(out, source.data, *run, figures=True)
-    data = _read(run, gradient, watching)
-    if data is None:
+    read = _read(run, gradient, watching)
+    if len(read) > 1:
+        return _together(read, out, width, watching)
+    if read:
+        (data,) = read.values()
+    else:
         with progress() as start:
             data = measures.run(
                 run,
@@ -127,7 +161,10 @@ def run(
                 **vars(sampling),
                 progress=start,
             )
-    made = answer("run", data, out, draw=(lambda path: _draw(data, path, width)) if figure else None)
+    made = answer("run", data, out, draw=partial(_draw, {"run": data}, width) if figure else None)
     code = watching.code(each["detector"] for each in episodes(data))
-    typed = report.following(data, run, _typed(gradient, sampling, source) if "file" in data else "")
+    own = {"batches": batches, "steps": steps, "k": None if k == "1,5,10" else k, "evaluated": evaluated}
+    shared = _typed(gradient, sampling, source) if "file" in data else ""
+    again = run if out is None or figure else [out]
+    typed = report.following(data, again, shared, {} if read else own, kept=again is not run or bool(read))
     return replace(made, text=lambda: replace(report.table(data), typed=typed), code=code)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
@@ -287,11 +288,11 @@ def with_alarms(
         history: records of the store; None: those of the checkpoints.
     """
     said = _history.every(_history.of_checkpoints(data) if history is None else history, detectors)
-    data = data.assign_attrs(alarms=json.dumps(said), detectors=len(detectors))
-    if history is None:
-        number = [sum(each["step"] == step for each in said) for step in data["checkpoint"].values.tolist()]
-        data = data.assign(alarm=("checkpoint", np.array(number, dtype=np.float64)))
-        data["alarm"].attrs.update(zip(("long_name", "units"), records.STEP_METRICS["alarm"], strict=True))
+    data, axis = data.assign_attrs(alarms=json.dumps(said), detectors=len(detectors)), _history.axis(data)
+    number = Counter(each["step"] for each in said)
+    firing = np.array([number[step] for step in data[axis].values.tolist()], dtype=np.float64)
+    data = data.assign(alarm=(axis, firing))
+    data["alarm"].attrs.update(zip(("long_name", "units"), records.STEP_METRICS["alarm"], strict=True))
     return data
 
 
@@ -305,6 +306,9 @@ def opened(path: Path) -> xr.Dataset:
     if "checkpoint" not in data.dims or "options" not in data.attrs:
         title = data.attrs.get("title", "no result of cocos")
         raise InputError(f"{path}: {title}, expected a Dataset of cocos run")
+    needed = ("direction", "contributing", "queries", "idle", "R@1", "loss_repr", "file", "sha256", "query_index")
+    if missing := [name for name in needed if name not in data.variables]:
+        raise InputError(f"{path} is no result of a run, or a damaged one (no {missing[0]}); write it again")
     _sound(path, data.attrs)
     return data
 

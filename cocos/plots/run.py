@@ -149,16 +149,20 @@ def _several(several: dict[str, xr.Dataset], key: str) -> Iterator[Line]:
 
 
 def _alarms(datasets: Sequence[xr.Dataset], ax: Axes) -> None:
-    """Mark the steps at which a detector fires by ticks at the foot of the axes."""
-    for data in datasets:
+    """Mark the steps at which a detector fires by ticks at the foot of the axes, a row in the colour of each run."""
+    named = False
+    for place, data in enumerate(datasets):
         if "alarm" not in data:
             continue
         alarm = data["alarm"] if data["alarm"].ndim == 1 else data["alarm"].max(data["alarm"].dims[1:])
         steps = data[axis(data)].values[alarm.values > 0]
         if len(steps):
-            named = {} if ax.lines and ax.lines[-1].get_label() == ALARM_LABEL else {"label": ALARM_LABEL}
-            ax.plot(steps, np.zeros(len(steps)), transform=ax.get_xaxis_transform(), linestyle="", marker="|",
-                    markersize=9, markeredgewidth=2, color=ALARM_COLOUR, clip_on=False, zorder=3, **named)  # fmt: skip
+            colour = palette(10)[place % 9] if len(datasets) > 1 else ALARM_COLOUR
+            dense = len(steps) > MARKED_STEPS
+            ax.plot(steps, np.full(len(steps), 0.03 * place), transform=ax.get_xaxis_transform(), linestyle="",
+                    marker="|", markersize=5 if dense else 9, markeredgewidth=1 if dense else 2, color=colour,
+                    clip_on=False, zorder=3, label=None if named else ALARM_LABEL)  # fmt: skip
+            named = True
 
 
 def _title(subject: str, several: dict[str, xr.Dataset], key: str) -> str:

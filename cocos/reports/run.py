@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -129,20 +129,30 @@ def _several(data: xr.Dataset) -> bool:
     return "width" in data.dims
 
 
-def following(data: xr.Dataset, given: Sequence[Path], options: str = "") -> tuple[str, ...]:
+def following(
+    data: xr.Dataset,
+    given: Sequence[Path],
+    options: str = "",
+    own: Mapping[str, object] | None = None,
+    *,
+    kept: bool = False,
+) -> tuple[str, ...]:
     """Commands to type next: draw the curves, and compare the best checkpoint, or the first one, with the last.
 
     Args:
         data: of a run.
         given: the paths that were given to `cocos run`, or the result that it wrote.
-        options: of `cocos run`, as they are typed.
+        options: those that `cocos diff` takes as well, as they are typed.
+        own: those of `cocos run` alone, by name; None as a value: not given.
+        kept: `given` is a store or a result, which needs no options.
     """
-    typed = [shlex.quote(str(path)) for path in given]
-    lines = [" ".join(["next: cocos run", *typed, *([options] if options else []), "--out run.png"])]
+    typed = " ".join(shlex.quote(str(path)) for path in given)
+    alone = [f"--{name} {shlex.quote(str(value))}" for name, value in (own or {}).items() if value is not None]
+    lines = [" ".join(filter(None, ["next: cocos run", typed, *([] if kept else [options, *alone]), "--out run.png"]))]
     if "file" in data and data.sizes["checkpoint"] > 1:
         files = [str(file) for file in data["file"].values]
         at = _highest(data["R@1"].mean("direction").values)
         pair = files[0 if at == len(files) - 1 else at], files[-1]
         if all(pair):
-            lines.append(" ".join(["      cocos diff", *map(shlex.quote, pair), *([options] if options else [])]))
+            lines.append(" ".join(filter(None, ["      cocos diff", *map(shlex.quote, pair), options])))
     return tuple(lines)
