@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 from torch.testing import assert_close
 
@@ -90,6 +91,52 @@ def test_nothing_is_read_without_a_training():
     handle.remove()
     module(a, b).backward()
     assert not found and not module._forward_hooks and not module._forward_pre_hooks
+
+
+def test_a_loss_that_is_changed_in_place():
+    module, (a, b) = Clip(), embeddings()
+    found, reasons, handle = watched(module)
+    loss = module(a, b)
+    loss /= 4
+    loss.backward()
+    handle.remove()
+    ((_, seen),) = found
+    assert_close(seen.by_width[0][0].weights, tapped(module, a, b).by_width[0][0].weights)
+    assert not reasons
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_loss_is_left_alone(reentrant):
+    module, (a, b), asked = Clip(), embeddings(), []
+    found, reasons, handle = watched(module, lambda: asked.append(True) or True)
+    torch.utils.checkpoint.checkpoint(module, a, b, use_reentrant=reentrant).backward()
+    handle.remove()
+    assert not found and len(asked) == (not reentrant)
+    assert set(reasons) <= {_tap.UNCALLED if reentrant else _tap.RECOMPUTED}
+    plain = [each.detach().clone().requires_grad_() for each in (a, b)]
+    module(*plain).backward()
+    assert torch.equal(a.grad, plain[0].grad)
+
+
+def test_two_taps_of_one_module():
+    module, (a, b) = Clip(), embeddings()
+    taps = [watched(module) for _ in range(2)]
+    module(a, b).backward()
+    for _, _, handle in taps:
+        handle.remove()
+    (first, _, _), (second, _, _) = taps
+    assert len(first) == len(second) == 1 and not modes()
+    assert torch.equal(first[0][1].by_width[0][0].weights, second[0][1].by_width[0][0].weights)
+
+
+def test_a_second_backward_pass_is_not_read_again():
+    module, (a, b) = Clip(), embeddings()
+    found, reasons, handle = watched(module)
+    loss = module(a, b)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    handle.remove()
+    assert len(found) == 1 and not reasons
 
 
 def modes():

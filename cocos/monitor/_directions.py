@@ -72,7 +72,7 @@ def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
     A softmax and a hinge read differences of scores, so each query's weights sum to zero.
     """
     one, two = first.weights, second.weights
-    if one is None or two is None or len(one) != len(two) or (two < 0).any():
+    if one is None or two is None or len(one) != len(two) or bool((two.sum(dim=1) <= 0).any()):
         return first, second
     missing, columns = two.sum(dim=1), one.argmin(dim=1)
     rows = torch.arange(len(one), device=one.device)

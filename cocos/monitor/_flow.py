@@ -22,6 +22,7 @@ class Flow:
         target: columns of the positives, (Q,), of a cross-entropy.
         arrived: gradients by the axis that was read.
         join: the wider matrix of which it is a part.
+        direct: both directions read the scores as they are, without a factor between.
     """
 
     turned: bool
@@ -30,6 +31,7 @@ class Flow:
     target: Tensor | None
     arrived: dict[str, list[Tensor]] = field(default_factory=dict)
     join: Join | None = None
+    direct: bool = False
 
     def gradient(self) -> Tensor | None:
         """∂ root / ∂ scores of this direction, (Q, C); None where none arrived."""
@@ -54,6 +56,8 @@ class Flow:
             total = both.sum(dim=1, keepdim=True)
             part = (-rows.sum(dim=1, keepdim=True) / torch.where(total == 0, 1, total)).clamp(0, 1)
             mine = mine + ((1 - part) * both if self.turned else part * both)
+        if self.direct:
+            return mine
         line = torch.linspace(1, 2, whole.shape[1], device=whole.device, dtype=mine.dtype).cos()
         along = torch.zeros_like(mine[:, 0])  # all that was read, along a line, on which no matrix has to be made
         for each in (by_rows, by_columns, both):
@@ -117,5 +121,6 @@ def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Fl
         edge[0].register_hook(partial(_keep, arrived[name], edge[1], turned, product.scores))
     factor = graph.factor(node)
     return [
-        Flow(name == ALONG_COLUMNS, kind, factor, targets.get(name), arrived) for name in (ALONG_ROWS, ALONG_COLUMNS)
+        Flow(name == ALONG_COLUMNS, kind, factor, targets.get(name), arrived, direct=at is node)
+        for name in (ALONG_ROWS, ALONG_COLUMNS)
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -124,8 +125,9 @@ def find(
     positive = match if positive is None else positive
     if positive is None and target is not None and len(target) == shape[0]:
         positive = placed(target, shape)
-    guesses = (*_by_labels([each.to(device) for each in labels], shape, head), *_by_order(shape, same, offsets, device))
     if positive is None:
+        known = [each.to(device) for each in labels]
+        guesses = chain(_by_labels(known, shape, head), _by_order(shape, same, offsets, device))
         still = not weights.any()
         positive = next((each for each in guesses if still or held(each & others, weights)), None)
     if positive is not None:

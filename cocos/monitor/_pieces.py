@@ -139,6 +139,8 @@ def place(rows: Tensor, of: Tensor, expected: int = 0) -> int | None:
     """
     if rows.shape[1] != of.shape[1] or not rows.shape[1] or not 0 < len(rows) <= len(of):
         return None
+    if len(rows) == len(of):
+        return 0 if same_rows(rows, of) else None
     near = (unit(of) - unit(rows[:1])).abs().amax(dim=1) <= rounding(rows, of)
     starts = near[: len(of) - len(rows) + 1].nonzero().flatten().tolist()
     starts = sorted(starts, key=lambda start: (start != expected, start))[:COMPARED_ROWS]

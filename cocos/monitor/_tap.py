@@ -27,7 +27,8 @@ COMPILED = (
     "the loss is compiled, so none of its scores can be seen; compile the model without its loss, or call the monitor "
     "with the name of the loss and the embeddings"
 )
-UNCALLED = "no call of the loss was seen; where it is compiled as a part of another function, none can be"
+RECOMPUTED = "the loss is called under hooks for saved tensors, like those of checkpointing: its graph is left alone"
+UNCALLED = "no call of the loss was seen in training: none can be where it is compiled as a part of another function"
 UNARRIVED = "no gradient arrived at the scores of the loss"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
 
@@ -56,7 +57,8 @@ class _Backward:
 
     def pieces(self) -> list[_pieces.Piece]:
         """The matrices that were read, with ∂ this tensor / ∂ scores."""
-        arrived = torch.stack([each.mean() for each in self.upstream]).mean() if self.upstream else None
+        means = [each.to(torch.promote_types(each.dtype, torch.float32)).mean() for each in self.upstream]
+        arrived = torch.stack(means).mean() if means else None
         return _pieces.of(self.read, arrived)
 
 
@@ -257,7 +259,7 @@ class Handle:
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or module is not self._module:
             return
-        if module.training and torch.is_grad_enabled():
+        if module.training and torch.is_grad_enabled() and not _in_backward():
             self._safely(partial(self._start, args, kwargs))
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -266,8 +268,9 @@ class Handle:
         token = self._wanted()
         if not token:
             return
-        if _is_compiled(self._module):
-            self._failed(COMPILED)
+        reason = COMPILED if _is_compiled(self._module) else RECOMPUTED if _is_recomputed() else None
+        if reason is not None:
+            self._failed(reason)
             return
         tensors = _tensors((args, kwargs))
         current = _Call(token, tensors, self._groups() if self._groups is not None else None)
@@ -280,7 +283,9 @@ class Handle:
     def _exit(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if torch.compiler.is_compiling() or module is not self._module:
             return
-        watch = self._leave()
+        watch = None
+        with suppress(Exception):
+            watch = self._leave()
         if watch is not None and output is not None:
             with watch.timed():
                 self._end_forward(watch, _losses(output))
@@ -322,6 +327,17 @@ class Handle:
 def _is_compiled(module: nn.Module) -> bool:
     """Whether a module is what `torch.compile` returned, or its call was compiled in place."""
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _in_backward() -> bool:
+    """Whether a backward pass is under way, which calls checkpointed modules once more."""
+    return torch._C._current_graph_task_id() >= 0
+
+
+def _is_recomputed() -> bool:
+    """Whether what the graph saves goes through hooks; to look at it may compute the forward pass anew."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is not None and top(True) is not None
 
 
 def _world() -> int:
