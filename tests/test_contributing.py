@@ -41,6 +41,15 @@ def mine(dataset, *, ax=None):
 def reads(loss, eps, *, spread, relative):
     return "found" if type(loss).__name__ == "ProxyAnchor" else None
 """,
+    "detector": """
+from dataclasses import dataclass
+from cocos.detectors._history import alarm
+__all__ = ["Mine"]
+@dataclass(frozen=True)
+class Mine:
+    def __call__(self, history):
+        return alarm(self, history, 1.0, 0.0, "found")
+""",
     "command": """
 from cocos.commands._answer import Answer
 from cocos.commands._program import command
@@ -58,12 +67,13 @@ FOUND = {
     "data": "data.find('a.mine').load('train') == 3",
     "encoder": "encoders.build('mine', {'width': 3}) == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
+    "detector": "detectors.check([{}], [detectors.load('mine')])[0].sentence == 'mine: found'",
     "command": "'found' in CliRunner().invoke(app, ['mine']).output",
 }
 IMPORTS = """
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
-from cocos import data, encoders, losses, measures, plots
+from cocos import data, detectors, encoders, losses, measures, plots
 from cocos.checkpoints import formats
 from cocos.commands import app
 from cocos.engine import readers

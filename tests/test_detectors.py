@@ -5,10 +5,12 @@ import json
 import math
 import random
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import alarms
 from cocos import detectors
 from cocos.commands import app
 from cocos.commands._options import DetectorOptions
@@ -260,6 +262,8 @@ def test_what_another_detector_says_better_is_left_to_it():
     assert not fired(run(candidates=32, near_duplicates=16, directions=known))
     assert not fired(run(candidates=32, near_duplicates=32, directions={"s2s": PAIRS}))
     assert fired(run(candidates=32, duplicates=18, directions=known)).keys() == {"duplicates"}
+    few = {"q2c": PAIRS | {"hub_share": 0.51, "idle": 0, "candidates": 6}}
+    assert not fired(run(directions=few)) and fired(run(directions=few), hubs={"times": 3}).keys() == {"hubs"}
     sums = {"reduction": 1 / 1024, "queries": 32, "kind": "hinge"}
     assert not fired(run(**sums)) and fired(run(**sums), mean_reduction={"hinge": 2}).keys() == {"mean_reduction"}
 
@@ -289,3 +293,8 @@ def test_records_of_a_stranger_raise_nothing():
             history.append(record)
         for alarm in detectors.replay(history, detectors.chosen()):
             json.dumps(dataclasses.asdict(alarm), allow_nan=False)
+
+
+def test_the_page_has_the_table_of_the_shelf():
+    page = Path(__file__).parent.parent / "docs" / "howto" / "detectors.md"
+    assert "\n".join(alarms.shelf_lines()) in page.read_text("utf-8"), "alarms.shelf_lines() has the rows"

@@ -1,5 +1,6 @@
 """Hubs: one candidate receives a large part of the push of the batch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,15 +13,16 @@ __all__ = ["Hubs"]
 class Hubs:
     """One candidate is a hard negative of many queries.
 
-    Fires when: one candidate receives more than `part` of the push, each query with any push counted alike, in any
-    direction, while at least `queries` queries have a contributing negative, in each of the last `records` records,
-    `warmup` steps after the first one.
+    Fires when: one candidate receives more than `part` of the push, and more than `times` as much as if all candidates
+    received alike, each query with any push counted alike, in any direction, while at least `queries` queries have a
+    contributing negative, in each of the last `records` records, `warmup` steps after the first one.
 
     Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
     or broken item.
 
     Args:
         part: of the push, as a mean over the queries.
+        times: the push of an average candidate.
         queries: with a contributing negative.
         records: how many in a row; of checkpoints, one.
         warmup: steps since the first record; of checkpoints, one checkpoint.
@@ -30,6 +32,7 @@ class Hubs:
     """
 
     part: float = threshold(0.3, 0, 1)
+    times: float = threshold(4.0)
     queries: int = threshold(12, 1)
     records: int = threshold(3, 1)
     warmup: int = threshold(100)
@@ -48,10 +51,11 @@ class Hubs:
         return alarm(self, history, value, self.part, said)
 
     def _share(self, record: Record) -> float:
-        """Largest part of the push on one candidate, of the directions with enough queries that push."""
+        """Largest part of the push on one candidate, of the directions with enough queries that push and candidates."""
         found = [0.0]
         for _, each in directions(record):
             share, queries, idle = (number(each, name) for name in ("hub_share", "queries", "idle"))
-            if share is not None and (queries or 0) - (idle or 0) >= self.queries:
+            enough = (queries or 0) - (idle or 0) >= self.queries
+            if share is not None and enough and share * (number(each, "candidates") or math.inf) > self.times:
                 found.append(share)
         return max(found)
