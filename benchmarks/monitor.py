@@ -10,7 +10,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ INPUT, HIDDEN, WIDTH = 256, 512, 256
 # Steps before the first block.
 WARM = 3
 # Texts of a batch when a sentence encoder is fine-tuned, and tokens of the longest one.
-TEXTS, TOKENS = 32, 48
+TEXTS, TOKENS = 32, 32
 
 
 class Contrast(nn.Module):
@@ -95,7 +95,7 @@ def two_towers(batch: int, seed: int = 0) -> Training:
 
 def _texts(path: Path, seed: int) -> Iterator[list[tuple[str, str]]]:
     """Yield batches of pairs, without end: the two longest texts of each record of a JSON Lines file."""
-    records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    records = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     texts = [sorted((value for value in each.values() if isinstance(value, str)), key=len) for each in records]
     draw = random.Random(seed)
     while True:
@@ -126,25 +126,27 @@ def sentences(model: Path, texts: Path, seed: int = 0) -> Training:
     return Training(f"{Path(model).name} fine-tuned, B = {TEXTS}", loss, step)
 
 
-def compare(make: Callable[[], Training], steps: int, blocks: int, seed: int = 0) -> dict[str, Any]:
+def compare(
+    make: Callable[[], Training], steps: int, blocks: int, ways: Sequence[str] = tuple(WAYS), seed: int = 0
+) -> dict[str, Any]:
     """Measure every way; ratios to the training without a monitor in the same block of steps.
 
     Args:
         make: builds a training.
         steps: of a block.
         blocks: whose ratios make the interval.
+        ways: names of `WAYS`, `without` among them.
         seed: of the order of the ways.
     """
-    draw, trainings = random.Random(seed), {name: make() for name in WAYS}
+    draw, trainings = random.Random(seed), {name: make() for name in ways}
     for each in trainings.values():
         for _ in range(WARM):
             each.step()
-    monitors = {
-        name: cocos.Monitor(trainings[name].loss, **options) for name, options in WAYS.items() if options is not None
-    }
-    seconds = {name: [0.0] * blocks for name in WAYS}
+    watched = {name: options for name in ways if (options := WAYS[name]) is not None}
+    monitors = {name: cocos.Monitor(trainings[name].loss, **options) for name, options in watched.items()}
+    seconds = {name: [0.0] * blocks for name in ways}
     for step in range(steps * blocks):
-        order = list(WAYS)
+        order = list(ways)
         draw.shuffle(order)
         for name in order:
             began, start = time.perf_counter(), time.thread_time()
@@ -154,7 +156,7 @@ def compare(make: Callable[[], Training], steps: int, blocks: int, seed: int = 0
                 if monitors[other]._began is not None:
                     monitors[other]._began += time.perf_counter() - began
     rows = {}
-    for name in [each for each in WAYS if each != "without"]:
+    for name in [each for each in ways if each != "without"]:
         logs = [math.log(one / other) for one, other in zip(seconds[name], seconds["without"], strict=True)]
         apart = statistics.paired(logs, [0.0] * blocks)
         percents = [100 * math.expm1(each) for each in (apart.mean, apart.low, apart.high)]
@@ -185,6 +187,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="pairs of texts, JSON Lines; needed with --model")
     parser.add_argument("--steps", type=int, default=50, help="steps of a block")
     parser.add_argument("--blocks", type=int, default=8, help="blocks, at least 2")
+    parser.add_argument("--way", action="append", choices=[*WAYS][1:], help="only this way beside none (repeatable)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     chosen = parser.parse_args()
     if chosen.model and not chosen.texts:
@@ -192,9 +195,9 @@ def main() -> None:
     torch.set_num_threads(1)
     makers = [partial(two_towers, batch) for batch in chosen.batch or ([] if chosen.model else [128, 1024])]
     makers += [partial(sentences, chosen.model, chosen.texts)] if chosen.model else []
-    found = []
+    ways, found = ["without", *(chosen.way or [*WAYS][1:])], []
     for make in makers:
-        found.append(compare(make, chosen.steps, chosen.blocks))
+        found.append(compare(make, chosen.steps, chosen.blocks, ways))
         print("\n".join(lines(found[-1])), flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -1,5 +1,6 @@
 """The benchmarks: what they print must be earned, so the harness, its gate and its arithmetic are tested themselves."""
 
+import functools
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from benchmarks import adapter, exact, figures, peers, table, ways
+from benchmarks import adapter, exact, figures, monitor, peers, table, ways
 from benchmarks.__main__ import child
 from benchmarks.cases import CASES, FLOOR, NTXENT, TIERS, Bar, Case, Reading, Row, all_cases, selected
 from benchmarks.child import peak, speeds, times
@@ -260,3 +261,12 @@ def test_inputs_are_the_same_each_time(kind):
     assert not torch.equal(one.query, replace(inputs, seed=1).draw()[0].query)
     length = 3.0 if kind == "proxies" else 1.0
     torch.testing.assert_close(one.candidate.norm(dim=1), torch.full((70,), length))
+
+
+def test_the_overhead_of_the_monitor_is_measured_beside_a_training_without_one(monkeypatch):
+    monkeypatch.setattr(monitor, "HIDDEN", 16)
+    found = monitor.compare(functools.partial(monitor.two_towers, 8), steps=3, blocks=2)
+    assert found["ways"].keys() == monitor.WAYS.keys() - {"without"} and found["step_ms"] > 0
+    assert found["ways"]["every=1"]["records"] == 6 and found["ways"]["every=50"]["records"] == 1
+    assert all(row["low"] <= row["percent"] <= row["high"] for row in found["ways"].values())
+    assert len(list(monitor.lines(found))) == 5
