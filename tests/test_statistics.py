@@ -247,6 +247,20 @@ def test_pairs_of_one_group_may_depend_on_each_other():
             statistics.paired([1.0, 2.0, 4.0], [0.0, 0.0, 0.0], groups=wrong)
 
 
+def test_blocks_of_steps_that_correlate_contain_the_mean_as_often_as_the_docs_say():
+    generator, rounds, steps = torch.Generator().manual_seed(1), 500, 300
+    noise = torch.randn(steps, rounds, generator=generator, dtype=torch.float64)
+    walk = [noise[0] / (1 - 0.9**2) ** 0.5]
+    for each in noise[1:]:
+        walk.append(0.9 * walk[-1] + each)
+    blocks, zero = torch.arange(steps) * 17 // steps, torch.zeros(steps)
+    held = [
+        sum(not statistics.paired(away, zero, groups=groups).resolved for away in torch.stack(walk).T) / rounds
+        for groups in (blocks, None)
+    ]
+    assert held == pytest.approx([0.87, 0.33], abs=0.05)
+
+
 def test_holm_multiplies_the_smallest_p_by_the_number_of_tests():
     assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert statistics.holm([0.6, 0.5]) == [1, 1] and statistics.holm([]) == []
