@@ -232,6 +232,12 @@ def test_ranks_are_those_of_evaluate(kind):
     assert number.tolist() == ([40] if kind == "labelled" else [30, 30])
 
 
+def test_a_negative_that_ties_stands_above_the_positive():
+    same = torch.ones(10, 4)
+    found = measures.run([Embeddings(same, 2 * same)], "ntxent", batch_size="all")
+    assert (found["best_rank"] == 10).all() and (found["R@1"] == 0).all()
+
+
 def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_its_test_split():
     train, test = Embeddings(*rows(0.5)), Embeddings(*rows(1.5))
     sides = {"train": train, "test": test}
