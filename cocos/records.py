@@ -200,7 +200,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     """The header or record of a line; None where it is neither."""
     with suppress(ValueError, RecursionError):
         found = json.loads(line, parse_constant=_refuse_constant)
-        if isinstance(found, dict) and ("cocos" in found or _is_record(found)):
+        if isinstance(found, dict) and (_is_header(found) or _is_record(found)):
             return found
     return None
 
@@ -208,6 +208,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 def _begins(line: bytes) -> bool:
     """Whether a line is the beginning of a header, possibly unfinished."""
     return line.startswith(FIRST_BYTES[: len(line.rstrip())])
+
+
+def _is_header(found: dict[str, Any]) -> bool:
+    return isinstance(found.get("cocos"), str)
 
 
 def _is_record(found: dict[str, Any]) -> bool:
@@ -275,12 +279,14 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     torn = 0
     for number, line in enumerate(_lines(path), start=1):
         found = _parsed(line)
-        if torn and not ("cocos" in found if found else _begins(line)):
+        if header is None and found is not None and not _is_header(found):
+            found = None
+        if torn and not (_is_header(found) if found else _begins(line)):
             raise InputError(f"{path} is no store of cocos, or a damaged one: line {torn} is no record")
         torn = number if found is None else 0
         if header is None and not _begins(line):
             raise InputError(f"{path} is no store of cocos: it begins without a header")
-        if found is not None and "cocos" in found:
+        if found is not None and _is_header(found):
             header = found
             parts.append([])
         elif found is not None:

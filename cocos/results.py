@@ -296,7 +296,7 @@ def of_history(history: records.History) -> xr.Dataset:
         if not np.isnan(array).all():
             made[name] = (dims, array, *records.STEP_METRICS[name])
     for name, array in parts.items():
-        if name == "contributing" or not np.isnan(array).all():
+        if name in {"contributing", "queries"} or not np.isnan(array).all():  # idle queries are told as a part of them
             made[name] = ((*dims, "direction"), array, *records.DIRECTION_METRICS[name])
     attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
     return labelled(made, attrs)

@@ -138,6 +138,8 @@ def test_a_disk_that_is_full_for_a_while_costs_the_records_of_that_time(tmp_path
         (b'{"cocos":"1"}\n{"step":%d}\n{"step":1}\n' % 2**63, "line 2 is no record"),
         (b'{"cocos":"1"}\n{"step":1,"directions":[]}\n{"step":1}\n', "line 2 is no record"),
         (b'{"cocos":"1"}\n{"step":1,"width":[]}\n{"step":1}\n', "line 2 is no record"),
+        (b'{"cocos":1}\n{"step":1}\n', "line 1 is no record"),
+        (b'{"cocos":1,"step":1}\n{"step":1}\n', "line 1 is no record"),
         (b'{"cocos":"1"}\n' + b"[" * 2**20, "a line has 1,048,576 bytes or more"),
     ],
 )

@@ -217,6 +217,16 @@ def test_several_results_and_stores_share_a_figure(data, tmp_path, monkeypatch):
     assert "it holds one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
 
 
+def test_a_store_of_a_stranger_is_printed_and_drawn(tmp_path):
+    path, direction = tmp_path / "run.jsonl", '"directions":{"q2c":{"contributing":1,"idle":0}}'
+    header = '{"cocos":"1","loss":"ntxent","loss_parameters":"{}","eps":0.01}'
+    path.write_text(f'{header}\n{{"step":0,"value":1e308,{direction}}}\n{{"step":1,"value":2,{direction}}}\n')
+    done = call(path, "--out", tmp_path / "run.png")
+    assert done.exit_code == 0 and "2 records, step 0 to 1" in done.stdout, done.output
+    path.write_text(f'{header.replace("0.01", "1" + "0" * 400)}\n{{"step":0,{direction}}}\n')
+    assert "is no result of a run, or a damaged one" in call(path).output
+
+
 @pytest.mark.parametrize("kind", ["labelled", "distractors"])
 def test_ranks_are_those_of_evaluate(kind):
     query, candidate = rows(1.0, size=40)

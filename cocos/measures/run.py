@@ -273,7 +273,7 @@ def _sound(path: Path, attrs: Mapping[str, Any]) -> None:
         for name in ("alarms", "left_out"):
             for each in json.loads(attrs.get(name, "[]")):
                 _ = each["step"] + 0, each["detector" if name == "alarms" else "file"]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(f"{path} is no result of a run, or a damaged one ({error}); write it again") from None
 
 

@@ -29,6 +29,8 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     "scale": ({"scale": "scale"}, "scale", "Scale"),
     "loss": ({"value": "loss"}, "loss", "Loss"),
 }
+# Size of a number from which no axis can be drawn.
+MOST_DRAWN = 1e300
 # Panels of the figure of a run, where their numbers are known: the first six.
 PANELS, MOST_PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss", "scale"), 6
 # Markers of directions, or of several runs.
@@ -84,8 +86,8 @@ def run(
     keys = [key for key in labels if all(key in data for data in drawn.values())]
     lines = list(_one(drawn[next(iter(drawn))], keys, labels) if len(drawn) == 1 else _several(drawn, keys[0]))
     for colour, style, marker, label, values in lines:
-        steps = values[axis(values)]
-        ax.plot(steps, values, color=palette(10)[colour % 9], linestyle=style, linewidth=1.8 if style == "-" else 1.3,
+        steps, known = values[axis(values)], values.where(abs(values) < MOST_DRAWN)
+        ax.plot(steps, known, color=palette(10)[colour % 9], linestyle=style, linewidth=1.8 if style == "-" else 1.3,
                 marker=marker, markersize=4, markerfacecolor="white", label=label,
                 markevery=max(1, len(steps) // MARKED_STEPS))  # fmt: skip
     _alarms(list(several.values()), ax)
