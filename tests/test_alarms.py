@@ -1,0 +1,56 @@
+"""Fires and false alarms: small trainings with a fault, and healthy ones, on seeds that no threshold was set on."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import alarms
+from benchmarks.trainings import FAULTS, HEALTHY, records
+from cocos import detectors
+
+ROOT = Path(__file__).parent.parent
+FOUND = json.loads((ROOT / "benchmarks" / "alarms.json").read_text("utf-8"))
+PAGE = (ROOT / "docs" / "howto" / "detectors.md").read_text("utf-8")
+SEED = alarms.REPORTED.start + 10
+# Steps from which on a training is recorded every tenth step here, to save time.
+LONG = 100
+
+
+@pytest.mark.parametrize("fault", {each.detector: each for each in FAULTS}.values(), ids=lambda each: each.detector)
+def test_a_fault_is_said_by_its_detector(fault):
+    settled = {"every": 10, "closely": 0} if fault.training.steps >= LONG else {"every": 1}
+    history = records(replace(fault.training, **settled), SEED)
+    first = alarms.first_steps(history, {fault.detector: fault.settings} if fault.settings else None)
+    assert fault.detector in first
+
+
+@pytest.mark.parametrize("family", ["softmax, emoji", "sigmoid, learned scale", "triplets, hardest"])
+def test_a_healthy_training_is_silent(family):
+    history = records(replace(HEALTHY[family], every=10, closely=0), SEED)
+    assert len(history) == 26 and not alarms.first_steps(history)
+
+
+def test_every_detector_has_a_fault():
+    assert {fault.detector for fault in FAULTS} == set(detectors.names())
+    assert set(alarms.SET).isdisjoint(alarms.REPORTED) and SEED not in {*alarms.SET, *alarms.REPORTED}
+
+
+def test_the_reported_numbers_are_of_these_detectors_and_trainings():
+    assert FOUND["thresholds"] == alarms.thresholds()
+    assert FOUND["seeds"] == list(alarms.REPORTED) and len(FOUND["seeds"]) >= 10
+    assert [(row["detector"], row["fault"]) for row in FOUND["faults"]] == [(f.detector, f.fault) for f in FAULTS]
+    assert list(FOUND["healthy"]) == list(HEALTHY)
+
+
+def test_every_fault_fires_and_no_healthy_run_does():
+    assert all(row["fired"] == row["runs"] == 10 for row in FOUND["faults"])
+    assert not any(any(each["alarms"].values()) for each in FOUND["healthy"].values())
+
+
+def test_the_page_has_the_table():
+    assert "\n".join(alarms.alarm_lines(FOUND)) in PAGE
+    runs = sum(each["runs"] for each in FOUND["healthy"].values())
+    assert f"{len(HEALTHY)} healthy families" in PAGE
+    assert f"None in {runs} runs means, with 95 % confidence, fewer than {300 / runs:.1f} %" in PAGE
