@@ -139,6 +139,24 @@ def test_a_second_backward_pass_is_not_read_again():
     assert len(found) == 1 and not reasons
 
 
+def test_what_else_reads_the_scores_is_left_out():
+    class WithScores(nn.Module):
+        def forward(self, a, b):
+            scores = a @ b.T
+            return F.cross_entropy(scores, torch.arange(ROWS)), scores
+
+    module, (a, b) = WithScores(), embeddings()
+    found, reasons, handle = watched(module)
+    loss, scores = module(a, b)
+    scores.square().mean().backward(retain_graph=True)  # before the loss, and by itself
+    loss.backward()
+    handle.remove()
+    ((_, seen),) = found
+    each = seen.by_width[0][0]
+    assert not reasons
+    assert_close(each.weights, gradient(lambda s: F.cross_entropy(s, torch.arange(ROWS)), each.scores))
+
+
 def modes():
     return torch.overrides._get_current_function_mode_stack()
 
@@ -202,6 +220,27 @@ def test_a_compiled_loss_says_so():
     torch.compile(lambda *rows: 2 * module(*rows), backend="eager", fullgraph=True)(a, b).backward()
     handle.remove()
     assert not found and reasons == [_tap.UNCALLED]
+
+
+def test_rows_are_no_scores():
+    reasons, rows = [], [*embeddings(), embeddings(seed=1)[0]]
+    module = nn.TripletMarginLoss()
+    handle = _tap.attach(module, lambda: True, pytest.fail, failed=reasons.append)
+    module(*rows).backward()
+    handle.remove()
+    assert reasons == [_tap.UNSEEN]
+
+
+def test_products_between_dimensions_compare_no_rows():
+    class Correlations(nn.Module):
+        def forward(self, a, b):
+            return (a.T @ b / len(a) - torch.eye(WIDTH)).square().sum()
+
+    reasons = []
+    handle = _tap.attach(Correlations(), lambda: True, pytest.fail, failed=reasons.append)
+    handle._module(*embeddings()).backward()
+    handle.remove()
+    assert reasons == [_tap.UNSEEN]
 
 
 PROCESS = """
