@@ -95,7 +95,8 @@ def run(
     ax.set(xlabel="training step", ylabel=ylabel)
     ax.set_title(_title(subject, drawn, keys[0]), fontsize="medium")
     if show in {"negatives", "recall", "idle", "dtp", "alignment"}:
-        ax.set_ylim(0, None)
+        highest = max((float(np.nanmax(values)) for *_, values in lines if values.notnull().any()), default=0.0)
+        ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * highest) if highest > 0 else 1)
     else:
         _widen(ax)
     ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
