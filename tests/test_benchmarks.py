@@ -4,6 +4,7 @@ import functools
 import subprocess
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
@@ -265,6 +266,7 @@ def test_inputs_are_the_same_each_time(kind):
 
 def test_the_overhead_of_the_monitor_is_measured_beside_a_training_without_one(monkeypatch):
     monkeypatch.setattr(monitor, "HIDDEN", 16)
+    monkeypatch.setattr(torch.optim, "AdamW", mock.Mock())  # an optimizer imports the compiler, which takes seconds
     found = monitor.compare(functools.partial(monitor.two_towers, 8), steps=3, blocks=2)
     assert found["ways"].keys() == monitor.WAYS.keys() - {"without"} and found["step_ms"] > 0
     assert found["ways"]["every=1"]["records"] == 6 and found["ways"]["every=50"]["records"] == 1
