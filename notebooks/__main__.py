@@ -11,21 +11,21 @@ import torch
 from notebooks import execution
 
 FOLDER = Path(__file__).parent
-# A line that begins a cell of a Python file: `# %%`, `# %% [markdown]`, `# %% needs=lightning,torch`.
-BORDER = re.compile(r"^# %%(?P<markdown> \[markdown\])?(?: needs=(?P<needs>\S+))?\n", re.MULTILINE)
+# A line that begins a cell of a Python file: `# %%`, `# %% [markdown]`, `# %% needs=lightning,torch`, `# %% varies`.
+BORDER = re.compile(r"^# %%( \[markdown\])?(?: needs=(\S+))?( varies)?\n", re.MULTILINE)
 
 
 def cells_of(text: str, name: str) -> list[dict]:
     """Cells of a Python file in the percent format, whose prose is in comments."""
     parts = BORDER.split(text)[1:]
     made = []
-    for number, (markdown, needs, body) in enumerate(zip(parts[::3], parts[1::3], parts[2::3], strict=True)):
+    rows = zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
+    for number, (markdown, needs, varies, body) in enumerate(rows):
         source = re.sub(r"^# ?", "", body.strip("\n"), flags=re.MULTILINE) if markdown else body.strip("\n")
         cell = {"cell_type": "markdown" if markdown else "code", "id": f"{name}-{number:02}", "metadata": {}}
         if not markdown:
             cell |= {"execution_count": None, "outputs": []}
-        if needs:
-            cell["metadata"] = {"needs": needs.split(",")}
+        cell["metadata"] = ({"needs": needs.split(",")} if needs else {}) | ({"varies": True} if varies else {})
         made.append(cell | {"source": execution.split(source)})
     return made
 

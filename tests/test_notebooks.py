@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import difflib
 import io
 import json
 import math
@@ -28,7 +29,7 @@ CHURN = re.compile(
 )
 # A call that trains, after which numbers depend on the rounding of the processor.
 TRAINING = re.compile(r"\.(?:backward|fit|train)\(")
-NUMBER = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w)")
+NUMBER = re.compile(r"(?<![\w.@])([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?!\w)")
 # Largest outputs of a notebook, in bytes of JSON.
 LARGEST = 300_000
 # Longest run of a notebook on one core, in seconds of CPU time.
@@ -51,32 +52,38 @@ def picture(output):
     return drawn.size, np.asarray(drawn.convert("L").resize((40, 40), Image.Resampling.BOX), dtype=float)
 
 
-def alike(kept, found, trained):
-    """Whether two texts have the same words, and numbers that differ by no more than another processor's rounding.
+def alike(kept, found, trained, varies=False):
+    """Whether two texts have the same words, and numbers that differ by no more than on another processor.
 
-    After a training in the notebook, which passes rounding on, numbers may differ by a quarter or five last digits.
+    Rounding decides between equal scores, so that a rank may change: numbers agree within 8 %. A training in the
+    notebook passes rounding on: a tenth of the words may then differ, or a fifth of the numbers by more than a quarter.
+    Where the metadata of a cell say that it `varies`, as a list that ties decide, a third of the words may differ.
     """
     one, other = (NUMBER.split(" ".join(text.split())) for text in (kept, found))
-    if [part.strip() for part in one[::2]] != [part.strip() for part in other[::2]]:
-        return False
-    part, digits = (0.25, 5) if trained else (1e-6, 1)
+    words = [[word for part in each[::2] for word in part.split()] for each in (one, other)]
+    if varies:
+        return difflib.SequenceMatcher(None, *words, autojunk=False).ratio() > 0.67
+    if words[0] != words[1] or len(one) != len(other):
+        return trained and difflib.SequenceMatcher(None, *words, autojunk=False).ratio() > 0.9
+    part, digits = (0.25, 5) if trained else (0.08, 1)
+    close = []
     for first, second in zip(one[1::2], other[1::2], strict=True):
         last = 10.0 ** -len(first.partition(".")[2].partition("e")[0])
-        if not math.isclose(float(first), float(second), rel_tol=part, abs_tol=1.01 * digits * last):
-            return False
-    return True
+        close.append(math.isclose(float(first), float(second), rel_tol=part, abs_tol=1.01 * digits * last))
+    return sum(close) >= len(close) * (0.8 if trained else 1)
 
 
-def different(kept, found, trained=False):
+def different(kept, found, trained=False, varies=False):
     """What tells two lists of outputs apart, in words, or nothing."""
     said = [[" ".join(texts(each)) for each in outputs] for outputs in (kept, found)]
-    if len(kept) != len(found) or not all(alike(*both, trained) for both in zip(*said, strict=True)):
+    if len(kept) != len(found) or not all(alike(*both, trained, varies) for both in zip(*said, strict=True)):
         return f"kept: {said[0]}\nfound: {said[1]}"
     for one, other in zip(kept, found, strict=True):
         if "image/png" in one.get("data", {}):
             (size, grey), (size_now, grey_now) = picture(one), picture(other)
-            apart = abs(grey - grey_now).mean() if trained else abs(grey - grey_now).max()
-            if max(abs(np.subtract(size, size_now))) > 20 or apart > (12 if trained else 40):
+            loose = trained or varies
+            apart = abs(grey - grey_now).mean() if loose else abs(grey - grey_now).max()
+            if max(abs(np.subtract(size, size_now))) > 20 or apart > (12 if loose else 40):
                 return f"the picture {texts(one)} is another one, {apart:.0f} of 255 grey levels apart"
     return None
 
@@ -88,7 +95,7 @@ def test_the_cells_give_what_their_kept_outputs_say_in_less_than_a_minute(path, 
     for cell, found in execution.outputs(execution.read(path), path.stem):
         trained = trained or bool(TRAINING.search(execution.text_of(cell)))
         if found is not None:
-            apart = different(cell["outputs"], found, trained)
+            apart = different(cell["outputs"], found, trained, cell["metadata"].get("varies", False))
             assert apart is None, f"{execution.text_of(cell)}\n{apart}\nrun: python -m notebooks {path.stem}"
     assert spent + sum(os.times()[:4]) < LONGEST
 
@@ -224,17 +231,17 @@ def test_the_tool_keeps_the_same_bytes_and_says_what_it_skips(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("found", "exactly", "after_training"),
     [
-        ("R@1 20.0 % of 98 batches", True, True),
-        ("R@1  19.9 %   of 98 batches", True, True),
-        ("R@1 17.0 % of 98 batches", False, True),
-        ("R@1 20.0 % of 60 batches", False, False),
-        ("R@10 20.0 % of 98 batches", False, False),
-        ("R@1 20.0 % of 98 steps", False, False),
+        ("R@1 20.0 % of 98 batches, 4 of 5", True, True),
+        ("R@1  19.9 %   of 98 batches, 4 of 5", True, True),
+        ("R@1 17.0 % of 98 batches, 4 of 5", False, True),
+        ("R@1 14.0 % of 60 batches, 4 of 5", False, False),
+        ("R@10 20.0 % of 98 batches, 4 of 5", False, False),
+        ("R@1 20.0 % of 98 steps, 4 of 5", False, False),
     ],
 )
 def test_numbers_may_differ_by_rounding_and_words_may_not(found, exactly, after_training):
-    assert alike("R@1 20.0 % of 98 batches", found, False) == exactly
-    assert alike("R@1 20.0 % of 98 batches", found, True) == after_training
+    assert alike("R@1 20.0 % of 98 batches, 4 of 5", found, False) == exactly
+    assert alike("R@1 20.0 % of 98 batches, 4 of 5", found, True) == after_training
 
 
 @pytest.mark.parametrize(
