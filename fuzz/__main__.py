@@ -91,7 +91,8 @@ def warm(folder: Path) -> None:
     """Open whole files of every kind: all must open; and what is loaded late is loaded before any process is forked."""
     for found in pkgutil.walk_packages(cocos.__path__, "cocos."):
         if not found.name.endswith("__main__"):
-            importlib.import_module(found.name)
+            with suppress(ModuleNotFoundError):  # a trainer is not installed
+                importlib.import_module(found.name)
     for name in ("torch._subclasses.schema_check_mode", "timm"):
         try:
             importlib.import_module(name)

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import logging
 import os
 import shlex
 import tempfile
@@ -141,6 +142,8 @@ def outputs(notebook: dict, name: str) -> Iterator[tuple[dict, list[dict] | None
     """
     scope: dict = {"__name__": "__main__"}
     before = os.environ.pop("COLUMNS", None), plt.show
+    logger = logging.getLogger("cocos")
+    level = logger.level
     matplotlib.use("Agg")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), matplotlib.rc_context():
         try:
@@ -166,5 +169,6 @@ def outputs(notebook: dict, name: str) -> Iterator[tuple[dict, list[dict] | None
         finally:
             plt.close("all")
             plt.show = before[1]
+            logger.setLevel(level)
             if before[0] is not None:
                 os.environ["COLUMNS"] = before[0]

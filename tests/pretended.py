@@ -222,6 +222,7 @@ def _device() -> tuple[torch.device, list[torch.library.Library]]:
     module = ModuleType(f"torch.{NAME}")
     module.is_available, module.device_count, module.current_device = lambda: True, lambda: 1, lambda: 0
     module.mem_get_info = lambda device: (2**30, 2**31)
+    module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     module._is_in_bad_fork, module.manual_seed_all = lambda: False, lambda seed: None
     # Random numbers of the device come from the generator of the host, so that both draw the same.
     module.device, module.manual_seed = contextlib.nullcontext, torch.default_generator.manual_seed

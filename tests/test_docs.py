@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import json
+import logging
 import pkgutil
 import re
 import shlex
@@ -76,9 +77,11 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def inside(files, monkeypatch):
-    """The folder of those files, as the current one."""
+    """The folder of those files, as the current one; pages that set the level of the logger leave it as it was."""
     monkeypatch.chdir(files)
+    level = logging.getLogger("cocos").level
     yield files
+    logging.getLogger("cocos").setLevel(level)
     plt.close("all")
 
 
