@@ -144,7 +144,8 @@ def outputs(notebook: dict, name: str) -> Iterator[tuple[dict, list[dict] | None
     before = os.environ.pop("COLUMNS", None), plt.show
     logger = logging.getLogger("cocos")
     level = logger.level
-    matplotlib.use("Agg")
+    plt.switch_backend("Agg")  # now, and not at the first figure: it sets attributes of `plt.show`
+    plt.close("all")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), matplotlib.rc_context():
         try:
             for number, cell in enumerate(code_cells(notebook)):

@@ -425,6 +425,23 @@ def test_bars_of_a_count_join_without_a_gap_or_an_overlap():
     data = measures.count(Embeddings(rows, rows + 0.5 * rows.flip(0)), "ntxent", batch_size=60)
     with saving.styled():
         labels = [label.get_text() for label in plots.count(data, ax=plt.figure().subplots()).get_xticklabels()]
+    plt.close("all")
     ends = [tuple(map(int, (label.partition("–")[0], label.rpartition("–")[2]))) for label in labels[1:]]
     assert labels[0] == "none" and ends[0][0] == 1 and len(ends) > 3
     assert [low for low, _ in ends[1:]] == [high + 1 for _, high in ends[:-1]]
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.1, 0.15, 0.2, 0.3])
+def test_the_mean_of_a_count_is_marked_on_the_bar_that_holds_it(temperature):
+    rows = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    loss = losses.load("ntxent", {"temperature": temperature})
+    data = measures.count(Embeddings(rows, rows + 0.5 * rows.flip(0)), loss, batch_size=60)
+    with saving.styled():
+        ax = plots.count(data, ax=plt.figure().subplots())
+    uppers = [0] + [int(label.get_text().rpartition("–")[2]) for label in ax.get_xticklabels()[1:]]
+    places = [float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "D"]
+    plt.close(ax.figure)
+    means = data["contributing"].mean(["batch", "query"]).values
+    for place, mean in zip(places, means, strict=True):
+        bar = next(k for k, upper in enumerate(uppers) if mean <= upper + 0.5)
+        assert bar - 0.5 <= place <= bar + 0.5

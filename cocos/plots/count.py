@@ -115,7 +115,8 @@ def _row(ax: Axes, part: xr.Dataset, upper, base: float, height: float, colour, 
             ax.annotate(said, (place, base + value), xytext=(0, 2 if height > 0 else -2), textcoords="offset points",
                         ha="center", va="bottom" if height > 0 else "top", fontsize="x-small" if place else "small",
                         color="0.45" if place else "0.1")  # fmt: skip
-    mean = np.interp(float(part["mean"]), np.concatenate([[-0.5], upper + 0.5])[1:] - 0.5, places)
+    edges = np.concatenate([[-0.5], upper + 0.5])  # of the counts; those of bar k are k - 0.5 and k + 0.5
+    mean = np.interp(float(part["mean"]), edges, np.arange(len(edges)) - 0.5)
     ax.plot(mean, base + 0.05 * np.sign(height), "D", markersize=4.5, color="white", markeredgecolor="black", zorder=4)
 
 
