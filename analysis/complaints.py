@@ -3,7 +3,7 @@
     python analysis/complaints.py
 
 Each training has the fault of its thread and, with the same data and seed, the setting that cures it. The networks are
-small and the data synthetic: what is re-created is the fault, not the model of the thread.
+small and the data synthetic: the fault is re-created, not the model of the thread.
 """
 
 import logging

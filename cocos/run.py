@@ -285,12 +285,7 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
 
 
 def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-    """Take the rows of a batch alone, in float64, and make the batch of them.
-
-    Args:
-        embeddings: of all rows.
-        batch: some of them.
-    """
+    """Take the rows of a batch alone, in float64, and make the batch of them."""
     query, candidate = batch.query_index, batch.candidate_index
     if embeddings.shared:
         rows = torch.cat([query, candidate]).unique()

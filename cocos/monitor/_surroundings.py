@@ -34,24 +34,25 @@ class Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything and returns None
 
 
-def _rank() -> int:
-    """Number of this process among those that train together."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank()
-    text = os.environ.get("RANK", "0")
-    return int(text) if text.isdecimal() else 0
-
-
-def first() -> bool:
-    """Whether this process writes and logs: rank 0."""
-    return _rank() == 0
+def _joined() -> bool:
+    """Whether this process has joined those that train together."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def world() -> int:
     """Number of processes that train together."""
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    return torch.distributed.get_world_size() if _joined() else 1
+
+
+def rank() -> int:
+    """Number of this process among those that train together."""
+    return torch.distributed.get_rank() if _joined() else 0
+
+
+def first() -> bool:
+    """Whether this process writes and logs: rank 0, also by the environment before the processes have joined."""
+    text = os.environ.get("RANK", "0")
+    return rank() == 0 if _joined() or not text.isdecimal() else int(text) == 0
 
 
 def check(every: Any, eps: Any, budget: Any, **functions: Any) -> None:

@@ -17,7 +17,7 @@ from cocos.monitor._flow import Flow, flows
 from cocos.monitor._graph import Graph, gathered
 from cocos.monitor._products import Product, Products
 from cocos.monitor._seen import Seen
-from cocos.monitor._surroundings import Hook, brief
+from cocos.monitor._surroundings import Hook, brief, rank, world
 
 __all__ = ["Handle", "Tapped", "attach"]
 
@@ -276,7 +276,7 @@ class Handle:
         current = _Call(token, tensors, self._groups() if self._groups is not None else None)
         current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
         current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
-        current.local = [] if _world() > 1 else None
+        current.local = [] if world() > 1 else None
         self._watch = _Look(current, self._failed)
         self._watch.__enter__()
 
@@ -315,7 +315,7 @@ class Handle:
         current.roots.clear()
         if not pieces:
             return
-        about = _directions.About(current.groups, current.labels, current.value, _rank(), current.given, current.local)
+        about = _directions.About(current.groups, current.labels, current.value, rank(), current.given, current.local)
         by_width, lost = _directions.of(pieces, about)
         current.seconds += time.perf_counter() - start
         if by_width:
@@ -338,16 +338,6 @@ def _is_recomputed() -> bool:
     """Whether what the graph saves goes through hooks; to look at it may compute the forward pass anew."""
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None
-
-
-def _world() -> int:
-    distributed = torch.distributed
-    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
-
-
-def _rank() -> int:
-    distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
 def attach(
