@@ -126,6 +126,18 @@ def test_two_views_of_each_sample():
     assert_close(each.weights, (softmax - each.positive.float()) / 0.5 / (2 * ROWS), rtol=1e-5, atol=1e-7)
 
 
+class Dot(nn.Module):
+    def forward(self, a, b):
+        return F.cross_entropy(a @ b.T / 0.1, torch.arange(len(a)))
+
+
+@pytest.mark.parametrize("other", [lambda rows: rows, lambda rows: rows.detach(), lambda rows: rows.clone()])
+def test_the_target_of_a_cross_entropy_may_be_the_row_itself(other):
+    rows = F.normalize(embeddings()[0], dim=1)
+    ((each,),) = tapped(Dot(), rows, other(rows)).by_width
+    assert torch.equal(each.positive, torch.eye(ROWS) > 0) and torch.equal(each.negative, ~each.positive)
+
+
 def test_hinges_that_share_their_positives():
     (both,) = tapped(TripletHardest(), *embeddings(), times=3.0).by_width
     for each in both:

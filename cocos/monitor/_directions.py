@@ -100,7 +100,7 @@ def _scale(piece: Piece) -> float | None:
 def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | None]:
     """Entries of a row with itself, (Q, C), and the place of the queries among their only candidates.
 
-    Equal rows of two sides are pairs, if the pull of the loss is on them.
+    Equal rows of two sides are pairs, if the pull of the loss or the target of its cross-entropy is on them.
     """
     found, start, first = torch.zeros_like(weights, dtype=torch.bool), 0, None
     rows = torch.arange(len(weights), device=weights.device)
@@ -108,8 +108,9 @@ def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | Non
         at = place(query, candidate, rank * len(query)) if len(query) == len(rows) else None
         if at is not None:
             entries = _layout.placed(rows + start + at, weights.shape)
+            meant = piece.target is not None and torch.equal(piece.target.long(), rows + start + at)
             one = query.data_ptr() == candidate.data_ptr()
-            if one or not _layout.held(entries, weights):
+            if not meant and (one or not _layout.held(entries, weights)):
                 found |= entries
                 first = at if len(piece.parts) == 1 else None
         start += len(candidate)
