@@ -176,8 +176,8 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
     ("arguments", "sentence"),
     [
         (
-            ["weight_map", "first.npz", "second.npz"],
-            "so a second one would cover it; these draw several: count",
+            ["weight_map", "first.npz", *(f"--loss={name}" for name in losses.names()[:7])],
+            "7 losses and files, expected at most 6",
         ),
         (["count", "first.npz", "first.npz"], "a file or a loss is named twice"),
         (
@@ -194,6 +194,28 @@ def test_several_losses_and_files_are_one_picture(files, tmp_path):
 def test_what_cannot_be_combined_gets_a_sentence(files, arguments, sentence):
     done = call("plot", *arguments)
     assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+MAPS = [f"{name}: ntxent, {direction}" for name in ("first", "second") for direction in ("q2c", "c2q")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "panels"),
+    [
+        (["weight_map", "first.npz", "second.npz"], MAPS),
+        (["contributors", "first.npz", "second.npz", "--direction", "q2c"], ["first: ntxent", "second: ntxent"]),
+        (["score_landscape", "--loss", "ntxent", "--loss", "triplet"], ["ntxent: NTXent", "triplet: Triplet"]),
+    ],
+)
+def test_runs_that_would_cover_each_other_have_panels_of_their_own(files, arguments, panels):
+    done = call("plot", *arguments, "--out", "a.png")
+    assert done.exit_code == 0, done.output
+    with Image.open("a.png") as picture:
+        said = picture.info["Description"]
+    places = [said.index(panel) for panel in panels]
+    assert places == sorted(places)
+    named = json.loads(call("plot", *arguments, "--json").stdout)["series"]
+    assert [each["name"] for each in named] == [panel.partition(": ")[0] for panel in panels]
 
 
 def legend(ax):

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from cocos.reports.plot_kinds import PlotKind
 
 
+# Maximum number of losses and files that are drawn side by side.
+MOST_RUNS = 6
+
+
 @dataclass(frozen=True)
 class _Options:
     """Options that a kind may take; every other one of its options is written --set NAME=VALUE."""
@@ -98,12 +102,10 @@ class _Request:
             raise InputError(f"{kind.name}: parameters, but no --loss; without one it reads cosines")
         if len(set(self.runs)) < len(self.runs):
             raise InputError(f"{kind.name}: a file or a loss is named twice")
-        if len(self.runs) > 1 and not kind.combines:
-            from cocos.reports import plot_kinds
-
-            several = ", ".join(each.name for each in plot_kinds.plot_kinds() if each.combines)
+        if len(self.runs) > MOST_RUNS and not kind.combines:
             raise InputError(
-                f"{kind.name}: it draws one loss of one file, for {kind.alone}; these draw several: {several}"
+                f"{kind.name}: {len(self.runs)} losses and files, expected at most {MOST_RUNS}: each has a panel of "
+                f"its own, for {kind.alone}"
             )
 
     @property
@@ -117,13 +119,32 @@ class _Request:
         return [(file, name) for file in self.files or [None] for name in self.losses]
 
 
-def _measured(request: _Request, by_loss: dict, start) -> tuple[list, dict, dict, "Checkpoint | None"]:
-    """Datasets of all runs, lines and notes for stderr, and the last checkpoint; each file is encoded once."""
+@dataclass(frozen=True)
+class _Found:
+    """What was measured of every run.
+
+    Args:
+        datasets: of all runs, in their order; some kinds have one for each direction.
+        frozen: the checkpoint of each Dataset; None: it is of a loss alone.
+        runs: place of the run of each Dataset.
+        about: lines for stderr.
+        notes: likewise.
+    """
+
+    datasets: list["xr.Dataset"]
+    frozen: list["Checkpoint | None"]
+    runs: list[int]
+    about: dict[str, None]
+    notes: dict[str, None]
+
+
+def _measured(request: _Request, by_loss: dict, start) -> _Found:
+    """Measure all runs; each file is encoded once."""
     from cocos import losses as shelf
     from cocos.reports import plot_kinds
 
-    datasets, about, notes, checkpoints, frozen = [], {}, {}, {}, None
-    for file, name in request.runs:
+    datasets, owners, runs, about, notes, checkpoints, frozen = [], [], [], {}, {}, {}, None
+    for place, (file, name) in enumerate(request.runs):
         if file is None:
             loss = shelf.load(name or request.default, by_loss[name])
         elif file in checkpoints:
@@ -134,6 +155,8 @@ def _measured(request: _Request, by_loss: dict, start) -> tuple[list, dict, dict
             frozen = checkpoints[file] = plot_kinds.once(frozen)
         reads_scores = name is None and request.default is None
         datasets += request.kind.measured(frozen, None if reads_scores else loss, request.options, start)
+        owners += [frozen] * (len(datasets) - len(owners))
+        runs += [place] * (len(datasets) - len(runs))
         if file is not None:
             attrs = datasets[-1].attrs
             read = (
@@ -142,17 +165,17 @@ def _measured(request: _Request, by_loss: dict, start) -> tuple[list, dict, dict
             about[f"{file} ({frozen.format}): {read}"] = None
             notes |= dict.fromkeys(frozen.notes)
     notes |= dict.fromkeys(note for data in datasets for note in notes_of(data))
-    return datasets, about, notes, frozen
+    return _Found(datasets, owners, runs, about, notes)
 
 
-def _refuse_several(target: Path, found: "list[xr.Dataset]", names: list[str] | None) -> None:
+def _refuse_several(target: Path, found: "list[xr.Dataset]", runs: int) -> None:
     """Refuse to write several Datasets into one file.
 
     Raises:
         InputError: naming them.
     """
-    if names:
-        raise InputError(f"--out {target}: it holds one loss of one file, not {len(names)}")
+    if runs > 1:
+        raise InputError(f"--out {target}: it holds one loss of one file, not {runs}")
     if len(found) > 1:
         sides = ", ".join(each.attrs["direction"] for each in found)
         raise InputError(f"--out {target}: it holds one of the directions {sides}; name it with --direction")
@@ -213,11 +236,13 @@ def plot(
         if asked_for := name or request.default:  # a kind may read scores alone
             shelf.load(asked_for, by_loss[name])
     with progress() as start:
-        found, about, notes, frozen = _measured(request, by_loss, start)
-    items = frozen.items(options.get("split") or "train") if frozen and chosen.shows else None
-    words = [chosen.row_texts(each, items) for each in found]
+        measured = _measured(request, by_loss, start)
+    found, split = measured.datasets, options.get("split") or "train"
+    items = [each.items(split) if each and chosen.shows else None for each in measured.frozen]
+    words = list(map(chosen.row_texts, found, items))
+    names = names and [names[place] for place in measured.runs]
     if target is not None and not figure:
-        _refuse_several(target, found, names)
+        _refuse_several(target, found, len(request.runs))
 
     def draw(path: Path) -> None:
         chosen.draw(found, options, path, words, names=names, width=width)
@@ -230,7 +255,7 @@ def plot(
     return Answer(
         text=text,
         document=lambda: chosen.document(found, names),
-        about=about,
-        notes=notes,
+        about=measured.about,
+        notes=measured.notes,
         wrote=saved(found[0], target, draw if figure else None),
     )

@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import get_args, get_origin
 
 import xarray as xr
+from matplotlib.axes import Axes
 
 from cocos import docstrings, measures, plots, results
 from cocos.checkpoints import Checkpoint
@@ -29,6 +30,8 @@ from cocos.sampling import Progress, meanings
 
 # Inches of a panel of a plot without a `size`: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)
+# Panels of several runs that stand side by side, where each has one.
+ACROSS = 3
 # Parameters that no option sets: the data, and the texts and pictures of rows.
 NOT_OPTIONS = {
     *("embeddings", "loss", "progress", "dataset", "names", "labels", "pictures", "query", "image", "last", "ax"),
@@ -200,7 +203,8 @@ class PlotKind:
     ) -> Path:
         """Draw and write the figure: a panel for each Dataset, and for each direction if the plot takes a direction.
 
-        A kind that combines draws all Datasets, with their names, in each panel.
+        A kind that combines draws all Datasets, with their names, in each panel; any other one draws those of one name
+        in a row, with the name in their titles.
 
         Raises:
             InputError: the file cannot be written, or the plot refuses an option.
@@ -222,8 +226,13 @@ class PlotKind:
                 panels.append(partial(self.plot, data, **given | own | one))
         if "last" in self.looks:
             panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
+        columns = len(panels)
+        if names and not self.combines:
+            panels = [partial(_named, panel, name) for panel, name in zip(panels, names, strict=True)]
+            columns = names.count(names[0]) if len(set(names)) < len(names) else min(len(names), ACROSS)
         wide, high = map(max, zip(*sizes, strict=True))
-        return saving.save_panels(panels, path, size=(wide * len(panels), high), width=width)
+        size = wide * columns, high * -(-len(panels) // columns)
+        return saving.save_panels(panels, path, size=size, width=width, columns=columns)
 
     @property
     def shows(self) -> bool:
@@ -248,6 +257,13 @@ class PlotKind:
             return texts[side](row) if picture is None else picture
 
         return {"pictures": look}
+
+
+def _named(panel: Callable, name: str, ax: Axes) -> object:
+    """Draw a panel, with the name of its run before its title."""
+    drawn = panel(ax=ax)
+    ax.title.set_text(f"{name}: {ax.get_title()}" if ax.get_title() else name)
+    return drawn
 
 
 def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
