@@ -262,7 +262,7 @@ COMPLAINTS = {
     "misaligned-gather": Complaint(
         "https://github.com/huggingface/sentence-transformers/pull/3453",
         "training with hard negatives on several devices ruins the model: anchors are pulled to hard negatives",
-        "the gathered columns stand device by device, PNPN, while the targets are those of PPNN",
+        "the gathered columns stand device by device, PNPN, while the targets expect PPNN",
         "all positives are gathered first",
         ("misaligned",),
         Setting(lambda: Gathered(by_device=True), negatives=1),

@@ -16,16 +16,16 @@ ALL_OWN = 0.999
 class NotGathered:
     """Several processes train, and the queries of one see only its own candidates.
 
-    Fires when: there are `processes` processes or more, and the candidates were not gathered and are too few to be
-    those of all processes, or nothing of the push is on those of the others; at once.
+    Fires when: there are `processes` processes or more, and the candidates were not gathered and are too few to come
+    from all processes, or candidates of the other processes get no push; at once.
 
     Try: gather the embeddings before the loss (open_clip: `world_size=` and `rank=` of `ClipLoss`;
-    sentence-transformers: `gather_across_devices=True`), or read the batch size as that of one process.
+    sentence-transformers: `gather_across_devices=True`), or read the batch size as the size in one process.
 
     Args:
         processes: smallest number.
 
-    Source: in-batch negatives are those of one process unless they are gathered.
+    Source: in-batch negatives come from one process unless they are gathered.
     """
 
     processes: int = threshold(2, 2)
