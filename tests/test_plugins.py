@@ -123,6 +123,8 @@ def test_a_loss_of_another_distribution_is_counted_like_one_of_the_shelf(install
     installed("my-losses", "1.2", LOSS, POINTS)
     loss = losses.load("doubled", {"scale": "5"})
     assert (losses.name_of(loss), losses.parameters(loss)) == ("doubled", {"temperature": 0.2})
+    pairs = cocos.scores.pairs(embeddings)
+    assert torch.equal(loss(pairs.scores, pairs.positive), loss(pairs))
     assert losses.canonical("doubled") == "doubled" and losses.known("doubled") == {"temperature", "scale"}
     ours, theirs = (cocos.measures.count(embeddings, each) for each in (loss, losses.load("ntxent", {"scale": 5})))
     assert ours["contributing"].equals(theirs["contributing"]) and ours.attrs["loss"] == "doubled"

@@ -19,6 +19,7 @@ from cocos.losses._protocols import (
     KnownEqual,
     Loss,
     ReadsNorms,
+    TrainingLoss,
     Traits,
     UnitOfWeights,
     has_closed_form,
@@ -38,6 +39,7 @@ __all__ = [
     "Loss",
     "ReadsNorms",
     "Traits",
+    "TrainingLoss",
     "UnitOfWeights",
     "brought",
     "canonical",
@@ -279,8 +281,8 @@ def parameters(loss: object) -> dict[str, Any]:
     return {name: getattr(loss, field.name) for name, field in fields(type(loss)).items()}
 
 
-def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
-    """Build a loss from its name and parameters.
+def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
+    """Build a loss from its name and parameters, to be called with Pairs or, in training, with tensors.
 
     Args:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
@@ -299,13 +301,19 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> Loss:
         NTXent(temperature=0.07)
         >>> cocos.losses.load("InfoNCE", {"scale": 10})
         NTXent(temperature=0.1)
+
+        `(scores, positive, negative)` trains a model in one line; without `negative`, all other pairs are negative:
+
+        >>> triplet = cocos.losses.load("triplet", {"margin": 0.25})
+        >>> triplet(torch.tensor([[0.75, 0.75, 0.0]]), torch.tensor([[True, False, False]]))
+        tensor([0.2500])
     """
     name, parameters = name.strip(), dict(parameters or {})
     reader = _reader(name)
     if reader:
-        return reader.load(name, parameters)
+        return cast(TrainingLoss, reader.load(name, parameters))
     cls = _class(name)
-    return build(module_name(name), cls, brought(name) | settled(name, cls, parameters))
+    return cast(TrainingLoss, build(module_name(name), cls, brought(name) | settled(name, cls, parameters)))
 
 
 def of(loss: Any) -> Loss:

@@ -1,7 +1,7 @@
 """Protocols of a loss and its optional abilities, which any object can fulfil, and defaults of other attributes."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, overload, runtime_checkable
 
 if TYPE_CHECKING:  # the names of the losses are listed without torch
     from torch import Tensor
@@ -37,6 +37,18 @@ class Loss(Protocol):
 
     def unit(self, pairs: "Pairs") -> "Tensor":
         """Natural size of one weight, broadcastable to (Q, C): share = |weight| / unit."""
+
+
+class TrainingLoss(Loss, Protocol):
+    """A loss of `cocos.losses.load`: it is called with Pairs, or with the tensors that make them."""
+
+    @overload
+    def __call__(self, pairs: "Pairs") -> "Tensor": ...
+
+    @overload
+    def __call__(
+        self, scores: "Tensor", positive: "Tensor", negative: "Tensor | None" = None, **beside: "Tensor | None"
+    ) -> "Tensor": ...
 
 
 class ClosedForm(Loss, Protocol):

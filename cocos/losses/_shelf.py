@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
+from cocos.losses._calls import takes_tensors
 from cocos.scores import Pairs
 
 
@@ -54,6 +55,10 @@ class ShelfLoss:
     metric: ClassVar[str] = "cosine"
     couples: ClassVar[str] = "query"
     sample: ClassVar[str] = "pairs"
+
+    def __init_subclass__(cls) -> None:
+        if "__call__" in vars(cls):
+            takes_tensors(cls)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(typing.cast(Any, self)):

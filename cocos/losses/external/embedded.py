@@ -10,6 +10,7 @@ from torch import Tensor
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses import ClosedForm, traits
+from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
@@ -43,6 +44,7 @@ def _with(part: Embeddings, query: Tensor, candidate: Tensor) -> Embeddings:
     return other
 
 
+@takes_tensors
 @dataclass(frozen=True, eq=False)
 class Embedded:
     r"""A foreign loss of embeddings.

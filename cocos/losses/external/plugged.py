@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, cast
 
 from cocos import losses, plugins
+from cocos.losses._calls import takes_tensors
 from cocos.losses._parameters import accepted, build, settled
 from cocos.losses.external import own
 
@@ -49,5 +50,5 @@ def load(spelling: str, parameters: dict[str, Any]) -> losses.Loss:
     """
     target = _target(spelling)
     if _like_the_shelf(target):
-        return build(spelling, target, parameters)
+        return build(spelling, takes_tensors(target), parameters)
     return own.of(target, spelling, parameters)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cocos.errors import InputError, Unfit
+from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import (
     DETACHED,
@@ -71,6 +72,7 @@ class Told:
         return module
 
 
+@takes_tensors
 @dataclass(frozen=True, eq=False)
 class OfScores:
     """A loss of the user's that reads scores or Pairs.

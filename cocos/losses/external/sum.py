@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.errors import InputError, nearest
+from cocos.losses._calls import takes_tensors
 from cocos.losses.external.guard import UNKNOWN_UNIT, pushes
 from cocos.scores import Pairs
 
@@ -23,6 +24,7 @@ def _reads_embeddings(loss: losses.Loss) -> bool:
     return losses.traits(loss).reads == "embeddings"
 
 
+@takes_tensors
 @dataclass(frozen=True)
 class Sum:
     r"""Weighted sum of losses of the same scores.
