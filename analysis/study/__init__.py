@@ -1,0 +1,1 @@
+"""The study of contributing negatives and recall: trainings, their measurements, and the tests fixed beforehand."""
