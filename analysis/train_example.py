@@ -1,6 +1,7 @@
 """Train the embedded example: two small towers, with NT-Xent, on emoji and their captions, on a CPU."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from typer import Option, Typer
 
 import cocos
 from cocos import batches, encoders, losses, scores
-from cocos.checkpoints import native
+from cocos.checkpoints.formats import native
 from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings
 
@@ -60,25 +61,29 @@ def recall(embeddings: Embeddings) -> dict[str, float]:
     return found
 
 
-def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
-    """The frozen model after `epochs` passes over all captions, and the number of steps."""
+def framed(items: TrainingSet) -> Embeddings:
+    """Stand in for embeddings that change with every step: batches and masks depend on the groups alone."""
+    sides = (items.query, items.candidate)
+    return Embeddings(*(torch.zeros(len(each.items), 1) for each in sides), *(each.group for each in sides))
+
+
+def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: int) -> nn.Module:
+    """The frozen model after one step of AdamW for every batch, with the mean loss of both directions.
+
+    Args:
+        items: images and their captions.
+        schedule: the batches, of rows of `items`.
+        loss: of the shelf, on unit vectors.
+        seed: of the weights and the augmentation.
+    """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model, loss = encoders.build(*ENCODER), losses.load(*LOSS)
-    # Stands in for embeddings that change with every step: batches and masks depend on the groups alone.
-    frame = Embeddings(
-        torch.zeros(len(items.query.items), 1),
-        torch.zeros(len(items.candidate.items), 1),
-        items.query.group,
-        items.candidate.group,
-    )
-    plans = [batches.plan(frame, batch_size=BATCH_SIZE, seed=seed + epoch).batches for epoch in range(epochs)]
-    schedule = [batch for plan in plans for batch in plan]
+    model, frame = encoders.build(*ENCODER), framed(items)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=len(schedule), pct_start=WARM_UP)
     bar = (*Progress.get_default_columns(), TimeElapsedColumn(), TextColumn("{task.fields[loss]}"))
     with Progress(*bar) as progress:
-        task = progress.add_task(f"{epochs} epochs", total=len(schedule), loss="")
+        task = progress.add_task(f"{len(schedule)} steps", total=len(schedule), loss="")
         for batch in schedule:
             images = model.encode(shaken(items.query.items[batch.query_index], generator), "image", "query")
             texts = [shortened(items.candidate.items[row], generator) for row in batch.candidate_index.tolist()]
@@ -91,7 +96,15 @@ def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
             optimiser.step()
             rate.step()
             progress.update(task, advance=1, loss=f"loss {mean.item():.2f}")
-    return encoders.freeze(model, model.state_dict()), len(schedule)
+    return encoders.freeze(model, model.state_dict())
+
+
+def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
+    """The frozen model after `epochs` passes over all captions, and the number of steps."""
+    frame = framed(items)
+    plans = [batches.plan(frame, batch_size=BATCH_SIZE, seed=seed + epoch).batches for epoch in range(epochs)]
+    schedule = [batch for plan in plans for batch in plan]
+    return fitted(items, schedule, losses.load(*LOSS), seed), len(schedule)
 
 
 @app.command()
