@@ -30,6 +30,7 @@ ORDER = (
     "weights",
     "forces",
     "statistics",
+    "correlation",
     "health",
     "engine",
     "retrieval",
