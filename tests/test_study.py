@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from analysis.study import plan, probe, runner, tasks, training
-from cocos import Embeddings, losses, measures
+from cocos import Embeddings, losses, measures, results
+from cocos.errors import InputError
 
 SMALL = plan.Trial("captions", "triplet", 0.2, 0.006, batch_size=32, seed=99)
 
@@ -163,3 +164,18 @@ def test_a_part_goes_on_where_it_stopped(tmp_path, monkeypatch):
     data = runner.dataset("one", runner._known(tmp_path / "one.jsonl"))
     assert data["seed"].values.tolist() == [0, 1] and data["family"].values.tolist() == ["triplet"] * 2
     assert data["rsum"].dims == ("run", "step") and data["ruler_idle"].dims == ("run", "step", "ruler")
+
+
+def test_a_run_is_trained_once_more_and_compared(tmp_path, monkeypatch):
+    trials = [SMALL]
+    monkeypatch.setattr(runner, "trials", lambda part: trials)
+    monkeypatch.setattr(runner, "RESULTS", tmp_path)
+    monkeypatch.setattr(runner, "row", lambda trial: {"step": [2, 4], "rsum": [1.0, float("nan")]})
+    held = {"trial": json.loads(SMALL.key), "seconds": 1.0, "row": runner.row(SMALL)}
+    results.save(runner.dataset("one", {SMALL.key: held}), tmp_path / "one.nc")
+    assert runner.again("one", 0) == ([], 4, "triplet margin=0.2 batch=32 lr=0.006 seed=99")
+    monkeypatch.setattr(runner, "row", lambda trial: {"step": [2, 4], "rsum": [1.0 + 2**-52, float("nan")]})
+    ((line,), *_) = runner.again("one", 0)
+    assert line.startswith("rsum [0]: ")
+    with pytest.raises(InputError, match="run 1: one has 1 runs, expected 0 to 0"):
+        runner.again("one", 1)

@@ -1,4 +1,4 @@
-"""Run the study: `python -m analysis.study run` in the root of the repository."""
+"""Run the study in the root of the repository: `python -m analysis.study --help`."""
 
 import sys
 from pathlib import Path
@@ -9,23 +9,59 @@ from typer import Argument, Option, Typer
 
 app = Typer(add_completion=False, help="The study: does counting contributing negatives explain recall?")
 say = Console(stderr=True, highlight=False).print
+Work = Annotated[Path, Option(help="Folder in which each row is kept as soon as it is there.")]
+
+
+def _known(part: str) -> str:
+    """The name of a part, or an end with exit code 2."""
+    from analysis.study import plan
+
+    if part not in plan.PARTS:
+        print(f"part {part!r} is unknown, expected one of {', '.join(plan.PARTS)}", file=sys.stderr)
+        raise SystemExit(2)
+    return part
 
 
 @app.command()
 def run(
     parts: Annotated[list[str] | None, Argument(help="Parts of the plan; all unless named.")] = None,
-    work: Annotated[Path, Option(help="Folder in which each row is kept as soon as it is there.")] = Path("study-work"),
+    work: Work = Path("study-work"),
     workers: Annotated[int, Option(help="Processes, one thread each.", min=1)] = 2,
 ):
     """Run the trainings that are not done yet, and write the results."""
     from analysis.study import plan, runner
 
-    unknown = [name for name in parts or () if name not in plan.PARTS]
-    if unknown:
-        print(f"part {unknown[0]!r} is unknown, expected one of {', '.join(plan.PARTS)}", file=sys.stderr)
-        raise SystemExit(2)
-    for part in parts or plan.PARTS:
+    for part in [_known(part) for part in parts or plan.PARTS]:
         say(str(runner.run(part, work, workers, say)))
+
+
+@app.command()
+def again(
+    part: Annotated[str, Argument(help="Part of the plan.")],
+    number: Annotated[int, Option("--run", help="Number of the run in the part.", min=0)] = 0,
+):
+    """Train one run of the results once more, and compare every number to the last digit (exit code 1: one differs)."""
+    from analysis.study import runner
+    from cocos.errors import InputError
+
+    try:
+        differing, numbers, config = runner.again(_known(part), number)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    for line in differing:
+        print(line)
+    same = f"{numbers - len(differing)} of {numbers} numbers are the same to the last digit"
+    print(f"{part} run {number} ({config}): {same}")
+    raise SystemExit(1 if differing else 0)
+
+
+@app.command()
+def findings():
+    """Compute all numbers of the study from its results."""
+    from analysis.study import findings
+
+    say(str(findings.write()))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from cocos.correlation import beyond, levels, quadratic, within
 
 from analysis.study.plan import EVERY, HELD, KEPT, PUBLISHED, RULERS, TREATED
 from analysis.study.runner import RESULTS
 from cocos import results
+from cocos.correlation import beyond, levels, quadratic, within
 from cocos.statistics import Difference, holm, paired
 
 __all__ = ["FILE", "chosen", "computed", "differences", "of_data", "write"]

@@ -16,8 +16,9 @@ from analysis.study.probe import LABELS, RULER_LABELS, measured
 from analysis.study.tasks import task
 from analysis.study.training import trained
 from cocos import results
+from cocos.errors import InputError
 
-__all__ = ["RESULTS", "dataset", "row", "run"]
+__all__ = ["RESULTS", "again", "dataset", "row", "run"]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -76,6 +77,34 @@ def run(part: str, work: Path, workers: int, say: Callable[[str], None]) -> Path
                 if done % 50 == 0 or done == len(left):
                     say(f"{part}: {done} of {len(left)} in {(time.monotonic() - began) / 60:.1f} minutes")
     return results.save(dataset(part, _known(path)), RESULTS / f"{part}.nc")
+
+
+def again(part: str, number: int) -> tuple[list[str], int, str]:
+    """Train a run of the results once more.
+
+    Args:
+        part: one of `plan.PARTS`, whose results are written.
+        number: of the run, in the order of the plan.
+
+    Returns:
+        A line for each number that differs in any digit, the quantity of numbers, and the setting.
+
+    Raises:
+        InputError: there is no such run.
+    """
+    planned = trials(part)
+    if number >= len(planned):
+        raise InputError(f"run {number}: {part} has {len(planned)} runs, expected 0 to {len(planned) - 1}")
+    trial, written = planned[number], results.open(RESULTS / f"{part}.nc").isel(run=number)
+    differing, numbers = [], 0
+    for name, values in row(trial).items():
+        before = written[name].values
+        for place in np.ndindex(before.shape):
+            numbers += 1
+            now = np.asarray(values)[place]
+            if not (now == before[place] or (np.isnan(now) and np.isnan(before[place]))):
+                differing.append(f"{name} {list(place)}: {before[place]!r} before, {now!r} now")
+    return differing, numbers, f"{trial.config} seed={trial.seed}"
 
 
 def dataset(part: str, rows: dict[str, dict]) -> xr.Dataset:
