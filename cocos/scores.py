@@ -163,6 +163,12 @@ class Pairs:
             other.__dict__["query_norm"] = query_norm
         return other
 
+    def with_negative(self, negative: Tensor) -> "Pairs":
+        """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
+        other = object.__new__(Pairs)
+        other.__dict__.update(self.__dict__, negative=negative)
+        return other
+
     def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
         r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
 

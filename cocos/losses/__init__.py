@@ -5,8 +5,7 @@ import functools
 import importlib
 import pkgutil
 import re
-import types
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cocos import plugins
 from cocos.errors import InputError, nearest
@@ -26,6 +25,9 @@ from cocos.losses._protocols import (
     has_weight,
     traits,
 )
+
+if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
+    from cocos.losses.external.kept import random_k, top_k
 
 __all__ = [
     "CONTRACT",
@@ -54,6 +56,8 @@ __all__ = [
     "of",
     "parameters",
     "qualified",
+    "random_k",
+    "top_k",
     "traits",
 ]
 
@@ -182,6 +186,8 @@ def _reader(name: str) -> _External | None:
         return None  # VSE++ is a name
     if set(name) & set("+*") and importlib.import_module(f"{__name__}.external.sum").terms_of(name):
         kind = "sum"
+    elif name.endswith(")") and importlib.import_module(f"{__name__}.external.kept").parted(name):
+        kind = "kept"
     elif name.lower().startswith("pml:"):
         kind = "pml"
     elif ":" in name:
@@ -259,7 +265,8 @@ def distribution_of(loss: object) -> str | None:
         >>> print(cocos.losses.distribution_of(cocos.losses.load("ntxent")))
         None
     """
-    terms = [distribution_of(term) for _, term in traits(loss).terms]
+    known = traits(loss)
+    terms = [distribution_of(term) for term in (*(term for _, term in known.terms), known.wrapped) if term]
     own = PROVIDED.get(name_of(loss))
     return ", ".join(dict.fromkeys(filter(None, [str(own) if own else None, *terms]))) or None
 
@@ -287,7 +294,8 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
     Args:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
             `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; one
-            that another distribution adds (see `cocos.plugins`); or a sum of such, `triplet+0.5*contrastive_cosine`.
+            that another distribution adds (see `cocos.plugins`); a sum of such, `triplet+0.5*contrastive_cosine`;
+            or one of some negatives, `top_k(ntxent)` and `random_k(ntxent)`, see `top_k`.
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
             `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
             temperature also accepts `scale`, 1/temperature.
@@ -338,12 +346,14 @@ def of(loss: Any) -> Loss:
     return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))
 
 
-def __getattr__(name: str) -> types.ModuleType:
-    """`cocos.losses.ntxent` without an import statement.
+def __getattr__(name: str) -> Any:
+    """`cocos.losses.ntxent` without an import statement, and the functions that wrap a loss.
 
     Raises:
         AttributeError: there is no such loss.
     """
+    if name in {"top_k", "random_k"}:
+        return getattr(importlib.import_module(f"{__name__}.external.kept"), name)
     if not name.startswith("_") and name in names():
         _of_file(name)
         return importlib.import_module(f"{__name__}.{name}")

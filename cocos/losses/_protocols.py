@@ -124,6 +124,8 @@ class Traits:
         bound: its attributes are settled: see `Bindable`.
         twin: loss of the shelf with the same weights, whose unit it takes.
         terms: coefficients and losses of a sum.
+        wrapped: the loss that it hands its pairs to.
+        draws: it chooses at random by rows and columns, so that their order changes its weights.
         notes: remarks for the user, one sentence each.
         spelling: its name for `cocos.losses.load`.
         given: the parameters that were given, of a loss that has no fields of its own.
@@ -146,6 +148,8 @@ class Traits:
     bound: bool = False
     twin: Loss | None = None
     terms: tuple[tuple[float, Loss], ...] = ()
+    wrapped: Loss | None = None
+    draws: bool = False
     notes: tuple[str, ...] = ()
     spelling: str | None = None
     given: dict[str, Any] | None = None

@@ -81,17 +81,22 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
     found.largest = weight.abs().max().item()
     size = max(found.largest, unit.min().item())
     _dtypes(loss, pairs, size, found)
-    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching == "rows")
-    try:
-        off = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
-    except Exception:
-        off = math.inf
-    found.order = off / size
+    if not losses.traits(loss).draws:
+        found.order = _order(loss, pairs, weight) / size
     if trial.smooth:
         found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
+
+
+def _order(loss, pairs, weight: Tensor) -> float:
+    """Largest change of a weight when queries and candidates are in another order; inf where they cannot be."""
+    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching == "rows")
+    try:
+        return (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
+    except Exception:
+        return math.inf
 
 
 def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:

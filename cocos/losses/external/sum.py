@@ -1,6 +1,7 @@
 """Losses added with coefficients: `triplet+0.5*contrastive_cosine`."""
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -135,7 +136,7 @@ class Sum:
 
     def weight(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ score, (Q, C): by the closed form of each term that has one, by autograd elsewhere."""
-        return _total(c * _weight(loss, pairs) for c, loss in self.bind(pairs).terms)
+        return _total(c * weight_of(loss, pairs) for c, loss in self.bind(pairs).terms)
 
     @property
     def unit_from(self) -> str:
@@ -164,10 +165,21 @@ def _total(parts: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, parts)
 
 
-def _weight(loss: losses.Loss, pairs: Pairs) -> Tensor:
+def weight_of(loss: losses.Loss, pairs: Pairs) -> Tensor:
+    """∂ Σ loss / ∂ score, (Q, C): by the closed form of a loss that has one, else by autograd."""
     if losses.has_weight(loss):
         return loss.weight(pairs)
     return cast(Tensor, torch.func.grad(lambda scores: loss(pairs.with_scores(scores)).sum())(pairs.scores.detach()))
+
+
+def _outside(text: str) -> str:
+    """The text with blanks for what stands in parentheses: a sum in them is of a loss that is wrapped."""
+    depth, found = 0, ""
+    for letter in text:
+        depth -= letter == ")"
+        found += " " if depth > 0 else letter
+        depth += letter == "("
+    return found
 
 
 def terms_of(text: str) -> list[tuple[float, str]]:
@@ -178,12 +190,14 @@ def terms_of(text: str) -> list[tuple[float, str]]:
     """
     if Path(text.rpartition(":")[0]).is_file():
         return []  # a folder may have a plus in its name
-    parts = re.split(r"(?<![\d.][eE])\+", text)
-    if len(parts) == 1 and "*" not in text:
+    outside = _outside(text)
+    cuts = [-1, *(each.start() for each in re.finditer(r"(?<![\d.][eE])\+", outside)), len(text)]
+    if len(cuts) == 2 and "*" not in outside:
         return []
     found = []
-    for part in parts:
-        coefficient, star, name = part.rpartition("*")
+    for start, end in itertools.pairwise(cuts):
+        part, place = text[start + 1 : end], outside[start + 1 : end].rfind("*")
+        coefficient, star, name = part[: max(place, 0)], place >= 0, part[place + 1 :]
         try:
             value = float(coefficient) if star else 1.0
         except ValueError:

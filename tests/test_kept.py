@@ -1,0 +1,232 @@
+"""Losses of the k hardest and of k random negatives of each query: `top_k(LOSS)` and `random_k(LOSS)`."""
+
+import dataclasses
+import json
+
+import numpy
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import InputError, Pairs, losses, weights
+from cocos.commands import app
+from cocos.measures import _regimes
+
+NAMES = [name for name in losses.names() if losses.load(name).couples != "candidate"]
+REGIMES = ("random", "ties", "empty rows", "tiny")
+
+
+def hardest(pairs, k):
+    """The k hardest negatives of each query by a slow sort; of equal ones the first."""
+    kept = torch.zeros_like(pairs.negative)
+    for q, row in enumerate(pairs.scores.tolist()):
+        places = [c for c in range(len(row)) if pairs.negative[q, c]]
+        kept[q, sorted(places, key=lambda c: (-row[c], c))[:k]] = True
+    return kept
+
+
+def reduced(pairs, kept):
+    return dataclasses.replace(pairs, negative=kept)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
+    inner = losses.load(name)
+    for regime in REGIMES:
+        for seed in range(3):
+            pairs = _regimes.build(regime, inner.metric, seed)
+            for k in (1, 3):
+                top, drawn = losses.top_k(inner, k), losses.random_k(inner, k, seed)
+                choice = {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
+                for loss, kept in choice.items():
+                    small = reduced(pairs, kept)
+                    assert torch.equal(loss(pairs), inner(small)), (regime, seed, k)
+                    assert torch.equal(weights.of(loss, pairs), weights.of(inner, small))
+                    assert torch.equal(loss.unit(pairs), inner.unit(small))
+                    assert not weights.of(loss, pairs)[pairs.negative & ~kept].any()
+                    found = weights.of(loss, pairs)
+                    assert torch.equal(weights.unit(loss, found, pairs), weights.unit(inner, found, small))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_is_autograds(name):
+    inner = losses.load(name)
+    pairs = _regimes.build("random", inner.metric, 1)
+    for loss in (losses.top_k(inner, 3), losses.random_k(inner, 3)):
+        exact = inner.gradient != "autograd"
+        found = weights.of(loss, pairs)
+        assert not exact or (found - weights.autograd(loss, pairs)).abs().max() <= 1e-10 * max(1, found.abs().max())
+        scores = pairs.scores.clone().requires_grad_()
+        value = loss(scores, pairs.positive, pairs.negative, query_norm=pairs.query_norm,
+                     candidate_norm=pairs.candidate_norm, candidate_group=pairs.candidate_group)  # fmt: skip
+        assert torch.equal(value, loss(pairs)) and value.requires_grad
+
+
+def test_the_hardest_of_the_triplet_loss_is_triplet_sh_and_all_of_nt_xent_are_nt_xent():
+    for regime in REGIMES:
+        for seed in range(4):
+            pairs = _regimes.build(regime, "cosine", seed)
+            columns = pairs.scores.shape[1]
+            for one, other in (
+                (losses.top_k("triplet", 1), losses.load("triplet_sh")),
+                (losses.top_k("ntxent", columns), losses.load("ntxent")),
+                (losses.top_k("ntxent", 10**6), losses.load("ntxent")),
+                (losses.random_k("ntxent", columns), losses.load("ntxent")),
+            ):
+                assert torch.allclose(one(pairs), other(pairs), atol=1e-12)
+                assert torch.allclose(one.weight(pairs), other.weight(pairs), atol=1e-12)
+                assert torch.equal(one.unit(pairs), other.unit(pairs))
+
+
+def test_half_of_the_negatives_are_kept_by_stochastic_negative_mining_too():
+    scores = _regimes.build("random", "cosine", 1).scores
+    pairs = Pairs(scores, torch.eye(*scores.shape, dtype=torch.bool))  # one positive a query, so as many negatives each
+    k = (scores.shape[1] - 1) // 2
+    one, other = losses.top_k(losses.load("sampled_softmax"), k), losses.load("snm", {"fraction": 0.5})
+    assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
+
+
+def test_random_negatives_are_k_of_each_query_and_the_same_for_the_same_step():
+    pairs = Pairs(torch.zeros(40, 50), torch.eye(40, 50, dtype=torch.bool))
+    loss = losses.random_k("ntxent", 7, seed=3)
+    kept = loss.negatives(pairs)
+    assert (kept.sum(dim=1) == 7).all() and not (kept & pairs.positive).any()
+    for same in (losses.random_k("ntxent", 7, seed=3), loss.at(0), losses.random_k("triplet", 7, seed=3)):
+        assert torch.equal(same.negatives(pairs), kept)
+    for other in (loss.at(1), losses.random_k("ntxent", 7, seed=4), losses.random_k("ntxent", 7)):
+        assert not torch.equal(other.negatives(pairs), kept)
+    for step, seed in ((1, 3), (0, 4)):  # nor is another draw the same one, some rows or columns further on
+        other = losses.random_k("ntxent", 7, seed).at(step).negatives(Pairs(pairs.scores, ~pairs.negative))
+        for dims in (0, 1):
+            assert (other == kept.roll(1, dims)).double().mean() < 0.9 > (other == kept.roll(-1, dims)).double().mean()
+    moved = Pairs(torch.randn(40, 50, generator=torch.Generator().manual_seed(0)).half(), pairs.positive)
+    assert torch.equal(loss.negatives(moved), kept)  # scores and dtype do not matter, places do
+    assert torch.equal(loss.negatives(Pairs(pairs.scores[:9], pairs.positive[:9])), kept[:9])
+
+
+def test_all_subsets_of_the_negatives_are_equally_likely():
+    """6 subsets of 2 of 4 negatives, 8 queries, 1500 steps: a chi-squared with 5 degrees exceeds 20.5 in 1 of 1000."""
+    positive = torch.zeros(8, 5, dtype=torch.bool)
+    positive[:, 2] = True
+    pairs, loss = Pairs(torch.zeros(8, 5), positive), losses.random_k("ntxent", 2, seed=11)
+    drawn = torch.stack([loss.at(step).negatives(pairs) for step in range(1500)])
+    code = (drawn * torch.tensor([1, 2, 4, 8, 16])).sum(dim=2)
+    for query in range(8):
+        counts = code[:, query].unique(return_counts=True)[1].double()
+        assert len(counts) == 6 and ((counts - 250).square() / 250).sum() < 20.5
+    together = (code[:, 0] == code[:, 1]).double().mean()  # queries choose independently: 1 in 6, deviation .0096
+    assert abs(together - 1 / 6) < 0.03
+    again = (code[1:] == code[:-1]).double().mean()  # and steps, deviation .0034
+    assert abs(again - 1 / 6) < 0.012
+
+
+@pytest.mark.parametrize(
+    "spelling, given, name, parameters",
+    [
+        ("top_k(ntxent)", {"k": "16", "temperature": "0.05"}, "top_k(ntxent)", {"k": 16, "ntxent.temperature": 0.05}),
+        ("Top-K (InfoNCE)", {"k": 2, "scale": 10}, "top_k(ntxent)", {"k": 2, "ntxent.temperature": 0.1}),
+        ("random_k(triplet)", {"k": 4, "seed": "7", "triplet.margin": 0.3}, "random_k(triplet)",
+         {"k": 4, "seed": 7, "step": 0, "triplet.margin": 0.3}),
+        ("top_k(triplet+0.5*ntxent)", {"k": 2, "margin": 0.3}, "top_k(triplet+0.5*ntxent)",
+         {"k": 2, "triplet.margin": 0.3, "ntxent.temperature": 0.1}),
+        ("2*top_k(triplet)+ntxent", {"k": 3, "temperature": 0.2}, "2*top_k(triplet)+ntxent",
+         {"top_k(triplet).k": 3, "top_k(triplet).triplet.margin": 0.2, "ntxent.temperature": 0.2}),
+        ("random_k(top_k(ntxent))", {"k": 3, "top_k(ntxent).k": 9}, "random_k(top_k(ntxent))",
+         {"k": 3, "seed": 0, "step": 0, "top_k(ntxent).k": 9, "top_k(ntxent).ntxent.temperature": 0.1}),
+    ],
+)  # fmt: skip
+def test_a_spelling_is_read_and_written(spelling, given, name, parameters):
+    loss = losses.load(spelling, given)
+    assert losses.canonical(spelling) == losses.name_of(loss) == name
+    assert losses.parameters(loss) == parameters
+    assert losses.load(name, parameters) == loss and losses.qualified(name, parameters) == parameters
+    assert parameters.keys() <= losses.known(name)
+
+
+def test_a_sum_in_parentheses_is_a_sum_of_choices():
+    pairs = _regimes.build("random", "cosine", 1)
+    one = losses.load("top_k(triplet+0.5*ntxent)", {"k": 2})
+    other = losses.load("top_k(triplet)+0.5*top_k(ntxent)", {"top_k(triplet).k": 2, "top_k(ntxent).k": 2})
+    assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
+    assert torch.allclose(one.unit(pairs), other.unit(pairs))
+    assert [c for c, _ in losses.traits(one).terms] == [1, 0.5]
+
+
+@pytest.mark.parametrize(
+    "spelling, given, said",
+    [
+        ("top_k(ntxent)", {}, "give k, the number of negatives"),
+        ("top_k(ntxent)", {"k": 0}, "k must be a whole number of at least 1, got 0"),
+        ("top_k(ntxent)", {"k": "2.5"}, "k must be a whole number, got '2.5'"),
+        ("random_k(ntxent)", {"k": 2, "seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ("top_k(ntxent)", {"k": 2, "temprature": 1}, "unknown parameter of ntxent 'temprature': did you mean"),
+        ("top_k(ntxent)", {"k": 2, "temperature": 1, "ntxent.temperature": 1}, "ntxent.temperature .* given twice"),
+        ("top_k(ntxnt)", {"k": 2}, "unknown loss 'ntxnt': did you mean 'ntxent'"),
+        ("top_k(MNRL)", {"k": 2}, r"write top_k\(ntxent\) and -p temperature=0.05"),
+        ("top_k(proxy_anchor)", {"k": 2}, "candidates are the anchors of proxy_anchor"),
+        ("middle_k(ntxent)", {"k": 2}, "unknown loss"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_sentence(spelling, given, said):
+    with pytest.raises(InputError, match=said):
+        losses.load(spelling, given)
+
+
+def test_a_wrong_number_from_python_is_one_sentence():
+    for wrong in (0, True, 1.5, "3"):
+        with pytest.raises(InputError, match=r"top_k\(ntxent\): k must be a whole number of at least 1"):
+            losses.top_k("ntxent", wrong)
+
+
+def test_a_loss_of_embeddings_is_refused():
+    def spread(embeddings, labels):
+        return embeddings.square().sum(dim=1)
+
+    with pytest.raises(InputError, match="reads embeddings, so no negative can be kept from it"):
+        losses.top_k(spread, 2)
+
+
+def test_a_function_of_yours_keeps_its_hardest_negatives():
+    def softest(scores, positive, negative):
+        return (scores * negative).sum(dim=1)
+
+    pairs = _regimes.build("random", "cosine", 1)
+    assert torch.equal(losses.top_k(softest, 2).weight(pairs) > 0, hardest(pairs, 2))
+
+
+@pytest.fixture
+def embeddings(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    query, candidate = (torch.randn(40, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    return cocos.Embeddings(query, candidate + query)
+
+
+def test_the_kept_negatives_are_counted(embeddings):
+    options = {"batch_size": 20, "eps": 0.0}
+    one = cocos.measures.count(embeddings, losses.top_k("triplet", 1), **options)
+    other = cocos.measures.count(embeddings, "triplet_sh", **options)
+    for name in ("contributing", "effective_per_query", "weight_positive_per_query", "push"):
+        assert one[name].equals(other[name])
+    for wrap in (losses.top_k, losses.random_k):
+        assert (cocos.measures.count(embeddings, wrap("ntxent", 5), **options)["contributing"] == 5).all()
+    drawn = [cocos.measures.count(embeddings, losses.random_k("ntxent", 5, seed), **options) for seed in (1, 1, 2)]
+    assert drawn[0]["push"].equals(drawn[1]["push"]) and not drawn[0]["push"].equals(drawn[2]["push"])
+
+
+def test_the_commands_take_it(embeddings, tmp_path):
+    file = tmp_path / "embeddings.npz"
+    numpy.savez(file, query=embeddings.query, candidate=embeddings.candidate)
+    given = ["-p", "k=4", "-p", "temperature=0.05"]
+    done = CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)", *given, "--json", "--eps", "0"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["loss"] == {"name": "top_k(ntxent)", "parameters": {"k": 4, "ntxent.temperature": 0.05}}
+    assert document["directions"]["q2c"]["contributing_all"]["mean"] == 4
+    assert CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)"]).exit_code == 2
+
+
+@pytest.mark.parametrize("spelling", ["top_k(ntxent)", "random_k(smoothap)", "top_k(ce_softmax)", "random_k(magface)"])
+def test_verify_finds_no_fault(spelling):
+    data = cocos.measures.verify(losses.load(spelling, {"k": 2}))
+    assert not data.attrs["faults"] and data.attrs["verdict"] == "exact"
