@@ -253,3 +253,14 @@ def test_a_setting_belongs_to_one_family(table):
         correlation.levels(**table)
     with pytest.raises(InputError, match="the same number of runs"):
         correlation.levels([1, 2], [1, 2], family=["a"], config=["b"])
+
+
+@pytest.mark.parametrize(("n", "rho", "least", "most"), [(4, 0.9, 0.5, 0.75), (12, 0.6, 0.92, 1), (24, 0, 0.91, 1)])
+def test_the_interval_covers_the_truth_as_its_text_says(n, rho, least, most):
+    """Standard error of a coverage of .95 over 300 samples: .013; Spearman of normal pairs: 6/pi asin(rho/2)."""
+    truth, hits = 6 / math.pi * math.asin(rho / 2), 0
+    for seed in range(300):
+        one, other = np.random.default_rng([n, seed]).normal(size=(2, n))
+        found = correlation.within(one, rho * one + math.sqrt(1 - rho**2) * other, resamples=400, permutations=1)
+        hits += found.low <= truth <= found.high
+    assert least <= hits / 300 <= most

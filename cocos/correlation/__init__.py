@@ -7,8 +7,9 @@ or which has fewer than three units, is left out by its name. Where too little i
 reason, in `undefined`: a test of a constant column or of NaN has no p-value.
 
 Intervals are percentile intervals of the bootstrap over units within blocks, with ranks taken anew in each resample.
-With few units they are too narrow (docs/howto/correlate.md has the coverage), and they are one point where the order
-is perfect.
+In simulations of normal pairs with correlations from 0 to .9, an interval of 95 % contained the truth in 94 to 98 % of
+samples of 8 to 40 units, but in 62 to 98 % of samples of 4 to 6: there look at p. An interval is one point where the
+order is perfect.
 """
 
 from cocos.correlation._beyond import Beyond, beyond

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-# Maximum number of values of one piece: 16 MiB of float64.
-PIECE_VALUES = 2**21
+# Maximum number of values of one piece: 1 MiB of float64, which stays in the cache of a core.
+PIECE_VALUES = 2**17
 # Rounding of a sum of products of ranks, in parts of its largest value.
 SUM_ROUNDING = 1e-9
 
