@@ -76,6 +76,7 @@ def run(part: str, work: Path, workers: int, say: Callable[[str], None]) -> Path
                 file.flush()
                 if done % 50 == 0 or done == len(left):
                     say(f"{part}: {done} of {len(left)} in {(time.monotonic() - began) / 60:.1f} minutes")
+    RESULTS.mkdir(exist_ok=True)
     return results.save(dataset(part, _known(path)), RESULTS / f"{part}.nc")
 
 
