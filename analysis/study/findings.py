@@ -23,7 +23,7 @@ DATA = ("captions", "emoji")
 BATCH_SIZE = 128  # of the three tests
 EARLY, LAST = 2, -1  # checkpoints: a sixth or an eighth of the training, and its end
 VALUE = "rsum"
-PREDICTORS = {  # what is counted, and the ruler that counts it
+PREDICTORS = {  # variable of the runs, and the ruler where another loss counts
     "contributing": ("contributing", None),
     "effective": ("effective", None),
     "idle": ("idle", None),
