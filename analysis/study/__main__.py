@@ -57,11 +57,27 @@ def again(
 
 
 @app.command()
-def findings():
-    """Compute all numbers of the study from its results."""
-    from analysis.study import findings
+def findings(
+    sections: Annotated[
+        list[str] | None,
+        Argument(help="tests, levels, interventions, rates, predictions, look-alikes; all unless named."),
+    ] = None,
+    compute: Annotated[bool, Option(help="Compute the numbers from the results first.")] = False,
+):
+    """Print the numbers of the study."""
+    import json
 
-    say(str(findings.write()))
+    from analysis.study import findings, summary
+
+    for name in sections or ():
+        if name not in summary.SECTIONS:
+            print(f"section {name!r} is unknown, expected one of {', '.join(summary.SECTIONS)}", file=sys.stderr)
+            raise SystemExit(2)
+    if compute:
+        say(str(findings.write()))
+    found = json.loads(findings.FILE.read_text(encoding="utf-8"))
+    for name in sections or summary.SECTIONS:
+        print(name, *summary.lines(found, name), sep="\n  ")
 
 
 if __name__ == "__main__":
