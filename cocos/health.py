@@ -33,6 +33,9 @@ ROUNDING = 4 * torch.finfo(torch.float32).eps  # of the length of a row: distanc
 TIE_ROUNDING = 16 * torch.finfo(torch.float64).eps
 WINDOW = 4  # neighbours along a random line that a row is compared with
 MAX_DOUBLES = 2**22  # maximum number of entries in float64 at once: 32 MiB
+# Metrics that read the lengths of the embeddings, and the variances where there are any.
+LENGTH_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
+UNIT_NORM_TOLERANCE = 1e-3  # largest deviation of a norm from 1 for a row to count as a unit vector
 TINY = 1e-15  # norms between this and 1/TINY are accurate in float32: their squares are in its range
 
 
@@ -146,6 +149,22 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         "at_one_point": there,
         "collapsed": collapsed,
     }
+
+
+def lengths(embeddings: Embeddings, metric: str) -> list[str]:
+    """Notes on what distances depend on and cosines do not: norms, and variances of the candidates."""
+    if metric not in LENGTH_METRICS:
+        return []
+    norms, notes = torch.cat([length(side) for side in (embeddings.query, embeddings.candidate)]), []
+    low, high = norms.min().item(), norms.max().item()
+    if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
+        notes.append(
+            f"distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; divide them by their "
+            "norms first if the loss is trained on unit vectors"
+        )
+    if metric == "mahalanobis" and embeddings.candidate_variance is None:
+        notes.append("no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)")
+    return notes
 
 
 def _first(pairs: Pairs) -> Pairs:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -24,14 +24,8 @@ from cocos.sampling import DEFAULTS, Progress, Sampling
 from cocos.scores import Pairs
 
 SCORE_DTYPES = {"float32": torch.float32, "float64": torch.float64}
-# Metrics that read the lengths of the embeddings, and the variances where there are any.
-LENGTH_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
-# Largest deviation of a norm from 1 for a row to count as a unit vector.
-UNIT_NORM_TOLERANCE = 1e-3
 # Metrics with s(q, c) = s(c, q), for which one score matrix serves both directions.
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")
-# Progress steps of each of several equal parts of the work.
-PROGRESS_STEPS = 1000
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
 THREADED_SCORES = 2**20
 # Scores of a block of queries that are weighed at once: 32 MiB in float64.
@@ -68,7 +62,12 @@ class Run:
     def notes(self) -> tuple[str, ...]:
         """Notes for the user on the embeddings, the batches and the loss."""
         loud = health.sentence(self.spread, health.called(self.embeddings))
-        given = (*self.embeddings.notes, *self.plan.notes, *self._distances(), *losses.traits(self.loss).notes)
+        given = (
+            *self.embeddings.notes,
+            *self.plan.notes,
+            *health.lengths(self.embeddings, self.loss.metric),
+            *losses.traits(self.loss).notes,
+        )
         return (*filter(None, [loud]), *given, *self._unreachable())
 
     @cached_property
@@ -91,45 +90,6 @@ class Run:
         }
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
         return results.provenance(self.loss, **attrs | more)
-
-    def health(self) -> dict:
-        """Spread of both sides, and the part of pull and push that reaches rows of the first batch, as plain data."""
-        directions = dict.fromkeys(self.embeddings.directions)
-        traits = losses.traits(self.loss)
-        if traits.weights != "influence" and not traits.own_scores:
-            for name, side, second in self.sides:
-                batch = self.plan.batches[0]
-                some = self._some(side, batch.flip() if second else batch)
-                with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                    part, own = alone(side, some)
-                    rows = slice(health.FELT_QUERIES if self.loss.couples == "query" else None)
-                    pairs = self._scored(part, self._seen(own), rows)
-                    directions[name] = health.felt(self._weights(pairs)[0], pairs, self.loss.metric)
-        return health.report(self.spread, directions)
-
-    def _some(self, embeddings: Embeddings, batch: Batch) -> Batch:
-        """Select few rows of a batch, with the positives of its first queries, so that weighing them costs little."""
-        query, candidate, most = batch.query_index, batch.candidate_index, health.FELT_ROWS
-        if batch.paired:
-            return Batch(query[:most], candidate[: len(query)][:most], paired=True)
-        query = query[: health.FELT_QUERIES if self.loss.couples == "query" else most]
-        kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
-        kept[: health.FELT_CANDIDATES] = True
-        return Batch(query, candidate[kept], paired=False)
-
-    def _distances(self) -> Iterator[str]:
-        """Yield notes on what distances depend on and cosines do not: norms, and variances of the candidates."""
-        if self.loss.metric not in LENGTH_METRICS:
-            return
-        lengths = torch.cat([scores.length(side) for side in (self.embeddings.query, self.embeddings.candidate)])
-        low, high = lengths.min().item(), lengths.max().item()
-        if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
-            yield (
-                f"distances of the embeddings as they are, of norms {low:.3g} to {high:.3g}; divide them by their "
-                "norms first if the loss is trained on unit vectors"
-            )
-        if self.loss.metric == "mahalanobis" and self.embeddings.candidate_variance is None:
-            yield "no variances of the candidates are given, so each is 1 (proxy_variance in the file sets them)"
 
     def _unreachable(self) -> Iterator[str]:
         """Yield a note on an eps that no share can exceed: it may have been meant in percent."""
@@ -156,21 +116,22 @@ class Run:
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
         """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
-        batch = self._seen(batch)
+        batch = self.seen(batch)
         number = len(batch.query_index)
         rows = max(1, BLOCK_SCORES // len(batch.candidate_index))
         if whole or self.loss.couples != "query":
             rows = number
         for start in range(0, number, rows):
-            yield self._scored(embeddings, batch, slice(start, start + rows))
+            yield self.block(embeddings, batch, slice(start, start + rows))
 
-    def _scored(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
+    def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
+        """Pairs of some queries of a batch, as the loss sees it."""
         apart = "negative" if self.same_group == "negative" else "ignore"
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
             return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
 
-    def _seen(self, batch: Batch) -> Batch:
+    def seen(self, batch: Batch) -> Batch:
         """The batch as a loss with labels sees it: every row of the query's group is a positive."""
         return replace(batch, paired=False) if self.same_group == "positive" else batch
 
@@ -183,7 +144,7 @@ class Run:
             if stack and (rows + size > STACK_ROWS or not alike):
                 yield stack
                 stack, rows = [], 0
-            stack.append(self._seen(batch))
+            stack.append(self.seen(batch))
             rows += size
         yield stack
 
@@ -214,26 +175,31 @@ class Run:
             together=large and processes.world().size > 1,
         )
 
-    def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
-        """Yield for each direction of a batch whether it is the second one, and the result of `blocks`.
+    def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
+        """Yield for each direction of a batch whether it is the second one, and the result of `pairs`.
 
         A batch that fits in one block is scored once; the second direction is the transpose of the first.
         """
         small = math.prod(batch.sizes) <= BLOCK_SCORES
         if small and batch.square and len(self.sides) == 2 and self.loss.metric in SYMMETRIC:
             (pairs,) = self.pairs(self.embeddings, batch, whole=True)
-            for second, each in ((False, pairs), (True, pairs.flip())):
-                yield second, iter([(each, *self._weights(each))])
+            yield False, iter([pairs])
+            yield True, iter([pairs.flip()])
             return
         for _, side, second in self.sides:
-            yield second, self.blocks(side, batch.flip() if second else batch, whole=whole)
+            yield second, self.pairs(side, batch.flip() if second else batch, whole=whole)
+
+    def sided(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[tuple[Pairs, Tensor, Tensor]]]]:
+        """Yield for each direction of a batch whether it is the second one, and pairs, weights and unit by block."""
+        for second, blocks in self.scored(batch, whole=whole):
+            yield second, ((pairs, *self.weighed(pairs)) for pairs in blocks)
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
         """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
         for pairs in self.pairs(embeddings, batch, whole=whole):
-            yield pairs, *self._weights(pairs)
+            yield pairs, *self.weighed(pairs)
 
-    def _weights(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Weights of one block and their unit, by the closed form where there is one.
 
         Raises:
@@ -276,14 +242,6 @@ def threads(number: int) -> contextlib.AbstractContextManager:
     return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
-def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:
-    """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
-    if report is None or number == 1:
-        return report
-    parts = PROGRESS_STEPS * number
-    return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
-
-
 def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
     """Take the rows of a batch alone, in float64, and make the batch of them."""
     query, candidate = batch.query_index, batch.candidate_index
@@ -320,11 +278,25 @@ def prepare(
     whole: bool = False,
     **sampling: Unpack[Sampling],
 ) -> Run:
-    """Check everything that can be checked, then encode, then draw the batches.
+    """Prepare the run of one loss: see `prepare_all`."""
+    (made,) = prepare_all(embeddings, [loss], eps=eps, visits=visits, whole=whole, **sampling)
+    return made
+
+
+def prepare_all(
+    embeddings: Embeddings | Checkpoint,
+    several: Iterable,
+    *,
+    eps: float | None = None,
+    visits: bool | Callable = False,
+    whole: bool = False,
+    **sampling: Unpack[Sampling],
+) -> list[Run]:
+    """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
 
     Args:
         embeddings: embeddings, or a checkpoint.
-        loss: a loss, or its name.
+        several: losses, or their names.
         eps: smallest share that contributes; None: the measure has none.
         visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
             are visited tile by tile, and the matrix is never stored.
@@ -337,48 +309,73 @@ def prepare(
         Unfit: a query without any positive, or no negative for any query.
     """
     options = DEFAULTS | sampling
-    count, sample, dtype, same_group = (options[name] for name in ("batches", "sample", "dtype", "same_group"))
-    device = options["device"]
+    drawn = options["batches"] is None or isinstance(options["batches"], Integral)
+    if not drawn and not (given := tuple(options["batches"])):
+        raise InputError("batches: none were given")
+    _check(options, eps, drawn)
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
+    several = [load(loss) if isinstance(loss, str) else loss for loss in several]
+    embeddings = embedded(embeddings, options["split"], options["device"], options["progress"])
+    if not drawn:
+        options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
+    planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
+    held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
+    for loss in map(losses.of, several):
+        matching = losses.traits(loss).matching
+        same_group = {"labels": "positive", "rows": "negative"}.get(matching, options["same_group"])
+        scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
+        plan = planned(loss.sample, whole or matching == "rows")
+        reads = visits if callable(visits) else readers.has
+        visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
+        if not visited:
+            largest = max(math.prod(batch.sizes) for batch in plan.batches)
+            _fits(loss, largest, embeddings.query.device, whole=whole)
+        dtype = options["dtype"]
+        own = embeddings if visited else held(SCORE_DTYPES[dtype or "float64"])
+        single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
+        dtype = dtype or ("float32" if single else "float64")
+        run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
+        made.append(run.bound())
+    return made
+
+
+def _check(options: Sampling, eps: float | None, drawn: bool) -> None:
+    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given.
+
+    Raises:
+        InputError: naming the option.
+    """
+    dtype, same_group = options["dtype"], options["same_group"]
     if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
         raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    drawn = count is None or isinstance(count, Integral)
-    if not drawn and not (count := tuple(count)):
-        raise InputError("batches: none were given")
     if dtype is not None and dtype not in SCORE_DTYPES:
         raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(SCORE_DTYPES)}")
     if same_group not in scores.SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
-    batches.check(sample, options["batch_size"], count if drawn else None, options["per_group"], options["seed"])
-    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    if isinstance(loss, str):
-        loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
-    embeddings, loss = embedded(embeddings, options["split"], device, options["progress"]), losses.of(loss)
-    matching = losses.traits(loss).matching
-    matched = whole or matching == "rows"
-    same_group = {"labels": "positive", "rows": "negative"}.get(matching, same_group)
-    scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
-    if drawn:
-        sample = sample or ("groups" if embeddings.shared else loss.sample)
-        sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
-        try:
-            plan = batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
-        except Unfit as error:
-            raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
-    else:
-        given = tuple(batch.to(embeddings.query.device) for batch in count)
-        for batch in given:
+    number = options["batches"] if drawn else None
+    batches.check(options["sample"], options["batch_size"], number, options["per_group"], options["seed"])
+
+
+def _planned(
+    embeddings: Embeddings, checkpoint: Checkpoint | None, options: Sampling, sample: str, matched: bool
+) -> Plan:
+    """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
+
+    Raises:
+        Unfit: a query without any positive, or no negative for any query.
+    """
+    count = options["batches"]
+    if isinstance(count, tuple):
+        for batch in count:
             batches.matches(embeddings, batch)
-        plan = Plan(given, sample or loss.sample, max(batch.sizes[0] for batch in given))
-    largest = max(math.prod(batch.sizes) for batch in plan.batches)
-    reads = visits if callable(visits) else readers.has
-    visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
-    if not visited:
-        _fits(loss, largest, embeddings.query.device, whole=whole)
-        embeddings = embeddings.to(dtype=SCORE_DTYPES[dtype or "float64"])
-    single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in embeddings.norms))
-    dtype = dtype or ("float32" if single else "float64")
-    made = Run(embeddings, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
-    return made.bound()
+        return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
+    sample = options["sample"] or ("groups" if embeddings.shared else sample)
+    sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
+    try:
+        return batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
+    except Unfit as error:
+        raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
 
 def _fits(loss, largest: int, device: torch.device, *, whole: bool) -> None:

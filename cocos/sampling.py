@@ -17,6 +17,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Called with the name of a part of the work; gives a function of (done, in all).
 Progress = Callable[[str], Callable[[int, int], None]]
+# Progress steps of each of several equal parts of the work.
+PROGRESS_STEPS = 1000
 
 
 class Sampling(TypedDict, total=False):
@@ -147,3 +149,11 @@ def meanings(measure: Callable) -> dict[str, str]:
     """Collect what the docstrings of a measure and of its bundle of options say of each parameter."""
     said = docstrings.parameters(getattr(measure, "bundle", Sampling)) | docstrings.parameters(measure)
     return {name: said.get(name, "") for name in inspect.signature(measure).parameters}
+
+
+def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:
+    """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
+    if report is None or number == 1:
+        return report
+    parts = PROGRESS_STEPS * number
+    return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)

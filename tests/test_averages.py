@@ -7,10 +7,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, measures
+from cocos import Embeddings, measures, results
 from cocos.batches import Batch
 from cocos.commands import app
-from cocos.measures.count import dataset
+from cocos.measures.count import variables
 from cocos.reports import table
 from cocos.reports.count import overview
 from cocos.reports.latex import latex
@@ -78,8 +78,9 @@ def test_stacks_of_batches_fill_the_same_places_as_batches():
         ]
         for direction, parts in single.items()
     }
-    one = dataset(single, [0, 0, 0], {}, zero_when_idle=False)
-    assert dataset(stacked, [0, 0, 0], {}, zero_when_idle=False, sizes=sizes).identical(one)
+    one = results.labelled(variables(single, [0, 0, 0], zero_when_idle=False), {})
+    several = variables(stacked, [0, 0, 0], zero_when_idle=False, sizes=sizes)
+    assert results.labelled(several, {}).identical(one)
     for direction, parts in single.items():
         for place, part in enumerate(parts):
             values = one["contributing"].sel(direction=direction).values[place]

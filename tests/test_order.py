@@ -37,6 +37,7 @@ ORDER = (
     "conventions",
     "records",
     "results",
+    "several",
     "sampling",
     "run",
     "queries",

@@ -4,7 +4,7 @@ A bundle is a frozen dataclass whose fields are options. A command that takes a 
 line; see `cocos.commands._program.command`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -124,6 +124,43 @@ class Gradient:
 
 
 @dataclass(frozen=True)
+class Gradients:
+    """Whose gradients are studied, of one loss or of several, and from which share on a negative contributes.
+
+    Raises:
+        InputError: a parameter that is not NAME=VALUE or is given twice, or a loss that is named twice.
+    """
+
+    loss: Annotated[
+        list[str] | None,
+        Option(
+            help="Loss whose gradient is studied; repeatable: see `cocos losses`. [as the checkpoint says, or ntxent]"
+        ),
+    ] = None
+    param: Annotated[
+        list[str] | None,
+        Option("--param", "-p", help="A loss parameter, NAME=VALUE, or LOSS.NAME=VALUE of several losses; repeatable."),
+    ] = None
+    eps: Eps = 0.01
+
+    def __post_init__(self):
+        _ = self.by_loss
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise InputError(f"--loss {name}: it is given {self.names.count(name)} times, expected once")
+
+    @property
+    def names(self) -> list[str | None]:
+        """Names of the losses; None: the one that the file was trained with."""
+        return list(self.loss or [None])
+
+    @property
+    def by_loss(self) -> list[dict[str, str]]:
+        """The parameters of each loss, as text."""
+        return split_parameters(named_values(self.param), self.names)
+
+
+@dataclass(frozen=True)
 class DetectorOptions:
     """Which detectors are on, with their thresholds, and which of them fail the command.
 
@@ -201,6 +238,26 @@ def named_values(given: list[str] | None, kind: str = "parameter", example: str 
     if len(chosen) < len(given):
         raise InputError(f"{kind}s {', '.join(given)}: one of them is given twice")
     return chosen
+
+
+def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]) -> list[dict[str, str]]:
+    """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`.
+
+    Raises:
+        InputError: a parameter without the name of one of several losses.
+    """
+    if len(losses) < 2:
+        return [dict(parameters)]
+    found: list[dict[str, str]] = [{} for _ in losses]
+    for name, value in parameters.items():
+        of = [k for k, loss in enumerate(losses) if name.startswith(f"{loss}.")]
+        if not of:
+            raise InputError(
+                f"parameter {name}={value}: with several losses, name the loss as well, like {losses[0]}.{name}={value}"
+            )
+        for k in of:
+            found[k][name.removeprefix(f"{losses[k]}.")] = value
+    return found
 
 
 def _row_count(batch_size: str) -> int | str:

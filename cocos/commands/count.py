@@ -9,7 +9,7 @@ from typer import Option
 
 from cocos import processes
 from cocos.commands._answer import answer, checked, opened, progress
-from cocos.commands._options import AsJson, Batches, BatchOptions, Dtype, File, Gradient, Opening, Out, SameGroup
+from cocos.commands._options import AsJson, Batches, BatchOptions, Dtype, File, Gradients, Opening, Out, SameGroup
 from cocos.commands._program import command
 from cocos.errors import InputError
 
@@ -25,7 +25,7 @@ Format = StrEnum("Format", ["table", "latex", "json"])
 )
 def count(
     file: File,
-    gradient: Gradient,
+    gradient: Gradients,
     sampling: BatchOptions,
     source: Opening,
     batches: Batches = None,
@@ -51,17 +51,22 @@ def count(
     """Count the negatives that contribute to each query's gradient."""  # noqa: DOC501
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
-    from cocos import measures
+    from cocos import losses, measures
     from cocos.reports.latex import latex
 
     processes.join(sampling.device)
-    first = processes.first()
-    checked(out if first else None, file, source.data)
-    frozen, loss, origin = opened(file, gradient.loss, gradient.parameters, source)
+    speaking = processes.first()
+    checked(out if speaking else None, file, source.data)
+    (name, own), *others = zip(gradient.names, gradient.by_loss, strict=True)
+    for each, given in others:
+        losses.load(each, given)
+    frozen, *first = opened(file, name, own, source)
+    asked = [tuple(first), *(frozen.loss(each, given) for each, given in others)]
+    several = [loss for loss, _ in asked]
     with progress() as start:
         counted = measures.count(
             frozen,
-            loss,
+            several if others else several[0],
             gradient.eps,
             **vars(sampling),
             batches=batches,
@@ -73,9 +78,9 @@ def count(
             progress=start,
         )
     processes.close()
-    if not first:
+    if not speaking:
         return None
-    about = [f"{file} ({frozen.format}): loss {counted.attrs['loss']}, {origin}"]
+    about = [f"{file} ({frozen.format}): loss {losses.name_of(loss)}, {origin}" for loss, origin in asked]
     made = answer("count", counted, out, about=about, notes=frozen.notes)
     shown = {
         "table": made.text,

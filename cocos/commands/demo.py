@@ -1,6 +1,5 @@
 """`cocos demo`, and the embedded example: a frozen checkpoint, its real training data, four losses, one figure."""
 
-import functools
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,22 +49,6 @@ def _made(folder: Path) -> None:
         raise InputError(f"output folder {folder} cannot be made ({unreachable(error)})") from None
 
 
-def _together(datasets: "list[xr.Dataset]") -> "xr.Dataset":
-    """One Dataset with a dimension `loss`."""
-    import xarray as xr
-
-    together = xr.concat(
-        datasets,
-        dim=xr.Variable("loss", list(EXAMPLE_LOSSES)),
-        join="outer",
-        data_vars="all",
-        coords="minimal",
-        compat="override",
-        combine_attrs="drop_conflicts",
-    )
-    return together.assign_attrs(losses="\n".join(data.attrs["loss_repr"] for data in datasets))
-
-
 @command("The repository", 1)
 def demo(
     out: Annotated[Path, Option(help="Folder for the Dataset and the figure.")] = Path("cocos-demo"),
@@ -73,7 +56,7 @@ def demo(
     seed: Seed = 0,
 ):
     """Count on the embedded example: a real frozen model, its real training data, four losses."""  # noqa: DOC501
-    from cocos import measures, results
+    from cocos import measures, results, several
     from cocos.reports.count import overview
 
     if out.exists() and not out.is_dir():
@@ -83,12 +66,9 @@ def demo(
         frozen = checkpoint()
         about = frozen.identity() | {"checkpoint_path": f"cocos/example/{frozen.path.name}"}  # wherever it is installed
         embeddings = frozen.embed(device=device, progress=start("encoding"))
-        datasets = []
-        for name in EXAMPLE_LOSSES:
-            shown = functools.partial(lambda what, name: start(f"{what} {name}"), name=name)
-            data = measures.count(embeddings, frozen.loss(name)[0], seed=seed, progress=shown)
-            datasets.append(data.assign_attrs(about))
-    together = _together(datasets)
+        losses = {name: frozen.loss(name)[0] for name in EXAMPLE_LOSSES}
+        together = measures.count(embeddings, losses, seed=seed, progress=start).assign_attrs(about)
+    datasets = list(several.each(together).values())
     _made(out)
     return Answer(
         text=lambda: overview(datasets),

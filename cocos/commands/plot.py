@@ -18,6 +18,7 @@ from cocos.commands._options import (
     SameGroup,
     Width,
     named_values,
+    split_parameters,
 )
 from cocos.commands._program import command
 from cocos.errors import InputError
@@ -228,7 +229,7 @@ def plot(
     wanted = asked.loss or [extra.get("loss")]
     request = _Request(chosen, options, files or [], wanted, parameters, source)
     saving.inches(width)
-    by_loss = dict(zip(wanted, plot_kinds.split_parameters(parameters, wanted), strict=True))
+    by_loss = dict(zip(wanted, split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
     figure = checked(target, *request.files, source.data, figures=True)
     names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None

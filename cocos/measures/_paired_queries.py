@@ -70,8 +70,12 @@ def tables(data: xr.Dataset, name: str) -> dict[str, QueryTable]:
         name: of the result, for the message.
 
     Raises:
-        InputError: it has no values of queries.
+        InputError: it has no values of queries, or it is of several losses.
     """
+    if "loss" in data.dims:
+        raise InputError(
+            f"{name}: it is of {data.sizes['loss']} losses; give one, as cocos.several.each(data) has them"
+        )
     per_query = {"contributing", "contributing_per_query", "best_rank"}
     if "query_index" not in data or not per_query & set(data.data_vars):
         title = data.attrs.get("title", "a Dataset")

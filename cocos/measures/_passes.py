@@ -8,7 +8,8 @@ from torch import Tensor
 from cocos import engine
 from cocos.engine import View
 from cocos.engine.readers.lines import LINES_TILE
-from cocos.run import Run, within
+from cocos.run import Run
+from cocos.sampling import within
 
 
 def passes(

@@ -47,20 +47,27 @@ def arrays(
     return found
 
 
-def dataset(
-    values: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, str]], directions: list[str], attrs: dict
-) -> xr.Dataset:
+def variables(
+    values: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, str]], directions: list[str]
+) -> dict[str, tuple]:
     """Label arrays over direction, batch and query, as many of these dims as an array has; (batch,) for one."""
     dims, labels = ("direction", "batch", "query"), SHARED_LABELS | labels
-    variables = {
+    made: dict[str, tuple] = {
         name: (dims[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
         for name, array in values.items()
     }
     _, batches, width = values["contributing"].shape
-    variables["direction"] = ("direction", directions)
-    variables["batch"] = ("batch", range(batches), "training batch")
-    variables["query"] = ("query", range(width), "place in the batch")
-    return results.labelled(variables, attrs)
+    made["direction"] = ("direction", directions)
+    made["batch"] = ("batch", range(batches), "training batch")
+    made["query"] = ("query", range(width), "place in the batch")
+    return made
+
+
+def dataset(
+    values: Mapping[str, np.ndarray], labels: Mapping[str, tuple[str, str]], directions: list[str], attrs: dict
+) -> xr.Dataset:
+    """Make a Dataset of `variables`."""
+    return results.labelled(variables(values, labels, directions), attrs)
 
 
 def full_batches(data: xr.Dataset) -> np.ndarray:

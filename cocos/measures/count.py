@@ -2,31 +2,26 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
-from cocos import conventions, engine, losses, processes, results, retrieval, statistics
+from cocos import conventions, engine, losses, processes, results, retrieval, several
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import devices, fused, readers
+from cocos.engine import devices, fused
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.errors import InputError
-from cocos.measures import _per_query
-from cocos.measures._passes import passes
-from cocos.run import OUT_OF_RANGE, Run, prepare, threads
+from cocos.measures import _felt, _per_query
+from cocos.measures._counting import Counting, QueryRecords
+from cocos.run import Run, prepare_all
 from cocos.sampling import Progress, Sampling, sampled
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
 NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
-# Relative difference of a share and eps that rounding can turn.
-EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
 QUERY_LABELS = {
     "contributing": ("contributing negatives", "candidates"),
     "relative_per_query": ("negatives with a part above eps of the query's own push", "candidates"),
@@ -66,71 +61,6 @@ PUSH_SPREAD = ("effective", "participation", "n90", "hardest_share")
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """Results of every query, in the order of the batches, as `dataset` takes them; and those of further readers."""
-
-    records: dict[str, list[dict]]
-    sizes: dict[str, list[int]]
-    others: list = field(default_factory=list)
-
-
-def _of_batch(run: Run, blocks: Iterable, eps: float, convention: str, second: bool, n90: bool) -> dict:
-    """Statistics of every query of one batch, (queries,) each, from the blocks of its pairs."""
-    published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
-    parts, whole = [], losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
-    for pairs, weights, standard in blocks:
-        unit = standard if convention == "standard" else conventions.unit(run.loss, pairs, standard)
-        part = statistics.per_query(weights, unit, pairs, eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
-        part["negatives"] = pairs.negative.sum(dim=1)
-        if n90:
-            part["n90"] = statistics.n90(statistics.spread(weights, pairs))
-        if whole:
-            part["relative_uncertain"] = torch.zeros_like(part["negatives"])
-        if isinstance(run.loss, losses.ExtraStatistics):
-            part |= run.loss.extra(pairs, eps)
-        if published:
-            part = conventions.as_published(run.loss, pairs, weights.abs() / unit, part, second=second, eps=eps)
-        parts.append(part)
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _held(run: Run, eps: float, convention: str, n90: bool, report: Callable | None) -> _Counted:
-    """Count batch by batch, the weights of each in memory; each process takes some of the batches."""
-    share = processes.mine(run.plan.batches)
-    records = {name: [] for name, _, _ in run.sides}
-    published = convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
-    for done, batch in enumerate(share):
-        with threads(len(batch.query_index) * len(batch.candidate_index)):
-            for name, (second, blocks) in zip(records, run.sided(batch, whole=published), strict=True):
-                found = _of_batch(run, blocks, eps, convention, second, n90)
-                index = (batch.flip() if second else batch).query_index
-                records[name].append(found | {"query_index": index})
-        if report:
-            report(done + 1, len(share))
-    records = {name: processes.collect(parts) for name, parts in records.items()}
-    return _Counted(records, {name: [len(each["push"]) for each in parts] for name, parts in records.items()})
-
-
-def _visited(run: Run, eps: float, report: Callable | None, more: Sequence) -> _Counted:
-    """Count stack by stack in one pass that stores no score matrix; all processes share the parts of each stack.
-
-    Raises:
-        InputError: the weights of a query leave the range of float64.
-    """
-    names = [name for name, _, _ in run.sides]
-    found = _Counted({name: [] for name in names}, {name: [] for name in names})
-    reader = readers.of(run.loss, eps, relative=True)
-    for directions, asking, (sides, *further) in passes(run, lambda view: [[reader, *more]], report):
-        found.others[:] = further
-        for name, part, index in zip(directions, sides, asking, strict=True):
-            if not part["push"].isfinite().all():
-                raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
-            found.records[name].append(part | {"query_index": torch.cat(index)})
-            found.sizes[name].extend(rows.shape[0] for rows in index)
-    return found
-
-
 def _everything(run: Run) -> bool:
     """One batch is visited that asks every query for all of its positives: metrics can be read from the same pass."""
     if not run.visited or len(run.plan.batches) > 1 or not run.plan.batches[0].square:
@@ -143,22 +73,20 @@ def _everything(run: Run) -> bool:
     return whole and (single or not batch.paired or run.same_group == "positive")
 
 
-def _with_metrics(data: xr.Dataset, run: Run, found: list, progress: Progress | None) -> xr.Dataset:
-    """Add the retrieval metrics of the whole set to the counts, from the same pass or from one of their own."""
+def _metrics_of(run: Run, found: list, progress: Progress | None) -> dict[str, tuple]:
+    """Label the retrieval metrics of the whole set, from the same pass as the counts or from one of their own."""
     if not found:
         view = engine.view(run.embeddings, metric=run.loss.metric, product=run.dtype)
-        found = engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
+        found[:] = engine.run(view, [Ranks(), PrecisionRecall()], progress=progress and progress("ranking"))
     ranked, curve = found
     names = run.embeddings.directions
     metrics = {name: retrieval.metrics(each) for name, each in zip(names, ranked, strict=True)}
     singles = {"PR-AUC": retrieval.average_precision(curve.score, curve.negatives)}
     if len(names) > 1:
         singles["rsum"] = retrieval.rsum(*metrics.values())
-    more = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]} | singles
-    data = data.assign(more)
-    for name in more:
-        data[name].attrs.update(zip(("long_name", "units"), retrieval.label(name), strict=True))
-    return data
+    made = {name: ("direction", [each[name] for each in metrics.values()]) for name in metrics[names[0]]}
+    made |= {name: ((), value) for name, value in singles.items()}
+    return {name: (*about, *retrieval.label(name)) for name, about in made.items()}
 
 
 def _notes(run: Run) -> list[str]:
@@ -191,7 +119,8 @@ def count(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
-            parameters that the checkpoint recorded for it.
+            parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
+            the same metric and batches are counted from one pass over the scores.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
@@ -201,7 +130,9 @@ def count(
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
-        A Dataset with dims direction, batch, query: see `dataset` in its file.
+        A Dataset with dims direction, batch, query: see `variables` in its file. Of a list or a dict, these variables
+        have the dimension `loss` in front, whose labels are those of the dict, or the losses with their parameters;
+        `cocos.several.each` takes it apart.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -214,38 +145,77 @@ def count(
         >>> data = cocos.measures.count(embeddings, ntxent, batch_size="all")
         >>> data["contributing"].mean(["batch", "query"]).values
         array([2., 2.])
+
+        A margin of 1 is violated by no negative with a score of 0:
+
+        >>> both = {"soft": ntxent, "hinge": cocos.losses.load("triplet", {"margin": 1})}
+        >>> data = cocos.measures.count(embeddings, both, batch_size="all")
+        >>> data["contributing"].sum(["direction", "batch", "query"]).to_series().to_dict()
+        {'soft': 12.0, 'hinge': 0.0}
     """
     conventions.check(convention)
+    single = not isinstance(loss, Mapping | list | tuple)
+    asked = [loss] if single else several.given(loss)
     standard = convention == "standard"
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
-    run = prepare(embeddings, loss, eps=eps, visits=standard and not n90, whole=not standard, **sampling)
-    report = sampling["progress"] and sampling["progress"]("counting")
-    conventions.check_sample(convention, run.loss, run.plan.sample, len(run.sides))
-    processes.alike("the embeddings", run.embeddings.query, run.embeddings.candidate)
-    run.embeddings.unchanged()
-    if run.visited:
-        more = [Ranks(), PrecisionRecall()] if metrics and _everything(run) else []
-        counted = _visited(run, eps, report, more)
-    else:
-        counted = _held(run, eps, convention, n90, report)
-    run.embeddings.unchanged()
-    for name, side, _ in run.sides:
-        for part in counted.records[name]:
-            part["query_group"] = side.groups.query[part["query_index"].cpu()]
-    attrs = run.provenance(
+    runs = prepare_all(embeddings, asked, eps=eps, visits=standard and not n90, whole=not standard, **sampling)
+    names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
+    counted = _counted(runs, Counting(eps, convention, n90, _more if metrics else lambda _: ()), sampling["progress"])
+    alike = {id(run.plan.batches): run for run in runs}
+    pairs = {key: run.same_group_pairs() for key, run in alike.items()}
+    parts, seen = [], {}
+    for run, found in zip(runs, counted, strict=True):
+        own = pairs[id(run.plan.batches)]
+        parts.append(variables(found.records, own, zero_when_idle=not standard, sizes=found.sizes))
+        if metrics:
+            others = found.others or seen.setdefault((run.loss.metric, run.dtype, id(run.embeddings)), [])
+            parts[-1] |= _metrics_of(run, others, sampling["progress"])
+    attrs = [_attrs(*each, convention) for each in zip(runs, _felt.reports(runs), strict=True)]
+    if single:
+        return results.labelled(parts[0], attrs[0])
+    return several.stacked(parts, attrs, names, f"Contributing negatives, {len(runs)} losses")
+
+
+def _more(run: Run) -> list:
+    """Readers of the retrieval metrics, where the pass of the counts sees all that they need."""
+    return [Ranks(), PrecisionRecall()] if _everything(run) else []
+
+
+def _counted(runs: Sequence[Run], counting: Counting, progress: Progress | None) -> list[QueryRecords]:
+    """Check the runs, count for each, and add the groups of the queries.
+
+    Raises:
+        InputError: a loss or batches that the convention does not have, or a file that has changed.
+    """
+    report = progress and progress("counting")
+    for run in runs:
+        conventions.check_sample(counting.convention, run.loss, run.plan.sample, len(run.sides))
+    for embeddings in {id(run.embeddings): run.embeddings for run in runs}.values():
+        processes.alike("the embeddings", embeddings.query, embeddings.candidate)
+        embeddings.unchanged()
+    found = counting.each(runs, report)
+    for run, counted in zip(runs, found, strict=True):
+        run.embeddings.unchanged()
+        for name, side, _ in run.sides:
+            for part in counted.records[name]:
+                part["query_group"] = side.groups.query[part["query_index"].cpu()]
+    return found
+
+
+def _attrs(run: Run, health: dict, convention: str) -> dict:
+    """Attributes of the counts of one loss."""
+    return run.provenance(
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         convention=convention,
         notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run)]),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([
             *run.plan.undrawn,
-            *conventions.footnotes(run.loss, convention, directions=len(counted.records)),
+            *conventions.footnotes(run.loss, convention, directions=len(run.sides)),
         ]),
-        health=json.dumps(run.health()),
+        health=json.dumps(health),
     )
-    data = dataset(counted.records, run.same_group_pairs(), attrs, zero_when_idle=not standard, sizes=counted.sizes)
-    return _with_metrics(data, run, counted.others, sampling["progress"]) if metrics else data
 
 
 def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
@@ -273,20 +243,18 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
     return result
 
 
-def dataset(
+def variables(
     records: dict[str, list[dict[str, Tensor]]],
     same_group_pairs: list[int],
-    attrs: dict,
     *,
     zero_when_idle: bool,
     sizes: dict[str, list[int]] | None = None,
-) -> xr.Dataset:
-    """Label the counts of a run.
+) -> dict[str, tuple]:
+    """Variables of the counts of one loss, as `cocos.results.labelled` takes them.
 
     Args:
         records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them,).
         same_group_pairs: of every batch, unordered pairs of rows that are of one group.
-        attrs: provenance.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
 
@@ -302,7 +270,7 @@ def dataset(
     values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
     values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
-    return _per_query.dataset(values, QUERY_LABELS | BATCH_LABELS, list(records), attrs)
+    return _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
 
 
 def _metrics(data: xr.Dataset) -> dict:
@@ -333,12 +301,15 @@ def _whole(one: xr.Dataset, full: np.ndarray) -> dict[str, dict[str, float | Non
 
 
 def document(data: xr.Dataset) -> dict:
-    """The counts of a Dataset as the JSON document of `cocos count --json`.
+    """The counts of a Dataset as the JSON document of `cocos count --json`; of several losses, a list of documents.
 
     Entries are mean and deviation as the convention has them: over batches as published, and otherwise over the queries
     and the full batches; `n90` is None unless it was asked for. `batch_queries` is what `idle` is counted of: queries
     of a batch, of the mean one where they differ.
     """
+    if "loss" in data.dims:
+        every = [{"label": name, **document(one)} for name, one in several.each(data).items()]
+        return {**{name: every[0][name] for name in ("cocos", "checkpoint")}, "losses": every}
     attrs = data.attrs
     without, directions = data["idle"] == data["queries"], {}
     standard = attrs["convention"] == "standard"

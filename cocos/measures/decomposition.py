@@ -14,6 +14,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
+from cocos.measures import _felt
 from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_batches
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
@@ -131,7 +132,7 @@ def decomposition(
             report(done + 1, len(run.plan.batches))
     attrs = run.provenance(
         title=f"Decomposition of the gradient, {type(run.loss).__name__}",
-        health=json.dumps(run.health()),
+        health=json.dumps(_felt.report(run)),
     )
     found = arrays(records)
     values = {name: found[name] for name in (*STATISTICS, "negatives", "query_index") if name in found}

@@ -9,6 +9,7 @@ import xarray as xr
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
+from cocos.measures import _felt
 from cocos.run import prepare
 from cocos.sampling import Sampling, sampled
 
@@ -62,7 +63,7 @@ def health(
     """
     run = prepare(embeddings, loss, **sampling)
     attrs = run.provenance(title=f"Health of the embeddings, {losses.name_of(run.loss)}")
-    found = run.health()
+    found = _felt.report(run)
     variables = {}
     for dim, entries, labels in (
         ("side", found["sides"], SIDE_LABELS),

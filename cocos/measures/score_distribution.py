@@ -12,8 +12,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import readers
 from cocos.queries import QUERY_PERCENTILES, asked
-from cocos.run import within
-from cocos.sampling import Queries, sampled, whole_number
+from cocos.sampling import Queries, sampled, whole_number, within
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {

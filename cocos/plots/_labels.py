@@ -18,6 +18,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from cocos.errors import InputError
 from cocos.plots._wording import middle, names_of, numbered
+from cocos.several import each as taken
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 # Identifier of a legend that a figure may move below all of its axes.
@@ -33,10 +34,13 @@ LINE_SPACING = 1.25
 def series(dataset: xr.Dataset | Sequence[xr.Dataset], names: Sequence[str] | None) -> dict[str, xr.Dataset]:
     """Datasets that share a plot by their names, by default those of their losses; equal names get numbers.
 
+    One of several losses is taken apart.
+
     Raises:
         InputError: another number of names than of Datasets, or none.
     """
-    several = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    given = [dataset] if isinstance(dataset, xr.Dataset) else list(dataset)
+    several = [one for each in given for one in taken(each).values()]
     names = names_of(several) if names is None else names
     if len(names) != len(several) or not several:
         raise InputError(

@@ -1,11 +1,11 @@
 """Tables of contributing negatives: of one loss, and of several losses beside each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import xarray as xr
 
-from cocos import health, measures, results
+from cocos import health, measures, results, several
 from cocos.reports._phrases import averaging, drawn, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Table
 
@@ -42,6 +42,8 @@ OVERVIEW_COLUMNS = (
     ("effective", "effective"),
     ("hardest_share", "heaviest"),
 )
+# Retrieval metrics that stand beside the counts of several losses.
+OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
 # What becomes of two rows of one group in a batch of pairs, by the option `same_group`.
 SAME_GROUP_FATES = {
     "ignore": "left out of the gradient",
@@ -51,7 +53,9 @@ SAME_GROUP_FATES = {
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write the counts of one loss: a row for each statistic, a column for each direction."""
+    """Write the counts of one loss: a row for each statistic, a column for each direction; of several, `overview`."""
+    if "loss" in data.dims:
+        return overview(several.each(data))
     summary = measures.document("count", data)
     directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
     batch = queries_per_batch(directions)
@@ -79,25 +83,31 @@ def table(data: xr.Dataset) -> Table:
     return Table(("", *directions), rows, tuple(head), (*_notes(data, summary), *_health(summary["health"])))
 
 
-def overview(datasets: Sequence[xr.Dataset]) -> Table:
-    """Write the counts of several losses on the same embeddings: a row for each loss and direction."""
+def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset]) -> Table:
+    """Write the counts of several losses on the same embeddings: a row for each loss and direction.
+
+    Labels of the losses, if they are given, replace their names where a name occurs twice or a label is no loss.
+    """
+    labels = dict(datasets) if isinstance(datasets, Mapping) else {}
+    datasets = list(labels.values()) if labels else list(datasets)
     summaries = [measures.document("count", data) for data in datasets]
+    columns = [*OVERVIEW_COLUMNS, *([("n90", "n90")] if any(_has(each, "n90") for each in summaries) else [])]
     rows, notes, readings = [], [], []
-    for data, summary in zip(datasets, summaries, strict=True):
+    for name, data, summary in zip(_called(datasets, list(labels)), datasets, summaries, strict=True):
+        metrics = summary.get("metrics", {}).get("directions", {})
         for direction, entry in summary["directions"].items():
-            rows.append((
-                f"{summary['loss']['name']} {direction}",
-                *(number(entry[key]) for key, _ in OVERVIEW_COLUMNS),
-            ))
+            ranked = [f"{metrics[direction][key]:.2f}" for key in OVERVIEW_METRICS if metrics]
+            rows.append((f"{name} {direction}", *(number(entry[key]) for key, _ in columns), *ranked))
         batch = queries_per_batch(summary["directions"])
         notes.append(f"{data.attrs['loss_repr']}: {drawn(data)}; C^0 of {batch} queries")
-        readings += [f"{data.attrs['loss']}, {sentence}" for sentence in _reading(data, summary)]
+        readings += [f"{name}, {sentence}" for sentence in _reading(data, summary)]
     first = summaries[0]
     file = first["checkpoint"]
+    source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
     head = (
         *health.warnings(datasets[0].attrs["notes"]),
         *readings,
-        f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, eps = {first['eps']:g}",
+        f"{source}eps = {first['eps']:g}",
         "means over all queries; batch sum, idle and deviations (±) over full batches",
     )
     notes += [
@@ -105,10 +115,25 @@ def overview(datasets: Sequence[xr.Dataset]) -> Table:
         "queries of a batch without any (C^0)",
         "W-: share of the negatives above eps; W+: share of the positives",
         "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative",
-        *_health(first["health"]),
+        *_health(first["health"] | {"directions": {}}),  # pull and push of a direction differ from loss to loss
     ]
-    columns = ("", *(label for _, label in OVERVIEW_COLUMNS))
-    return Table(columns, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
+    names = ("", *(label for _, label in columns), *(OVERVIEW_METRICS if "metrics" in first else ()))
+    return Table(names, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
+
+
+def _has(summary: dict, key: str) -> bool:
+    """Whether the directions of a document have an entry."""
+    return any((entry.get(key) or {}).get("mean") is not None for entry in summary["directions"].values())
+
+
+def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
+    """Names of several losses: their own, or their labels where a name occurs twice or a label is no loss."""
+    names = [str(data.attrs["loss"]) for data in datasets]
+    own = [data.attrs["loss_repr"] for data in datasets]
+    return [
+        label if names.count(name) > 1 or label != loss else name
+        for name, label, loss in zip(names, labels or own, own, strict=True)
+    ]
 
 
 def _reading(data: xr.Dataset, summary: dict) -> list[str]:

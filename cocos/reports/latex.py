@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from cocos import health, measures, results
+from cocos import health, measures, results, several
 from cocos.reports import terminal
 from cocos.reports._phrases import averaging, drawn, number, queries_per_batch
 
@@ -17,7 +17,12 @@ PUBLISHED_COLUMNS = {
 
 
 def latex(data: xr.Dataset, label: str) -> str:
-    r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss."""
+    r"""Write the published columns of a loss as a LaTeX tabular; other losses get those of the triplet loss.
+
+    Several losses have a tabular each, one after the other.
+    """
+    if "loss" in data.dims:
+        return "\n\n".join(latex(one, label) for one in several.each(data).values())
     summary = measures.document("count", data)
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]

@@ -278,26 +278,6 @@ def names_of(runs: Sequence[tuple[Path, str | None]]) -> list[str]:
     return [", ".join(part) for part in parts]
 
 
-def split_parameters(parameters: Mapping[str, str], losses: Sequence[str]) -> list[dict[str, str]]:
-    """Split parameters by loss; with several losses, each is named LOSS.NAME, like `ntxent.temperature`.
-
-    Raises:
-        InputError: a parameter without the name of one of several losses.
-    """
-    if len(losses) < 2:
-        return [dict(parameters)]
-    found = [{} for _ in losses]
-    for name, value in parameters.items():
-        of = [k for k, loss in enumerate(losses) if name.startswith(f"{loss}.")]
-        if not of:
-            raise InputError(
-                f"parameter {name}={value}: with several losses, name the loss as well, like {losses[0]}.{name}={value}"
-            )
-        for k in of:
-            found[k][name.removeprefix(f"{losses[k]}.")] = value
-    return found
-
-
 def once(checkpoint: Checkpoint, direction: str | None = None, held: list | None = None) -> Checkpoint:
     """Let a checkpoint encode only once, into `held`, and refuse a direction that its embeddings do not have."""
     held = [] if held is None else held

@@ -1,0 +1,138 @@
+"""Statistics of every query for one loss or several, from one pass over the scores for all that read the same ones."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cocos import conventions, losses, processes, statistics
+from cocos.batches import Batch
+from cocos.engine import readers
+from cocos.errors import InputError
+from cocos.measures._passes import passes
+from cocos.run import OUT_OF_RANGE, Run, threads
+from cocos.sampling import within
+from cocos.scores import Pairs
+
+# Relative difference of a share and eps that rounding can turn.
+EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+
+
+@dataclass(frozen=True)
+class QueryRecords:
+    """Results of every query, in the order of the batches, as `variables` takes them; and those of further readers."""
+
+    records: dict[str, list[dict]]
+    sizes: dict[str, list[int]]
+    others: list = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What is counted.
+
+    Args:
+        eps: smallest share that contributes.
+        convention: `standard` or `ecir2022`.
+        n90: whether the pushes of every query are sorted.
+        more: gives further readers for a run whose scores are visited.
+    """
+
+    eps: float
+    convention: str
+    n90: bool
+    more: Callable[[Run], Sequence]
+
+    def published(self, run: Run) -> bool:
+        """Whether a published counter is repeated, which reads whole batches."""
+        return self.convention == "ecir2022" and isinstance(run.loss, conventions.PUBLISHED)
+
+    def each(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count for each run; runs that read the same scores share them.
+
+        Raises:
+            InputError: the weights of a query leave the range of float64.
+        """
+        groups: dict[tuple, list[int]] = {}
+        for place, run in enumerate(runs):
+            groups.setdefault(self._key(run), []).append(place)
+        found: dict[int, QueryRecords] = {}
+        for done, places in enumerate(groups.values()):
+            some, shown = [runs[place] for place in places], within(report, done, len(groups))
+            count = self._visited if some[0].visited else self._held
+            found.update(zip(places, count(some, shown), strict=True))
+        return [found[place] for place in range(len(runs))]
+
+    def _key(self, run: Run) -> tuple:
+        """All that the scores of a run depend on; of scores that are held, the blocks in which they are read too."""
+        blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
+        seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
+        return *seen, run.visited, blocks
+
+    def _of_block(self, run: Run, pairs: Pairs, second: bool) -> dict[str, Tensor]:
+        """Statistics of the queries of some pairs, (queries,) each."""
+        weights, standard = run.weighed(pairs)
+        whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
+        unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
+        part = statistics.per_query(weights, unit, pairs, self.eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
+        part["negatives"] = pairs.negative.sum(dim=1)
+        if self.n90:
+            part["n90"] = statistics.n90(statistics.spread(weights, pairs))
+        if whole:
+            part["relative_uncertain"] = torch.zeros_like(part["negatives"])
+        if isinstance(run.loss, losses.ExtraStatistics):
+            part |= run.loss.extra(pairs, self.eps)
+        if self.published(run):
+            share = weights.abs() / unit
+            part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
+        return part
+
+    def _of_batch(self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool) -> Iterator[dict[str, Tensor]]:
+        """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
+        parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
+        for pairs in blocks:
+            for run, own in zip(runs, parts, strict=True):
+                own.append(self._of_block(run, pairs, second))
+        for own in parts:
+            yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
+
+    def _held(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count batch by batch, the scores of each in memory; each process takes some of the batches."""
+        first, names = runs[0], [name for name, _, _ in runs[0].sides]
+        share: Sequence[Batch] = processes.mine(first.plan.batches)
+        records: list[dict[str, list[dict]]] = [{name: [] for name in names} for _ in runs]
+        for done, batch in enumerate(share):
+            with threads(len(batch.query_index) * len(batch.candidate_index)):
+                for name, (second, blocks) in zip(names, first.scored(batch, whole=self.published(first)), strict=True):
+                    index = (batch.flip() if second else batch).query_index
+                    for own, found in zip(records, self._of_batch(runs, blocks, second), strict=True):
+                        own[name].append(found | {"query_index": index})
+            if report:
+                report(done + 1, len(share))
+        collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]
+        return [
+            QueryRecords(own, {name: [len(each["push"]) for each in parts] for name, parts in own.items()})
+            for own in collected
+        ]
+
+    def _visited(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count stack by stack in passes that store no score matrix; all processes share the parts of each stack.
+
+        Raises:
+            InputError: the weights of a query leave the range of float64.
+        """
+        first, names = runs[0], [name for name, _, _ in runs[0].sides]
+        others: list = []
+        found = [QueryRecords({name: [] for name in names}, {name: [] for name in names}, others) for _ in runs]
+        several = [readers.of(run.loss, self.eps, relative=True) for run in runs]
+        more = self.more(first)
+        for directions, asking, results in passes(first, lambda view: [[*several, *more]], report):
+            others[:] = results[len(runs) :]
+            for run, own, sides in zip(runs, found, results, strict=False):
+                for name, part, index in zip(directions, sides, asking, strict=True):
+                    if not part["push"].isfinite().all():
+                        raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
+                    own.records[name].append(part | {"query_index": torch.cat(index)})
+                    own.sizes[name].extend(rows.shape[0] for rows in index)
+        return found

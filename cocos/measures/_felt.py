@@ -1,0 +1,67 @@
+"""Health of the embeddings of a run: both sides, and the pull and push that reach rows of the first batch."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+
+from cocos import health, losses
+from cocos.batches import Batch
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.run import Run, alone
+from cocos.scores import Pairs
+
+
+def report(run: Run) -> dict:
+    """Spread of both sides, and the part of pull and push that reaches rows of the first batch, as plain data."""
+    return reports([run])[0]
+
+
+def reports(runs: Sequence[Run]) -> list[dict]:
+    """As `report`, for several losses; rows are scored once for losses that see the same batches and metric."""
+    scored: dict[tuple, Callable[[str], Pairs]] = {}
+    return [_report(run, scored.setdefault(_key(run), _scored(run))) for run in runs]
+
+
+def _key(run: Run) -> tuple:
+    """All that the scores of the rows that are weighed depend on."""
+    return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, run.loss.couples == "query"
+
+
+def _scored(run: Run) -> Callable[[str], Pairs]:
+    """Pairs of few rows of the first batch in float64, by direction, each scored once."""
+
+    @functools.cache
+    def pairs(direction: str) -> Pairs:
+        _, side, second = run.side(direction)
+        batch = run.plan.batches[0]
+        part, own = alone(side, _some(run, side, batch.flip() if second else batch))
+        rows = slice(health.FELT_QUERIES if run.loss.couples == "query" else None)
+        return run.block(part, run.seen(own), rows)
+
+    return pairs
+
+
+def _report(run: Run, scored: Callable[[str], Pairs]) -> dict:
+    """As `report`, from pairs by direction."""
+    directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
+    traits = losses.traits(run.loss)
+    if traits.weights != "influence" and not traits.own_scores:
+        for name in directions:
+            with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
+                pairs = scored(name)
+                directions[name] = health.felt(run.weighed(pairs)[0], pairs, run.loss.metric)
+    return health.report(run.spread, directions)
+
+
+def _some(run: Run, embeddings: Embeddings, batch: Batch) -> Batch:
+    """Select few rows of a batch, with the positives of its first queries, so that weighing them costs little."""
+    query, candidate, most = batch.query_index, batch.candidate_index, health.FELT_ROWS
+    if batch.paired:
+        return Batch(query[:most], candidate[: len(query)][:most], paired=True)
+    query = query[: health.FELT_QUERIES if run.loss.couples == "query" else most]
+    kept = torch.isin(embeddings.candidate_group[candidate], embeddings.query_group[query])
+    kept[: health.FELT_CANDIDATES] = True
+    return Batch(query, candidate[kept], paired=False)

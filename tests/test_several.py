@@ -1,0 +1,244 @@
+"""Several losses counted from one scoring pass: equal to separate calls, and nothing is done twice."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, losses, measures, results, run, several
+from cocos.commands import app
+from cocos.errors import InputError
+from cocos.measures import _felt
+from cocos.reports import table
+from cocos.reports.latex import latex
+
+COSINES = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax")
+# Losses that are visited and held, of four metrics, trained on pairs and on groups, coupled and not.
+MIXED = (*COSINES, "triplet_squared", "triplet_euclidean", "multi_similarity", "proxy_anchor", "n_pair")
+
+
+def paired(rows=70, width=6, captions=2):
+    generator = torch.Generator().manual_seed(5)
+    image = torch.randn(rows, width, generator=generator)
+    group = torch.arange(rows).repeat_interleave(captions)
+    caption = image[group] + 0.8 * torch.randn(len(group), width, generator=generator)
+    return Embeddings(image, caption, torch.arange(rows), group)
+
+
+def labelled():
+    generator = torch.Generator().manual_seed(6)
+    return Embeddings.labelled(torch.randn(60, 5, generator=generator), torch.arange(60) % 7)
+
+
+def proxied():
+    generator = torch.Generator().manual_seed(7)
+    rows, proxies = torch.randn(60, 5, generator=generator), torch.randn(7, 5, generator=generator)
+    return Embeddings.labelled(rows, torch.arange(60) % 7, proxies)
+
+
+def same(embeddings, names, **options):
+    """Compare one call with the separate ones, to the last bit, and return its result."""
+    together = measures.count(embeddings, names, **options)
+    asked = list(names.values()) if isinstance(names, dict) else names
+    taken = list(several.each(together).values())
+    assert len(taken) == len(asked) == together.sizes["loss"]
+    for loss, one in zip(asked, taken, strict=True):
+        alone = measures.count(embeddings, loss, **options)
+        xr.testing.assert_identical(one, alone)
+        assert {name: one[name].dtype for name in one.variables} == {n: alone[n].dtype for n in alone.variables}
+    return together
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 16},
+        {"batch_size": 16, "sample": "groups", "dtype": "float64"},
+        {"batch_size": 20, "n90": True, "eps": 0.05},
+        {"batches": 2, "batch_size": 16, "metrics": True},
+        {"batch_size": "all", "metrics": True},
+        {"batch_size": 16, "same_group": "negative"},
+    ],
+    ids=",".join,
+)
+def test_several_losses_are_counted_as_each_alone(options):
+    data = same(paired(), [losses.load(name) for name in MIXED], **options)
+    assert data["contributing"].dims == ("loss", "direction", "batch", "query")
+    assert list(data["direction"].values) == ["q2c", "c2q"]
+
+
+def test_names_objects_functions_and_labels_are_mixed():
+    def softest(scores, positive, negative):
+        return (scores.exp() * negative).sum(dim=1)
+
+    sharp = losses.load("ntxent", {"temperature": 0.02})
+    data = same(paired(), {"sharp": sharp, "soft": "ntxent", "own": softest, "hinge": losses.load("triplet")})
+    assert list(data["loss"].values) == ["sharp", "soft", "own", "hinge"]
+    assert float(data["contributing"].sel(loss="sharp").mean()) < float(data["contributing"].sel(loss="soft").mean())
+    data = same(paired(), ["triplet", sharp])
+    assert list(data["loss"].values) == ["Triplet(margin=0.2)", "NTXent(temperature=0.02)"]
+    assert same(paired(), ["triplet"]).sizes["loss"] == 1
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "names"),
+    [(labelled, ["supcon", "triplet", "multi_similarity"]), (proxied, ["normalized_softmax", "proxynca", "cosface"])],
+)
+def test_labelled_sets_and_proxies_too(embeddings, names):
+    same(embeddings(), names, batch_size=28)
+
+
+def test_the_published_way_too():
+    same(paired(), ["ntxent", "triplet", "smoothap"], convention="ecir2022", batch_size=20)
+
+
+def test_losses_that_are_trained_on_other_batches_have_their_own():
+    data = same(paired(), ["ntxent", "smoothap"], batch_size=32)
+    parts = several.each(data)
+    assert [one.attrs["sample"] for one in parts.values()] == ["pairs", "groups"]
+    assert len({tuple(one.sizes.values()) for one in parts.values()}) == 2
+    assert data["queries"].dtype.kind == "i" and np.isnan(data["contributing"]).any()
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Number of calls of the functions that prepare and score."""
+    made = dict.fromkeys(("plan", "view", "pairs", "side", "felt"), 0)
+
+    def counted(owner, name, key):
+        own = getattr(owner, name)
+
+        def call(*args, **options):
+            made[key] += 1
+            return own(*args, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(run.batches, "plan", "plan")
+    counted(run.engine, "view", "view")
+    counted(run.scores, "pairs", "pairs")
+    counted(_felt.health, "side", "side")
+    return made
+
+
+def test_what_the_losses_share_is_done_once(calls):
+    """Two metrics: two views or two score matrices a batch, and the pairs of each direction for the health."""
+    names = ["ntxent", "triplet", "snm", "triplet_squared", "triplet_euclidean"]
+    measures.count(paired(), names, batch_size=35, sample="pairs")
+    assert (calls["plan"], calls["view"], calls["side"]) == (1, 3, 2 * 2)
+    assert calls["pairs"] == 3 * 2
+    calls.update(dict.fromkeys(calls, 0))
+    data = measures.count(paired(), names, batch_size=35, sample="pairs", n90=True)
+    assert (calls["plan"], calls["view"]) == (1, 0)
+    assert calls["pairs"] == 3 * (data.sizes["batch"] + 2)
+
+
+def test_a_checkpoint_is_encoded_once(tmp_path, monkeypatch):
+    np.savez(tmp_path / "rows.npz", query=paired(captions=1).query, candidate=paired(captions=1).candidate)
+    frozen, encoded = cocos.open(tmp_path / "rows.npz"), []
+    embed = type(frozen).embed
+    monkeypatch.setattr(type(frozen), "embed", lambda *given: encoded.append(1) or embed(*given))
+    data = measures.count(frozen, ["ntxent", "triplet"])
+    assert len(encoded) == 1 and data.attrs["checkpoint_format"] == "embeddings"
+
+
+def test_what_is_true_of_one_loss_survives_the_file(tmp_path):
+    data = measures.count(paired(), ["ntxent", "smoothap", "multi_similarity"], batch_size=32)
+    assert "eq7_mean" in data and data["eq7_mean"].isel(loss=0).isnull().all()
+    opened = results.open(results.save(data, tmp_path / "counts.nc"))
+    xr.testing.assert_identical(opened, data)
+    for name, one in several.each(opened).items():
+        assert one.attrs["loss_repr"] == name and json.loads(one.attrs["health"])["directions"]["q2c"]
+        assert ("eq7_mean" in one) == (one.attrs["loss"] == "smoothap")
+    alone = measures.count(paired(), "triplet")
+    assert several.each(alone) == {"Triplet(margin=0.2)": alone}
+
+
+def test_the_document_of_one_loss_is_as_it_was_and_of_several_a_list():
+    names = ["ntxent", "triplet"]
+    document = measures.document("count", measures.count(paired(), names, batch_size=32))
+    assert list(document) == ["cocos", "checkpoint", "losses"]
+    for name, one in zip(names, document["losses"], strict=True):
+        alone = measures.document("count", measures.count(paired(), name, batch_size=32))
+        assert one == {"label": repr(losses.load(name)), **alone}
+        assert "losses" not in alone and "label" not in alone
+
+
+def test_tables_and_pictures_have_a_row_for_each_loss():
+    labels = {"sharp": losses.load("ntxent", {"temperature": 0.02}), "soft": losses.load("ntxent")}
+    data = measures.count(paired(), labels, batch_size=32, n90=True, metrics=True)
+    text = table("count", data).text(200)
+    rows = [line.split()[:2] for line in text.splitlines()]
+    for name in ("sharp", "soft"):
+        assert [name, "q2c"] in rows and [name, "c2q"] in rows
+    assert "n90" in text and "R@10" in text
+    named = table("count", measures.count(paired(), ["ntxent", "triplet"])).text(200)
+    assert ["triplet", "c2q"] in [line.split()[:2] for line in named.splitlines()]
+    assert latex(data, "rows").count(r"\begin{tabular}") == 2
+    assert [label.get_text().split("\n")[0] for label in cocos.plots.count(data).get_yticklabels()] == [
+        "NTXent(temperature=0.02)",
+        "NTXent(temperature=0.1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([], r"loss: \[\], expected one loss at least"),
+        ({}, r"loss: \{\}, expected one loss at least"),
+        (["ntxent", "InfoNCE"], r"NTXent\(temperature=0.1\) is given 2 times; give each once, or a dict"),
+        (["ntxent", "trplet"], "unknown loss 'trplet': did you mean 'triplet'"),
+        (["ntxent", ["triplet"]], "list"),
+    ],
+)
+def test_bad_input_is_one_sentence(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.count(paired(), given)
+
+
+def test_what_takes_one_loss_refuses_several():
+    data = measures.count(paired(), ["ntxent", "triplet"])
+    with pytest.raises(InputError, match=r"A: it is of 2 losses; give one"):
+        measures.diff(data, data)
+    with pytest.raises(InputError, match="dimension loss: no result of cocos"):
+        several.each(data.drop_vars("about"))
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_counts_several_losses(tmp_path):
+    rows = paired(captions=1)
+    np.savez(tmp_path / "rows.npz", query=rows.query, candidate=rows.candidate)
+    options = ["count", tmp_path / "rows.npz", "--loss", "ntxent", "--loss", "triplet", "-p", "ntxent.temperature=0.02"]
+    done = call(*options, "--json", "--out", tmp_path / "counts.nc")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [each["loss"]["parameters"] for each in document["losses"]] == [{"temperature": 0.02}, {"margin": 0.2}]
+    parts = several.each(results.open(tmp_path / "counts.nc"))
+    assert list(parts) == [each["label"] for each in document["losses"]]
+    for name, one in zip(("ntxent", "triplet"), parts.values(), strict=True):
+        given = ["-p", "temperature=0.02"] if name == "ntxent" else []
+        alone = json.loads(call("count", tmp_path / "rows.npz", "--loss", name, *given, "--json").stdout)
+        assert json.loads(json.dumps(measures.document("count", one))) == alone
+    shown = call(*options)
+    assert "loss triplet, margin 0.2 (default)" in shown.stderr and "ntxent c2q" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--loss", "ntxent", "--loss", "ntxent"], "--loss ntxent: it is given 2 times, expected once"),
+        (["--loss", "ntxent", "--loss", "triplet", "-p", "margin=1"], "with several losses, name the loss as well"),
+        (["--loss", "ntxent", "--loss", "trplet"], "unknown loss 'trplet'"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(tmp_path, arguments, sentence):
+    np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4)[::-1])
+    done = call("count", tmp_path / "rows.npz", *arguments)
+    assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
