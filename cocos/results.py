@@ -17,8 +17,9 @@ import cocos
 from cocos import health, losses, records, writing
 from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
+from cocos.rows import concat, row
 
-__all__ = ["open", "save"]
+__all__ = ["concat", "open", "row", "save"]
 
 WEIGHTS = {
     "stop_gradient": "stop-gradient: what training uses; a factor of the loss is held fixed in it",
@@ -284,8 +285,8 @@ def of_history(history: records.History) -> xr.Dataset:
         made["width"] = ("width", widths, "dimensions", "dimensions")
     whole = {name: np.full(sizes, np.nan) for name in records.STEP_METRICS}
     parts = {name: np.full((*sizes, len(names or [""])), np.nan) for name in records.DIRECTION_METRICS}
-    for k, row in enumerate(rows):
-        for width, each in row.items():
+    for k, record in enumerate(rows):
+        for width, each in record.items():
             at = (k, widths.index(width)) if several else (k,)
             for name, array in whole.items():
                 array[at] = _number(len(each["alarms"]) if name == "alarm" and "alarms" in each else each.get(name))

@@ -36,6 +36,7 @@ ORDER = (
     "retrieval",
     "conventions",
     "records",
+    "rows",
     "results",
     "several",
     "sampling",
