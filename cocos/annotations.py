@@ -19,6 +19,16 @@ Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 Pictures = Picture | tuple[str, ...]  # (N, H, W, 3) of uint8, or a path each; an empty path is no picture
 
 
+READ_AS_LABELLED = (
+    "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
+    "candidate (embeddings=, labels= say so)"
+)
+EACH_ITS_OWN_POSITIVE = (
+    "query and candidate are the same rows, and no two of them share a group: each is the only positive of itself "
+    "(embeddings=, labels= are for a labelled set)"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
@@ -89,8 +99,12 @@ def spelled(name: str, values: list[Any]) -> list[str]:
     return found
 
 
-def numbered(given: dict[str, Any]) -> dict[str, Any]:
+def numbered(given: dict[str, Any], *, empty: int | None = None) -> dict[str, Any]:
     """Number ids that are text, equal texts alike under every name; other ids stay as they are.
+
+    Args:
+        given: name -> ids, or None.
+        empty: number of an empty text; None: it is a text like any other.
 
     Raises:
         InputError: text under one name and numbers under another, or text that is none.
@@ -100,6 +114,7 @@ def numbered(given: dict[str, Any]) -> dict[str, Any]:
     if said and others:
         raise InputError(f"{next(iter(said))} is text and {others[0]} is numbers; give both the same kind of ids")
     number = {text: k for k, text in enumerate(sorted({text for values in said.values() for text in values}))}
+    number |= {} if empty is None else {"": empty}
     return given | {name: torch.tensor([number[text] for text in values]) for name, values in said.items()}
 
 

@@ -1,7 +1,7 @@
 """Embeddings: vectors of a frozen model for its training data, and which rows belong together."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cocos import annotations, html
-from cocos.annotations import Groups, Pictures, numbered
+from cocos import annotations, html, marks
+from cocos.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.errors import InputError
 from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refuse_open_rows, variances
 
@@ -18,14 +18,6 @@ __all__ = ["UNGIVEN", "Embeddings"]
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
-READ_AS_LABELLED = (
-    "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
-    "candidate (embeddings=, labels= say so)"
-)
-EACH_ITS_OWN_POSITIVE = (
-    "query and candidate are the same rows, and no two of them share a group: each is the only positive of itself "
-    "(embeddings=, labels= are for a labelled set)"
-)
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 # Default of fields that the constructor fills in: typed so that readers see tensors.
 UNGIVEN: Any = None
@@ -52,6 +44,7 @@ class Embeddings:
         notes: sentences that belong beside every result of these embeddings.
         mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
             compares them.
+        marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
 
     Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
     same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
@@ -83,6 +76,7 @@ class Embeddings:
     candidate_negatives: Tensor | None = None
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
+    marks: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._set(mapped=tuple(dict.fromkeys((*self.mapped, *files_of(self.query, self.candidate)))))
@@ -209,6 +203,11 @@ class Embeddings:
         turned = self.candidate_negatives
         turned = annotations.negatives("candidate_negatives", turned, candidate, query, ("candidate", "query"))
         self._set(negatives=negatives, candidate_negatives=turned, notes=tuple(self.notes))
+        self._set(marks=marks.each(self.marks, len(self.query), len(self.candidate)))
+
+    def marked(self, given: Mapping[str, Any] | None) -> "Embeddings":
+        """Give the pairs other marks, by their names: see `cocos.marks.of`; None: no marks."""
+        return self._alike({"marks": marks.each(given, len(self.query), len(self.candidate))})
 
     def _same(self) -> bool:
         """Whether both sides are the same rows, with the same groups."""
@@ -245,6 +244,7 @@ class Embeddings:
         names: Any = None,
         pictures: Any = None,
         notes: tuple[str, ...] = (),
+        marks: Mapping[str, Any] | None = None,
     ) -> "Embeddings":
         """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
 
@@ -257,6 +257,7 @@ class Embeddings:
             names: of the samples, one text each; with proxies (of the samples, of the proxies).
             pictures: likewise, as in the class.
             notes: as in the class.
+            marks: as in the class; a labelled set has its samples on both sides.
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -268,7 +269,7 @@ class Embeddings:
         embeddings = matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        beside = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes}
+        beside = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
         if proxies is None:
             if proxy_variance is not None:
                 raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
@@ -310,7 +311,8 @@ class Embeddings:
     @property
     def _annotated(self) -> list[str]:
         """Names of the annotations that rows have."""
-        return [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
+        given = [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
+        return given + (["marks"] if self.marks else [])
 
     @property
     def proxies(self) -> bool:
@@ -338,6 +340,7 @@ class Embeddings:
             "pictures": self.pictures and self.pictures[::-1],
             "negatives": self.candidate_negatives,
             "candidate_negatives": self.negatives,
+            "marks": {name: mark.flip() for name, mark in (self.marks or {}).items()},
         })
 
     def single(self, direction: str) -> "Embeddings":
@@ -388,5 +391,6 @@ class Embeddings:
             pictures=None,
             candidate_negatives=None,
             notes=(),
+            marks={},
         )
         return part

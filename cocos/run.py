@@ -290,6 +290,7 @@ def prepare_all(
     eps: float | None = None,
     visits: bool | Callable = False,
     whole: bool = False,
+    marks: bool = False,
     **sampling: Unpack[Sampling],
 ) -> list[Run]:
     """Check everything that can be checked, then encode, then draw the batches: once for all losses, where they agree.
@@ -301,6 +302,7 @@ def prepare_all(
         visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
             are visited tile by tile, and the matrix is never stored.
         whole: keep the scores of a whole batch in memory.
+        marks: whether the measure reads marks: scores of embeddings that have any are not visited then.
         **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
             float64 decides, and float64 elsewhere.
 
@@ -327,7 +329,8 @@ def prepare_all(
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         plan = planned(loss.sample, whole or matching == "rows")
         reads = visits if callable(visits) else readers.has
-        visited = bool(visits) and engine.fits(embeddings, loss.metric) and reads(loss)
+        visited = bool(visits) and not (marks and embeddings.marks)
+        visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _fits(loss, largest, embeddings.query.device, whole=whole)

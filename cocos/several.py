@@ -82,7 +82,7 @@ def stacked(
                 name: str(array.dtype) for name, array in values.items() if name not in (*PADDED, "direction")
             },
         })
-        for own, values in zip(attrs, whole, strict=True)
+        for own, part, values in zip(attrs, parts, whole, strict=True)
     ]
     data = results.labelled(made, shared)
     return data.assign_coords(about=("loss", about, {"long_name": "what is true of this loss alone, JSON"}))

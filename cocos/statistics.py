@@ -17,6 +17,7 @@ from cocos.scores import Pairs
 
 __all__ = [
     "Difference",
+    "as_many",
     "contributing",
     "effective",
     "hardest_share",
@@ -195,6 +196,30 @@ def hardest_share(part: Tensor) -> Tensor:
         tensor([0.8000])
     """
     return part.amax(dim=1)
+
+
+def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw as many random negatives of each query as are in a mask, without replacement, (Q, C) bool.
+
+    The draw is made on the CPU, so that a seed means the same negatives on every device.
+
+    Args:
+        mask: (Q, C) bool, among the negatives.
+        negative: (Q, C) bool.
+        generator: on the CPU.
+
+    Examples:
+        >>> negative = torch.tensor([[False, True, True, True]])
+        >>> mask = torch.tensor([[False, True, False, True]])
+        >>> drawn = cocos.statistics.as_many(mask, negative, torch.Generator().manual_seed(0))
+        >>> drawn.sum().item(), (drawn & ~negative).any().item()
+        (2, False)
+    """
+    place = torch.rand(negative.shape, generator=generator, dtype=torch.float64).to(negative.device)
+    order = place.masked_fill(~negative, torch.inf)
+    number = (mask & negative).sum(dim=1, keepdim=True)
+    last = order.sort(dim=1).values.gather(1, (number - 1).clamp(min=0))
+    return negative & (order <= last) & (number > 0)
 
 
 def per_query(

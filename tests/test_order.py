@@ -18,6 +18,7 @@ ORDER = (
     "plugins",
     "html",
     "annotations",
+    "marks",
     "matrices",
     "embeddings",
     "cache",

@@ -10,6 +10,8 @@ from cocos import conventions, losses, processes, statistics
 from cocos.batches import Batch
 from cocos.engine import readers
 from cocos.errors import InputError
+from cocos.measures import _marked
+from cocos.measures._marked import MarkedBatch
 from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, threads
 from cocos.sampling import within
@@ -70,8 +72,8 @@ class Counting:
         seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
         return *seen, run.visited, blocks
 
-    def _of_block(self, run: Run, pairs: Pairs, second: bool) -> dict[str, Tensor]:
-        """Statistics of the queries of some pairs, (queries,) each."""
+    def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
+        """Statistics of the queries of some pairs, (queries,) each; `masks` are those of the marked negatives."""
         weights, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
         unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
@@ -86,28 +88,36 @@ class Counting:
         if self.published(run):
             share = weights.abs() / unit
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
-        return part
+        return part | (_marked.of_block(statistics.spread(weights, pairs), masks) if masks else {})
 
-    def _of_batch(self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool) -> Iterator[dict[str, Tensor]]:
+    def _of_batch(
+        self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None
+    ) -> Iterator[dict[str, Tensor]]:
         """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
         parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
+        start = 0
         for pairs in blocks:
+            masks = list(marked.masks(pairs, start)) if marked else []
+            start += len(pairs.scores)
             for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second))
+                own.append(self._of_block(run, pairs, second, masks))
         for own in parts:
             yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
 
     def _held(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count batch by batch, the scores of each in memory; each process takes some of the batches."""
-        first, names = runs[0], [name for name, _, _ in runs[0].sides]
-        share: Sequence[Batch] = processes.mine(first.plan.batches)
-        records: list[dict[str, list[dict]]] = [{name: [] for name in names} for _ in runs]
-        for done, batch in enumerate(share):
+        first, sides = runs[0], runs[0].sides
+        share: Sequence[tuple[int, Batch]] = processes.mine(tuple(enumerate(first.plan.batches)))
+        records: list[dict[str, list[dict]]] = [{name: [] for name, _, _ in sides} for _ in runs]
+        for done, (number, batch) in enumerate(share):
             with threads(len(batch.query_index) * len(batch.candidate_index)):
-                for name, (second, blocks) in zip(names, first.scored(batch, whole=self.published(first)), strict=True):
-                    index = (batch.flip() if second else batch).query_index
-                    for own, found in zip(records, self._of_batch(runs, blocks, second), strict=True):
-                        own[name].append(found | {"query_index": index})
+                seen = first.scored(batch, whole=self.published(first))
+                for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
+                    own = batch.flip() if second else batch
+                    marked = MarkedBatch.of(side, own, first.seed, number)
+                    every = self._of_batch(runs, blocks, second, marked)
+                    for record, found in zip(records, every, strict=True):
+                        record[name].append(found | {"query_index": own.query_index})
             if report:
                 report(done + 1, len(share))
         collected = [{name: processes.collect(parts) for name, parts in own.items()} for own in records]

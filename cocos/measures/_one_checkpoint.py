@@ -76,7 +76,7 @@ def _measured(
     Raises:
         InputError: embeddings or options that cannot be used.
     """
-    counted = count(embeddings, loss, eps, **sampling)
+    counted = count(embeddings.marked(None), loss, eps, **sampling)  # a run has no place for marks
     run = prepare(embeddings, loss, eps=eps, visits=True, **_read(embeddings, sampling))
     record, names = _record(run), list(embeddings.directions)
     directions = _of_count(counted, record)

@@ -15,7 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.measures import _felt, _per_query
+from cocos.measures import _felt, _marked, _per_query
 from cocos.measures._counting import Counting, QueryRecords
 from cocos.run import Run, prepare_all
 from cocos.sampling import Progress, Sampling, sampled
@@ -126,7 +126,8 @@ def count(
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
             they are read from the same pass where one batch is the whole set.
         n90: the number of negatives that carry 90 % of the push as well, which sorts the scores of every query: they
-            are kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is.
+            are kept in memory then, in float64 unless `dtype` says otherwise, however large a batch is. So they are
+            where the embeddings have marks, whose parts of the negatives and of the push are counted then.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -159,15 +160,17 @@ def count(
     standard = convention == "standard"
     # The published batches keep rows of one group as negatives of each other.
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
-    runs = prepare_all(embeddings, asked, eps=eps, visits=standard and not n90, whole=not standard, **sampling)
+    keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
+    runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
     names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
     counted = _counted(runs, Counting(eps, convention, n90, _more if metrics else lambda _: ()), sampling["progress"])
     alike = {id(run.plan.batches): run for run in runs}
     pairs = {key: run.same_group_pairs() for key, run in alike.items()}
+    labels = [label for mark in runs[0].embeddings.marks.values() for label in mark.labels]
     parts, seen = [], {}
     for run, found in zip(runs, counted, strict=True):
         own = pairs[id(run.plan.batches)]
-        parts.append(variables(found.records, own, zero_when_idle=not standard, sizes=found.sizes))
+        parts.append(variables(found.records, own, zero_when_idle=not standard, sizes=found.sizes, marks=labels))
         if metrics:
             others = found.others or seen.setdefault((run.loss.metric, run.dtype, id(run.embeddings)), [])
             parts[-1] |= _metrics_of(run, others, sampling["progress"])
@@ -249,6 +252,7 @@ def variables(
     *,
     zero_when_idle: bool,
     sizes: dict[str, list[int]] | None = None,
+    marks: Sequence[str] = (),
 ) -> dict[str, tuple]:
     """Variables of the counts of one loss, as `cocos.results.labelled` takes them.
 
@@ -257,12 +261,13 @@ def variables(
         same_group_pairs: of every batch, unordered pairs of rows that are of one group.
         zero_when_idle: `eq7_mean` of a batch without any count is 0 (as published) instead of missing.
         sizes: direction -> queries of every batch, in the order of the entries; None: each entry is one batch.
+        marks: labels of the kinds of marked candidates, whose shares are in the records.
 
     Returns:
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    values = _per_query.arrays(records, sizes)
+    values, marked = _marked.taken(_per_query.arrays(records, sizes), len(marks))
     values = {
         name if name in QUERY_LABELS.keys() | _per_query.SHARED_LABELS.keys() else f"{name}_per_query": array
         for name, array in values.items()
@@ -270,7 +275,8 @@ def variables(
     values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
     values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
-    return _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
+    made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
+    return made | _marked.variables(marked, values["negatives"], values["effective_per_query"], marks)
 
 
 def _metrics(data: xr.Dataset) -> dict:
@@ -324,6 +330,7 @@ def document(data: xr.Dataset) -> dict:
         entry["batch_queries"] = float(one["queries"].values[full].mean())
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
+        entry |= _marked.entries(one, full, standard=standard)
         directions[str(name)] = entry
     return {
         **results.about(attrs),

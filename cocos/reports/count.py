@@ -26,6 +26,13 @@ COUNT_ROWS = (
     ("eq7_sum", "Eq. 7 count, sum over a batch"),
     ("eq7_idle", "queries with an Eq. 7 count of 0, of {batch}"),
 )
+# Rows of each kind of marked candidates, in percent except the last.
+MARK_ROWS = (
+    ("negatives", "part of the negatives, %", 100),
+    ("push", "part of the push, %", 100),
+    ("placebo", "part of the push of as many random negatives, %", 100),
+    ("enrichment", "part of the push over part of the negatives", 1),
+)
 METRIC_ROWS = (
     ("R@1", "R@1, % of the queries with a positive at rank 1"),
     ("R@5", "R@5"),
@@ -64,6 +71,7 @@ def table(data: xr.Dataset) -> Table:
         for key, label in COUNT_ROWS
         if next(iter(directions.values())).get(key) is not None
     )
+    rows += tuple(_marked(directions))
     metrics = summary.get("metrics", {}).get("directions", {})
     rows += tuple(
         (label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
@@ -121,6 +129,21 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset]) -> Table
     return Table(names, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
 
 
+def _marked(directions: dict) -> list[tuple[str, ...]]:
+    """Rows of the marked candidates: their parts of negatives and push, beside as many random negatives."""
+    marks = next(iter(directions.values())).get("marks", {})
+    return [
+        (f"{name}: {label}", *(number(_times(entry["marks"][name][key], factor)) for entry in directions.values()))
+        for name in marks
+        for key, label, factor in MARK_ROWS
+    ]
+
+
+def _times(value: dict, factor: float) -> dict:
+    """A mean and its deviation, multiplied."""
+    return {key: None if each is None else factor * each for key, each in value.items()}
+
+
 def _has(summary: dict, key: str) -> bool:
     """Whether the directions of a document have an entry."""
     return any((entry.get(key) or {}).get("mean") is not None for entry in summary["directions"].values())
@@ -153,6 +176,13 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
         whole, idle = entry["batch_queries"], entry["idle"]
         sentence += f"; {100 * idle['mean'] / whole:.1f} % of the queries in a batch have none"
         sentences.append(f"{sentence} ({mean(idle)} of {round(whole, 1):g}).")
+        for label, marked in entry.get("marks", {}).items():
+            if marked["push"]["mean"] is not None:
+                parts = [mean(_times(marked[key], 100)) for key in ("negatives", "push", "placebo")]
+                sentences.append(
+                    f"{name}, {label}: {parts[0]} % of the negatives and {parts[1]} % of the push (as many random "
+                    f"negatives: {parts[2]} %)."
+                )
     return sentences
 
 

@@ -14,6 +14,7 @@ from cocos import annotations, losses
 from cocos.checkpoints import Checkpoint, _inventory
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.stream import most_unpacked
+from cocos.checkpoints.formats._marks import MARK_ARRAYS, SOURCE_ARRAYS, marks_of
 from cocos.checkpoints.formats._other_names import renamed
 from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings
@@ -35,9 +36,27 @@ TWO_SIDED = ("query", "candidate")
 GROUP_ARRAYS = ("query_group", "candidate_group")
 LABEL_ARRAYS = ("labels", "proxy_labels")
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
-TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS)
-TWO_SIDED_ARRAYS = (*TWO_SIDED, *GROUP_ARRAYS, "directions", "negatives", *TEXT_ARRAYS, "provenance")
-LABELLED_ARRAYS = ("embeddings", *LABEL_ARRAYS, "proxies", "proxy_variance", *TEXT_ARRAYS, "provenance")
+TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
+TWO_SIDED_ARRAYS = (
+    *TWO_SIDED,
+    *GROUP_ARRAYS,
+    "directions",
+    "negatives",
+    "marked",
+    "mark_name",
+    *TEXT_ARRAYS,
+    "provenance",
+)
+LABELLED_ARRAYS = (
+    "embeddings",
+    *LABEL_ARRAYS,
+    "proxies",
+    "proxy_variance",
+    "marked",
+    "mark_name",
+    *TEXT_ARRAYS,
+    "provenance",
+)
 
 
 def recognises(file: File) -> bool:
@@ -170,7 +189,7 @@ def _metadata(file: File, arrays: dict) -> dict:
     Raises:
         InputError: names or paths that are no list of texts.
     """
-    found = {name: file.metadata[name] for name in ("directions", "provenance") if name in file.metadata}
+    found = {name: file.metadata[name] for name in ("directions", "provenance", "mark_name") if name in file.metadata}
     for name in TEXT_ARRAYS:
         if name in file.metadata:
             try:
@@ -228,7 +247,7 @@ def _tensor(file: File, name: str, value):
     Raises:
         InputError: neither numbers nor text.
     """
-    if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *NAME_ARRAYS, *PICTURE_ARRAYS) and annotations.texts(value) is not None:
+    if name in (*GROUP_ARRAYS, *LABEL_ARRAYS, *TEXT_ARRAYS) and annotations.texts(value) is not None:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -319,7 +338,8 @@ def read(file: File, data=None) -> Checkpoint:
     made = _provenance(arrays.pop("provenance", None))
     wanted = [name for name in dict.fromkeys((*wanted, *TEXT_ARRAYS)) if name in arrays]
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
-    tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name != "directions"}
+    tensors = {name: _tensor(file, name, arrays[name]) for name in wanted if name not in {"directions", "mark_name"}}
+    more["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
     folder = Path(data) if data is not None else Path(file.path).parent
     said = made.get("notes")
     more["notes"] = tuple(str(each)[:MAX_NOTE] for each in said[:MAX_NOTES]) if isinstance(said, list) else ()
