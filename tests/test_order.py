@@ -31,6 +31,7 @@ ORDER = (
     "weights",
     "forces",
     "statistics",
+    "sharpness",
     "correlation",
     "health",
     "engine",

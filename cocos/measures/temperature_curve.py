@@ -1,21 +1,19 @@
 """What would another temperature do to the same embeddings?"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 import xarray as xr
-from torch import Tensor
 
-from cocos import losses, results, statistics
+from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.engine import devices, readers
+from cocos.engine import devices
 from cocos.errors import InputError
-from cocos.measures._passes import passes
-from cocos.run import OUT_OF_RANGE, Run, prepare
+from cocos.measures import _other_values
+from cocos.run import prepare
 from cocos.sampling import Sampling, ladder, sampled
 
 # Parameters that divide or multiply the scores, with their units, in the order in which they are looked for.
@@ -30,9 +28,6 @@ SPAN = 30.0  # times and parts of the loss's own value
 NEAR_EPS = "up to {} negatives, in all batches and at one value, are so near to eps that they may count or not"
 # Values of the curve, an odd number: the loss's own is one of them.
 CURVE_VALUES = 33
-# Values that one pass reads: each reader notes up to 16 MiB a thread.
-VALUES_IN_A_PASS = 11
-SUMS = ("effective", "pushed", "counted", "idle", "queries", "uncertain")
 
 
 def _parameter(loss) -> str:
@@ -106,9 +101,7 @@ def temperature_curve(
         raise InputError(f"loss {losses.name_of(run.loss)}: {error}") from None
     report = sampling["progress"] and sampling["progress"]("weighing")
     directions = [name for name, _, _ in run.sides]
-    sums = {name: torch.zeros(len(SUMS), len(grid), dtype=torch.float64) for name in directions}
-    for name, found in (_visited if run.visited else _held)(run, others, eps, report):
-        sums[name] += found
+    sums = _other_values.sums(run, others, eps, report)
     effective, pushed, counted, idle, queries, uncertain = np.stack([each.numpy() for each in sums.values()], axis=1)
     shape = effective.shape
     curves = {
@@ -127,46 +120,3 @@ def temperature_curve(
         notes="\n".join([*run.notes, *([NEAR_EPS.format(int(uncertain.max()))] if uncertain.any() else [])]),
     )
     return results.labelled(variables, attrs)
-
-
-def _sums(effective: Tensor, above: Tensor, uncertain: Tensor | int = 0) -> list[float]:
-    """Sums over the queries: see `SUMS`."""
-    pushed, idle, whole = (effective > 0).sum(), (above == 0).sum(), effective.sum(dtype=torch.float64)
-    return [float(each) for each in (whole, pushed, above.sum(), idle, len(above), uncertain)]
-
-
-def _held(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
-    """Yield direction and sums, (SUMS, values), of each batch from its weights."""
-    names, runs = [name for name, _, _ in run.sides], [replace(run, loss=loss) for loss in others]
-    for done, batch in enumerate(run.plan.batches):
-        found = {name: [] for name in names}
-        for other in runs:
-            for name, (_, blocks) in zip(names, other.sided(batch, whole=False), strict=True):
-                parts = []
-                for pairs, weights, unit in blocks:
-                    effective = statistics.effective(statistics.spread(weights, pairs))
-                    parts.append(_sums(effective, statistics.contributing(weights.abs() / unit, pairs, eps)))
-                found[name].append([sum(each) for each in zip(*parts, strict=True)])
-        for name, each in found.items():
-            yield name, torch.tensor(each, dtype=torch.float64).T
-        if report:
-            report(done + 1, len(run.plan.batches))
-
-
-def _visited(run: Run, others: list, eps: float, report: Callable | None) -> Iterator[tuple[str, Tensor]]:
-    """The same of each stack of batches, seen by a reader for each value, some in one pass.
-
-    Raises:
-        InputError: the weights of a query leave the range of float64.
-    """
-    every = [readers.of(loss, eps) for loss in others]
-    groups = [every[a : a + VALUES_IN_A_PASS] for a in range(0, len(every), VALUES_IN_A_PASS)]
-    for names, _, found in passes(run, lambda view: groups, report):
-        for k, name in enumerate(names):
-            for loss, sides in zip(others, found, strict=True):
-                if not sides[k]["push"].isfinite().all():
-                    raise InputError(OUT_OF_RANGE.format(loss, "float64"))
-            keys = ("effective", "contributing", "uncertain")
-            parts = [[sides[k][key] for key in keys] for sides in found]
-            sums = [_sums(effective, above, uncertain.sum()) for effective, above, uncertain in parts]
-            yield name, torch.tensor(sums, dtype=torch.float64).T

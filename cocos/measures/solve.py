@@ -1,0 +1,133 @@
+"""Which temperature, scale or margin gives a wanted effective number of negatives?"""
+
+import functools
+from typing import Unpack
+
+import numpy as np
+import xarray as xr
+
+from cocos import losses, results, sharpness
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.engine import devices
+from cocos.measures import _other_values
+from cocos.run import prepare
+from cocos.sampling import Sampling, sampled
+
+# Share above every other, at which the passes note no candidate.
+NO_EPS = 1e9
+SOLVE_LABELS = {
+    "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
+    "effective_mean": ("effective number of negatives, mean over the directions", "candidates"),
+    "tried_effective": ("effective number of negatives at the value, mean over the directions", "candidates"),
+}
+
+
+@devices.threads(1)
+@sampled(dtype=None)
+def solve(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    *,
+    effective: float,
+    parameter: str | None = None,
+    bounds: tuple[float, float] | None = None,
+    tolerance: float = 1e-3,
+    **sampling: Unpack[Sampling],
+) -> xr.Dataset:
+    """Find the temperature, scale or margin at which a loss has a wanted mean effective number of negatives.
+
+    The embeddings stay those of the model as it is: this is the value to start with, or to compare losses at one
+    effective number. The mean is that of the directions, and in each over the queries with any push, as `count` has it.
+    `cocos.sharpness.solve` does the same for the scores of one batch, inside a training loop.
+
+    Args:
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
+        loss: a loss, or its name; its own value is where the search starts.
+        effective: the wanted number, at least 1.
+        parameter: name of the parameter; None: the one that sets the sharpness of the loss, see
+            `cocos.sharpness.parameter_of`.
+        bounds: of the value. A number beyond them gives the nearer bound, which `bound` of the attributes says. None:
+            from 1e-4 to 1e4 times the loss's own value, and a number beyond is refused.
+        tolerance: relative difference from the wanted number that is good enough.
+        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+
+    Returns:
+        `value`, of the parameter; `effective` (direction,), the number that it gives, and `effective_mean`, its mean;
+        `tried_value` and `tried_effective` (evaluation,), of the search. Attributes: `parameter`, `own` (its value in
+        the loss), `target`, and `bound`, `lower` or `upper` where the value is one that was given, else empty.
+
+    Raises:
+        InputError: a number that no value gives (the reachable range is named), a loss whose effective number no
+            parameter changes, or an option or an embedding that cannot be used.
+
+    Examples:
+        Two negatives of each query score alike, so that they are two effective ones at any temperature:
+
+        >>> embeddings = cocos.Embeddings(torch.eye(3), torch.eye(3))
+        >>> data = cocos.measures.solve(embeddings, "ntxent", effective=2, batch_size="all")
+        >>> data["value"].item(), data["effective"].values.tolist()
+        (0.1, [2.0, 2.0])
+    """
+    sharpness.check(effective, bounds, tolerance)
+    if not isinstance(loss, str):
+        sharpness.parameter_of(losses.of(loss), parameter)
+    run = prepare(embeddings, loss, visits=True, **sampling)
+    report = sampling["progress"] and sampling["progress"]("weighing")
+    places = [_other_values.SUMS.index(name) for name in ("effective", "pushed")]
+
+    @functools.cache
+    def means(other) -> list[float]:
+        """Mean of each direction, 0 without any push."""
+        sums = [each[places, 0].tolist() for each in _other_values.sums(run, [other], NO_EPS, None).values()]
+        return [total / pushed if pushed else 0.0 for total, pushed in sums]
+
+    def mean_at(other) -> float:
+        found = means(other)
+        if report:
+            report(means.cache_info().misses, sharpness.REFINEMENTS)
+        return sum(found) / (sum(each > 0 for each in found) or 1)
+
+    found = sharpness.search(mean_at, run.loss, effective, parameter=parameter, bounds=bounds, tolerance=tolerance)
+    value, number = np.array(found.tried).T
+    unit = sharpness.SHARPNESS.get(found.parameter.rpartition(".")[2], ("1", 0))[0]
+    jump = abs(found.effective / effective - 1) > tolerance and not found.bound
+    notes = [*run.notes, *([f"the effective number jumps over {effective:g} at this value"] if jump else [])]
+    attrs = run.provenance(
+        title=f"{found.parameter} for {effective:g} effective negatives, {losses.name_of(run.loss)}",
+        parameter=found.parameter,
+        own=float(losses.parameters(run.loss)[found.parameter]),
+        target=float(effective),
+        bound=found.bound,
+        batches=len(run.plan.batches),
+        notes="\n".join(notes),
+    )
+    variables = {
+        "value": ((), found.value, found.parameter, unit),
+        "effective": ("direction", means(found.loss), *SOLVE_LABELS["effective"]),
+        "effective_mean": ((), found.effective, *SOLVE_LABELS["effective_mean"]),
+        "tried_value": ("evaluation", value, f"{found.parameter} of the search", unit),
+        "tried_effective": ("evaluation", number, *SOLVE_LABELS["tried_effective"]),
+        "direction": ("direction", [name for name, _, _ in run.sides]),
+    }
+    return results.labelled(variables, attrs)
+
+
+def document(data: xr.Dataset) -> dict:
+    """Make the JSON document of `cocos solve --json`."""
+    attrs = data.attrs
+    return {
+        "cocos": attrs["cocos"],
+        "loss": results.about_loss(attrs),
+        "parameter": attrs["parameter"],
+        "own": attrs["own"],
+        "target": attrs["target"],
+        "value": float(data["value"]),
+        "effective": float(data["effective_mean"]),
+        "directions": {str(name): float(data["effective"].sel(direction=name)) for name in data["direction"].values},
+        "bound": attrs["bound"] or None,
+        "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
+        "batches": int(attrs["batches"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+    }
