@@ -1,11 +1,16 @@
 """Run the study in the root of the repository: `python -m analysis.study --help`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
 from typer import Argument, Option, Typer
+
+# The components of the emoji, up to their signs, depend on the number of threads of the linear algebra, which is fixed
+# before NumPy is imported; worker processes inherit it.
+os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
 app = Typer(add_completion=False, help="The study: does counting contributing negatives explain recall?")
 say = Console(stderr=True, highlight=False).print
@@ -49,7 +54,7 @@ def again(
     except InputError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    for line in differing:
+    for line in differing[:10]:
         print(line)
     same = f"{numbers - len(differing)} of {numbers} numbers are the same to the last digit"
     print(f"{part} run {number} ({config}): {same}")
