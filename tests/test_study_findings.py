@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.study import findings, plan, probe, runner, summary
+from cocos import results
 
 OPTIMUM = 20.0
 
@@ -73,6 +74,27 @@ def test_planted_effects_are_found(found):
         assert masked["look_alikes_minus_none"]["low"] < 5 < masked["look_alikes_minus_none"]["high"]
         assert masked["random_minus_none"]["low"] < 0 < masked["random_minus_none"]["high"]
     assert found["tests"]["holm"]["p3"] >= found["tests"]["p"]["p3"] and max(found["tests"]["holm"].values()) < 0.05
+
+
+def close(first, second, where=""):
+    """Assert that two values of JSON are equal up to rounding."""
+    if isinstance(first, dict):
+        assert list(first) == list(second), where
+        for name in first:
+            close(first[name], second[name], f"{where} {name}")
+    elif isinstance(first, list):
+        assert len(first) == len(second), where
+        for number, (one, other) in enumerate(zip(first, second, strict=True)):
+            close(one, other, f"{where} {number}")
+    elif isinstance(first, float):
+        assert first == pytest.approx(second, rel=1e-6, abs=1e-9), where
+    else:
+        assert first == second, where
+
+
+def test_the_written_findings_are_those_of_the_results():
+    made = findings.computed(lambda part: results.open(runner.RESULTS / f"{part}.nc"))
+    close(json.loads(json.dumps(findings._plain(made))), json.loads(findings.FILE.read_text(encoding="utf-8")))
 
 
 def test_no_effect_is_no_finding():
