@@ -167,22 +167,6 @@ def lengths(embeddings: Embeddings, metric: str) -> list[str]:
     return notes
 
 
-def _first(pairs: Pairs) -> Pairs:
-    """The first queries of some pairs, with all of their candidates."""
-    if len(pairs.scores) <= FELT_QUERIES:
-        return pairs
-    query, candidate = (torch.arange(size, device=pairs.scores.device) for size in pairs.scores.shape)
-    query = query[:FELT_QUERIES]
-    return Pairs(
-        pairs.scores[query],
-        pairs.positive[query],
-        pairs.negative[query],
-        query_norm=pairs.query_norm[query],
-        candidate_norm=pairs.candidate_norm,
-        embeddings=pairs.embeddings.rows(query, candidate),
-    )
-
-
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
     """Measure how much of pull and push reaches the embeddings of the first queries, and how many queries tie.
 
@@ -197,10 +181,12 @@ def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | 
         pull + push over the same, None where no query has any; `tied`, the part of the queries whose best positive ties
         with a negative, among those that have both.
     """
-    pairs, weights = _first(pairs), weights[:FELT_QUERIES]
+    pairs, weights = pairs.first(FELT_QUERIES), weights[:FELT_QUERIES]
     pull, push = sides(weights, pairs, metric)
-    total = length(pull) + length(push)
-    left = length(gradient(pull, push, pairs, metric))
+    reached = gradient(pull, push, pairs, metric)
+    sizes = length(torch.cat([pull, push, pull + push, reached]))  # in one call: each has a cost of its own
+    pulled, pushed, both_ways, left = sizes.chunk(4)
+    total = pulled + pushed
     left = left * pairs.query_norm if "query" in NORMALISED_SIDES.get(metric, ()) else left
     some = total > 0
     best = pairs.scores.masked_fill(~pairs.positive, -torch.inf).amax(dim=1, keepdim=True)
@@ -215,7 +201,7 @@ def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | 
     return {
         "queries": len(weights),
         "candidates": weights.shape[1],
-        "cancellation": mean(1 - length(pull + push) / total, some),
+        "cancellation": mean(1 - both_ways / total, some),
         "reaching": mean(left / total, some),
         "tied": tied.double().mean().item() if len(tied) else None,
     }

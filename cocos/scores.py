@@ -155,6 +155,21 @@ class Pairs:
         other.__dict__.update(self.__dict__ | masks | norms, embeddings=turned, candidate_group=turned.candidate_group)
         return other
 
+    def first(self, number: int) -> "Pairs":
+        """The same pairs of the first queries, with all of their candidates; not checked again."""
+        if len(self.scores) <= number:
+            return self
+        other = object.__new__(Pairs)
+        cut = {name: getattr(self, name)[:number] for name in ("scores", "positive", "negative")}
+        cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
+        if self.embeddings is not None:
+            query, candidate = (
+                torch.arange(size, device=self.scores.device) for size in (number, self.scores.shape[1])
+            )
+            cut["embeddings"] = self.embeddings.rows(query, candidate)
+        other.__dict__.update(self.__dict__ | cut)
+        return other
+
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
         other = object.__new__(Pairs)

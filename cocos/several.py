@@ -84,8 +84,8 @@ def stacked(
         })
         for own, part, values in zip(attrs, parts, whole, strict=True)
     ]
-    data = results.labelled(made, shared)
-    return data.assign_coords(about=("loss", about, {"long_name": "what is true of this loss alone, JSON"}))
+    made["about"] = ("loss", about, "what is true of this loss alone, JSON")
+    return results.labelled(made, shared).set_coords("about")
 
 
 def _together(arrays: Sequence[np.ndarray | None], dims: tuple[str, ...], sizes: Mapping[str, int]) -> np.ndarray:

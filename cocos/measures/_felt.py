@@ -10,7 +10,7 @@ from cocos import health, losses
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.run import Run, alone
+from cocos.run import SYMMETRIC, Run, alone
 from cocos.scores import Pairs
 
 
@@ -21,37 +21,43 @@ def report(run: Run) -> dict:
 
 def reports(runs: Sequence[Run]) -> list[dict]:
     """As `report`, for several losses; rows are scored once for losses that see the same batches and metric."""
-    scored: dict[tuple, Callable[[str], Pairs]] = {}
+    scored: dict[tuple, Callable[[str, int], Pairs]] = {}
     return [_report(run, scored.setdefault(_key(run), _scored(run))) for run in runs]
 
 
 def _key(run: Run) -> tuple:
-    """All that the scores of the rows that are weighed depend on."""
-    return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, run.loss.couples == "query"
+    """All that the scores of the rows that are weighed depend on; rows of pairs are the same for all losses."""
+    first = run.plan.batches[0]
+    rows = None if first.paired else run.loss.couples == "query"
+    return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, rows
 
 
-def _scored(run: Run) -> Callable[[str], Pairs]:
-    """Pairs of few rows of the first batch in float64, by direction, each scored once."""
+def _scored(run: Run) -> Callable[[str, int], Pairs]:
+    """Pairs of a number of queries of the first batch in float64, by direction; none are scored again."""
+    batch, (first, *_) = run.plan.batches[0], run.embeddings.directions
 
     @functools.cache
-    def pairs(direction: str) -> Pairs:
+    def pairs(direction: str, number: int) -> Pairs:
+        if number < health.FELT_ROWS:
+            return pairs(direction, health.FELT_ROWS).first(number)
         _, side, second = run.side(direction)
-        batch = run.plan.batches[0]
+        if second and batch.paired and batch.square and run.loss.metric in SYMMETRIC:
+            return pairs(first, number).flip()
         part, own = alone(side, _some(run, side, batch.flip() if second else batch))
-        rows = slice(health.FELT_QUERIES if run.loss.couples == "query" else None)
-        return run.block(part, run.seen(own), rows)
+        return run.block(part, run.seen(own), slice(None))
 
     return pairs
 
 
-def _report(run: Run, scored: Callable[[str], Pairs]) -> dict:
+def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
     """As `report`, from pairs by direction."""
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
     traits = losses.traits(run.loss)
     if traits.weights != "influence" and not traits.own_scores:
+        number = health.FELT_QUERIES if run.loss.couples == "query" else health.FELT_ROWS
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
-                pairs = scored(name)
+                pairs = scored(name, number)
                 directions[name] = health.felt(run.weighed(pairs)[0], pairs, run.loss.metric)
     return health.report(run.spread, directions)
 
