@@ -14,6 +14,11 @@ PUBLISHED_COLUMNS = {
     "ntxent": (("contributing_all", "C^{qv-}"), ("weight_above", "W^{qv-}"), ("weight_positive", "W^{qv+}")),
     "smoothap": (("eq7_mean", "C^{q}"), ("eq7_idle", "C^{0}")),
 }
+# Signs that a font of pdfLaTeX lacks.
+SIGNS = {
+    **{"α": r"$\alpha$", "λ": r"$\lambda$", "τ": r"$\tau$", "Δ": r"$\Delta$", "δ": r"$\delta$"},
+    **{"√": r"$\surd$", "²": r"$^2$", "±": r"$\pm$", "−": "$-$"},
+}
 
 
 def latex(data: xr.Dataset, label: str) -> str:
@@ -27,7 +32,7 @@ def latex(data: xr.Dataset, label: str) -> str:
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     directions = summary["directions"]
     wide = len(columns)
-    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{_escaped(name)}}}" for name in directions)
+    top = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{escaped(name)}}}" for name in directions)
     names = " & ".join(f"${symbol}$" for _ in directions for _, symbol in columns)
     entries = [number(entry[key], sign=r"\pm", digits=2) for entry in directions.values() for key, _ in columns]
     cells = " & ".join(f"${each}$" for each in entries)
@@ -44,13 +49,13 @@ def latex(data: xr.Dataset, label: str) -> str:
         rf" & {top} \\",
         rf" & {names} \\",
         r"\midrule",
-        rf"{_escaped(label)} & {cells} \\",
+        rf"{escaped(label)} & {cells} \\",
         r"\bottomrule",
         r"\end{tabular}",
     ])
 
 
-def _escaped(text: str) -> str:
-    """Escape a text so that LaTeX prints it literally."""
-    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+def escaped(text: str) -> str:
+    """Escape a text so that LaTeX prints it literally; the signs of these tables become formulae."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | SIGNS
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in terminal.clean(text))

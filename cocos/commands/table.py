@@ -1,0 +1,66 @@
+"""`cocos table`."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from cocos.commands._answer import Answer
+from cocos.commands._program import command
+from cocos.errors import InputError
+
+TableFormat = StrEnum("TableFormat", ["text", "markdown", "latex", "csv"])
+
+
+def _named(given: str) -> tuple[str | None, Path]:
+    """Label and file of FILE or LABEL=FILE; a file whose own name has an equals sign is a file."""
+    label, sign, file = given.partition("=")
+    return (label, Path(file)) if sign and label and file and not Path(given).exists() else (None, Path(given))
+
+
+@command(
+    "Training runs",
+    6,
+    epilog="Example: cocos table 2 VSE++=seed0.nc VSE++=seed1.nc VSRN=other.nc --format latex --published > table.tex",
+)
+def table(
+    name: Annotated[
+        str | None, Argument(help="Table: 1 to 5, III, IV, ablations or cross_example. [list them]", show_default=False)
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        Argument(
+            help="Tables of runs, or results of count --metrics and evaluate (.nc); LABEL=FILE: files with one label "
+            "are runs of one row. [the published numbers]",
+            metavar="FILE...",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[TableFormat, Option(help="Output: text, markdown, latex or csv.")] = TableFormat.text,
+    published: Annotated[bool, Option("--published", help="Put the published numbers beside those of FILE.")] = False,
+):
+    """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""  # noqa: DOC501
+    from cocos import measures, results
+    from cocos.measures._papers import TABLES
+    from cocos.measures.paper_table import document
+    from cocos.reports import paper_table as reports
+    from cocos.reports.layout import Table
+
+    if name is None:
+        if format != TableFormat.text:
+            raise InputError(f"--format {format}: name a table, like cocos table 2 --format {format}")
+        listed = [(each.name, each.title, each.printed["cited"]) for each in TABLES.values()]
+        return Answer(
+            text=lambda: Table(("table", "content", "published"), tuple(listed), left=True),
+            document=lambda: [dict(zip(("table", "title", "published"), each, strict=True)) for each in listed],
+        )
+    given = [_named(each) for each in files or ()]
+    made = measures.paper_table(
+        name,
+        [results.open(file) for _, file in given],
+        labels=[label for label, _ in given],
+        names=[str(file) for _, file in given],
+        published=published or not given,
+    )
+    return Answer(text=lambda: reports.TABLE_FORMATS[format](made), document=lambda: document(made))
