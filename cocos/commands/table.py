@@ -42,7 +42,7 @@ def table(
 ):
     """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""  # noqa: DOC501
     from cocos import measures, results
-    from cocos.measures._papers import TABLES
+    from cocos.measures._papers import PAPER_TABLES
     from cocos.measures.paper_table import document
     from cocos.reports import paper_table as reports
     from cocos.reports.layout import Table
@@ -50,7 +50,7 @@ def table(
     if name is None:
         if format != TableFormat.text:
             raise InputError(f"--format {format}: name a table, like cocos table 2 --format {format}")
-        listed = [(each.name, each.title, each.printed["cited"]) for each in TABLES.values()]
+        listed = [(each.name, each.title, each.printed["cited"]) for each in PAPER_TABLES.values()]
         return Answer(
             text=lambda: Table(("table", "content", "published"), tuple(listed), left=True),
             document=lambda: [dict(zip(("table", "title", "published"), each, strict=True)) for each in listed],

@@ -112,7 +112,7 @@ PROXY_COLUMNS = (
     PaperColumn("", "NMI", "NMI"),
     PaperColumn("", "AvgDTP", "AvgDTP", digits=2, ranked=False),
 )
-TABLES = {
+PAPER_TABLES = {
     table.name: table
     for table in (
         PaperTable("1", "Retrieval, Flickr30k", _retrieval(), beside=(AVERAGE_PRECISION,)),
@@ -171,8 +171,8 @@ def known(name: str) -> PaperTable:
     Raises:
         InputError: there is none of that name.
     """
-    plain = {each.lower(): each for each in TABLES}
+    plain = {each.lower(): each for each in PAPER_TABLES}
     asked = name.lower().removeprefix("table").strip().replace("-", "_")
     if asked not in plain:
-        raise InputError(nearest("table", name, TABLES))
-    return TABLES[plain[asked]]
+        raise InputError(nearest("table", name, PAPER_TABLES))
+    return PAPER_TABLES[plain[asked]]

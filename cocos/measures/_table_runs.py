@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos import losses, results
+from cocos import losses, results, several
 from cocos.errors import InputError
 from cocos.measures._papers import PRINTED_DIRECTIONS, PaperColumn, PaperTable
 from cocos.measures.count import document as counts_of
 from cocos.measures.evaluate import document as metrics_of
 
 # Coordinates of a table of runs that tell settings apart where `config` leaves them out.
-SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
+VARIED_SETTINGS = ("mask", "arm", "k", "rate", "batch_size")
 # Kinds of a share that a table of counts knows; losses of another kind stand in the first one.
 COUNTED_SHARES = ("violations", "probability", "unit")
 
@@ -119,7 +119,7 @@ def _of_runs(data: xr.Dataset, table: PaperTable, label: str | None) -> Iterator
     data = data.isel(step=-1) if "step" in data.dims else data
     if "table" in data.coords:
         data = data.isel(run=np.flatnonzero(data["table"].values == table.name))
-    varied = [name for name in SETTINGS if name in data.coords and len(np.unique(data[name].values)) > 1]
+    varied = [name for name in VARIED_SETTINGS if name in data.coords and len(np.unique(data[name].values)) > 1]
     conventions = [str(name) for name in data["convention"].values] if "convention" in data.dims else [""]
     for number in range(data.sizes["run"]):
         for convention in conventions if table.counts else conventions[:1]:
@@ -161,7 +161,9 @@ def read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> l
     if "run" in data.dims:
         found = list(_of_runs(data, table, label))
     elif {"convention", "health"} <= data.attrs.keys() or {"ties", "folds"} <= data.attrs.keys():
-        found = [_of_result(data, table, label or name)]
+        parts = several.each(data)
+        whole = label or name
+        found = [_of_result(one, table, f"{whole}, {each}" if len(parts) > 1 else whole) for each, one in parts.items()]
     else:
         raise InputError(f"{name}: neither a table of runs nor a result of cocos count or cocos evaluate")
     if table.across is not None and found and not any(run.place for run in found):

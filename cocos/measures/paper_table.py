@@ -10,7 +10,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.errors import InputError
-from cocos.measures._papers import TABLES, PaperColumn, PaperTable, known
+from cocos.measures._papers import PAPER_TABLES, PaperColumn, PaperTable, known
 from cocos.measures._papers import published as printed_numbers
 from cocos.measures._table_runs import TableRun, read
 from cocos.statistics import Difference, holm, paired
@@ -18,7 +18,7 @@ from cocos.statistics import Difference, holm, paired
 # Chance that a column, or a row of a table across settings, has a bold value although none is better.
 BOLD_CHANCE = 0.05
 # Sources of a row.
-OURS, PRINTED = "runs", "published"
+OUR_ROWS, PUBLISHED_ROWS = "runs", "published"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _of_settings(runs: list[TableRun], table: PaperTable) -> list[_Row]:
         for column in table.columns:
             if found := [(run.seed, run.values[column.key]) for run in own if column.key in run.values]:
                 cells[column.key] = _cell(found, column)
-        rows.append(_Row(label, OURS, convention, len(own), cells))
+        rows.append(_Row(label, OUR_ROWS, convention, len(own), cells))
     return rows
 
 
@@ -84,7 +84,9 @@ def _across(runs: list[TableRun], table: PaperTable) -> list[_Row]:
     for run in runs:
         grouped.setdefault(run.place, {}).setdefault(run.label, []).append((run.seed, run.values[first.key]))
     return [
-        _Row(place, OURS, "", max(map(len, own.values())), {name: _cell(found, first) for name, found in own.items()})
+        _Row(
+            place, OUR_ROWS, "", max(map(len, own.values())), {name: _cell(found, first) for name, found in own.items()}
+        )
         for place, own in grouped.items()
     ]
 
@@ -97,7 +99,9 @@ def _printed(table: PaperTable) -> list[_Row]:
         for key, (mean, digits, *more) in row["values"].items():
             std, std_digits = more or (math.nan, digits)
             cells[key] = _Cell(mean, std, (digits, std_digits), mark=row.get("marks", {}).get(key, ""))
-        rows.append(_Row(row["label"], PRINTED, "ecir2022" if table.counts else "", table.printed["runs"] or 0, cells))
+        rows.append(
+            _Row(row["label"], PUBLISHED_ROWS, "ecir2022" if table.counts else "", table.printed["runs"] or 0, cells)
+        )
     return rows
 
 
@@ -110,12 +114,12 @@ def _order(rows: list[_Row], runs: list[TableRun], table: PaperTable) -> list[_R
             places.setdefault(row.get(key), place)
 
     def place(row: _Row) -> int:
-        if row.source == PRINTED:
+        if row.source == PUBLISHED_ROWS:
             own = table.printed["rows"][[each["label"] for each in table.printed["rows"]].index(row.label)]
             return places[own.get("loss") or own.get("of")]
         return min(places.get(row.label, len(places)), places.get(families.get(row.label) or "?", len(places)))
 
-    return sorted(rows, key=lambda row: (place(row), row.source == PRINTED))
+    return sorted(rows, key=lambda row: (place(row), row.source == PUBLISHED_ROWS))
 
 
 def _best(cells: list[_Cell]) -> int | None:
@@ -139,7 +143,7 @@ def _best(cells: list[_Cell]) -> int | None:
 
 def _bold(rows: list[_Row], table: PaperTable) -> set[tuple[int, str]]:
     """Our values that are better than all of ours that they stand beside: (row, key of the column)."""
-    ours = [(place, row) for place, row in enumerate(rows) if row.source == OURS]
+    ours = [(place, row) for place, row in enumerate(rows) if row.source == OUR_ROWS]
     found = set()
     if table.across is not None:
         for place, row in ours:
@@ -155,8 +159,8 @@ def _bold(rows: list[_Row], table: PaperTable) -> set[tuple[int, str]]:
 
 def _notes(table: PaperTable, rows: list[_Row], bold: bool, more: Sequence[str]) -> list[str]:
     """Sentences below the table: what ± is, what bold is, how the printed numbers differ."""
-    ours = [row for row in rows if row.source == OURS]
-    printed = any(row.source == PRINTED for row in rows)
+    ours = [row for row in rows if row.source == OUR_ROWS]
+    printed = any(row.source == PUBLISHED_ROWS for row in rows)
     notes = list(table.notes)
     if any(row.number > 1 for row in ours):
         notes.append("runs: mean ± sample standard deviation over n runs")
@@ -182,10 +186,10 @@ def _of_runs(runs: Sequence[xr.Dataset], rows: list[_Row], table: PaperTable) ->
     found = []
     for line in (line for data in runs if "run" in data.dims for line in str(data.attrs.get("notes", "")).splitlines()):
         name, sign, note = line.partition(": ")
-        found += [note] if name == table.name else [] if sign and name in TABLES else [line]
+        found += [note] if name == table.name else [] if sign and name in PAPER_TABLES else [line]
     for said in (each for data in runs for each in str(data.attrs.get("compared", "")).split("; ")):
         first, _, second = said.partition(" minus ")
-        pair = [row.cells for label in (first, second) for row in rows if row.source == OURS and row.label == label]
+        pair = [row.cells for label in (first, second) for row in rows if row.source == OUR_ROWS and row.label == label]
         for column in table.columns if len(pair) == 2 else ():
             if column.ranked and all(column.key in cells for cells in pair):
                 one, other = (cells[column.key].seeds for cells in pair)
