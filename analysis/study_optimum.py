@@ -1,0 +1,190 @@
+"""Recall against the effective number of negatives: settings of the losses, and the same number held by intervention.
+
+Above, a mark is a setting, mean over its seeds; the parabola has one optimum for all losses and one height for each
+(band: 95 % interval of the optimum). Triplet SH has one negative always and takes no part in the fit. Below, NT-Xent
+with the temperature solved at every third step so that the effective number stays at k, as far as a temperature can do
+that: differences from the k that is best on validation items, paired by seed.
+"""
+
+import textwrap
+
+import numpy as np
+import seaborn as sns
+from matplotlib.lines import Line2D
+
+from analysis.study.findings import chosen
+from study_tables import (
+    BATCH_SIZE,
+    LOSSES,
+    MARKERS,
+    SETS,
+    colours,
+    difference,
+    findings,
+    forest_of,
+    inputs,
+    keys,
+    resolution_entries,
+    rows_of,
+    seeds_of,
+    table,
+    where,
+)
+
+PUBLISHED = "none; Bleeker & de Rijke 2022 suggest that lower counts go with higher scores, between four losses"
+DIFFERS = "nothing published to compare with"
+INPUTS = inputs("grid", "interventions")
+SIZE = (10.4, 7.6)
+ROUNDING = 1e-6  # of means of equal logarithms
+REACHED = 0.1  # a number is reached if the effective number at the end differs by less than this part of it
+TICKS = (1, 2, 4, 8, 16, 32, 64, 127)
+OPTIMUM = ("optimum", "optimum_low", "optimum_high")
+FIT = ("curvature", "low", "high", "p", "slope", "bent_down")
+
+
+def data(progress):
+    """Read the settings, the parabola, and the differences between effective numbers that were held."""
+    parts, found = {}, findings()
+    for name in SETS:
+        mean = chosen(table(f"{name}_grid"), BATCH_SIZE).isel(step=-1)
+        owner = dict(zip(mean["config"].values.tolist(), mean["family"].values.tolist(), strict=True))
+        mean = mean[["effective", "rsum"]].groupby("config").mean()
+        p2, held = found[name]["p2"], found[name]["held"]
+        family = [owner[config] for config in mean["config"].values.tolist()]
+        parts[name] = mean.assign_coords(family=("config", family)).drop_vars("step", errors="ignore")
+        known = {key: p2["fit"][key] for key in FIT} | {key: p2["number"][key] for key in OPTIMUM}
+        parts[name].attrs = {key: np.nan if value is None else value for key, value in known.items()}
+        parts[name].attrs |= {key: p2["fit"][key] for key in ("r2", "number")} | {"best": held["best"]}
+        parts[name].attrs |= {"inside": int(p2["fit"]["inside"])}
+        own, best = where(table(f"{name}_interventions"), arm="held"), {"k": held["best"]}
+        rows = {k: (one, seeds_of(own, {"k": int(k)}, best)) for k, one in held["best_minus"].items()}
+        parts[f"{name}_held"] = rows_of({k: (_turned(one), seeds) for k, (one, seeds) in rows.items()})
+        reached = ("row", [held["reached"][k] for k in rows])
+        parts[f"{name}_held"] = parts[f"{name}_held"].assign_coords(reached=reached)
+    return parts
+
+
+def _missed(part):
+    """Numbers that were not reached, for the temperature has a floor: k -> effective number at the end."""
+    found = {k: float(part["reached"].sel(row=k)) for k in keys(part)}
+    return {k: at for k, at in found.items() if abs(at / float(k) - 1) > REACHED}
+
+
+def _turned(one):
+    """The same difference the other way round."""
+    return one | {"mean": -one["mean"], "low": -one["high"], "high": -one["low"]}
+
+
+def _bent(part):
+    """Whether there is an optimum: the curvature lies below 0 with its interval, and the optimum among the numbers."""
+    return part.attrs["high"] < 0 and bool(part.attrs["inside"])
+
+
+def _optimum(part):
+    """The optimum with its interval, in words."""
+    at, low, high = (part.attrs[key] for key in OPTIMUM)
+    if not _bent(part):
+        return f"not resolvable: curvature [{part.attrs['low']:+.1f}, {part.attrs['high']:+.1f}]"
+    return f"{at:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def _inside(part):
+    """Whether the effective number that is best when held lies in the interval of the optimum."""
+    return part.attrs["optimum_low"] <= part.attrs["best"] <= part.attrs["optimum_high"]
+
+
+def title(parts):
+    """The claim."""
+    told = ", ".join(f"{_optimum(parts[name])} ({name})" for name in SETS)
+    if not any(_bent(parts[name]) for name in SETS):
+        return f"An optimal effective number of negatives is {told}"
+    held = ", ".join(f"{parts[name].attrs['best']} ({name})" for name in SETS)
+    return f"Recall is highest at an effective number of negatives of {told}; of the numbers held, at {held}"
+
+
+def alt(parts):
+    """One sentence."""
+    return (
+        "Test recall against the effective number of negatives with fitted parabolas and their optimum, and "
+        "differences of recall between effective numbers that were held, for captions and emoji."
+    )
+
+
+def _fitted(part):
+    """The parabola in words."""
+    fit, (blocks, line, bent) = part.attrs, part.attrs["r2"]
+    return (
+        f"curvature {fit['curvature']:+.2f} [{fit['low']:+.2f}, {fit['high']:+.2f}] points per squared log, optimum "
+        f"{_optimum(part)}, n = {fit['number']} settings; part of the variance explained by losses {blocks:.2f}, with "
+        f"a line {line:.2f}, with the parabola {bent:.2f}"
+    )
+
+
+def _held(parts, name):
+    """Differences from the best number held, in words."""
+    part = parts[f"{name}_held"]
+    rows = {k: difference(part, k) for k in keys(part)}
+    number = next(iter(rows.values())).number
+    clear = ", ".join(f"{k}: {one.short()}" for k, one in rows.items() if one.resolved)
+    open_ = ", ".join(f"{k}: {one.short()}" for k, one in rows.items() if not one.resolved)
+    missed = ", ".join(f"{k} (ends at {at:.1f})" for k, at in _missed(part).items())
+    side = "inside" if _inside(parts[name]) else "outside"
+    return (
+        f"{name}: best on validation items {parts[name].attrs['best']}, {side} the interval of the optimum; test rsum "
+        f"less its own, n = {number} paired seeds, resolved {clear or 'none'}; not resolvable {open_ or 'none'}; "
+        f"not reached {missed or 'none'}"
+    )
+
+
+def agrees(parts):
+    """Curvature and optimum of both data sets, and the numbers that were held."""
+    fits = "; ".join(f"{name}: {_fitted(parts[name])}" for name in SETS)
+    return f"{fits}. Held, {'; '.join(_held(parts, name) for name in SETS)}."
+
+
+def draw(parts, figure):
+    """Draw settings and parabola above, effective numbers that were held below, a column for each data set."""
+    axes, shades = figure.subplots(2, len(SETS), sharex=True, height_ratios=(1.3, 1)), colours()
+    for name, above, below in zip(SETS, *axes, strict=True):
+        part, held = parts[name], parts[f"{name}_held"]
+        _draw_settings(part, above, shades)
+        names = keys(held)
+        forest_of(held, names, below, at=[np.log2(float(k)) for k in names], upright=True, offset=0.22)
+        below.plot(np.log2(part.attrs["best"]), 0, "*", color="black", markersize=11, zorder=5)
+        for k, at in _missed(held).items():
+            end = np.log2(float(k)), difference(held, k).low
+            below.annotate(f"ends\nat {at:.0f}", end, xytext=(-4, 0), textcoords="offset points", ha="right",
+                           fontsize="small")  # fmt: skip
+        said = f"optimum {_optimum(part)}" if _bent(part) else _optimum(part)
+        above.set_title(f"{name}, settings of the losses: {said}", fontsize="medium")
+        below.set_title(f"{name}, effective number held at k: best k {part.attrs['best']} (star)", fontsize="medium")
+        above.set_ylabel("test rsum (points of 600)")
+        below.set(xlabel="effective number of negatives", ylabel="rsum less that of the best k", xlim=(-0.3, 7.3))
+        for ax in (above, below):
+            if _bent(part):
+                ends = (np.log2(part.attrs[key]) for key in OPTIMUM[1:])
+                ax.axvspan(*ends, color="0.88", zorder=0, linewidth=0)
+            ax.set_xticks([np.log2(each) for each in TICKS], [str(each) for each in TICKS])
+            ax.tick_params(labelbottom=True)
+            sns.despine(ax=ax)
+    handles = [Line2D([], [], color=shades[loss], marker=MARKERS[loss], linestyle="-", markeredgewidth=0, label=label)
+               for loss, label in LOSSES.items()]  # fmt: skip
+    figure.legend(handles=[*handles, *resolution_entries()], loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(textwrap.fill(title(parts), 92))
+
+
+def _draw_settings(part, ax, shades):
+    """Draw a mark for each setting, and the parabola at the height of each loss that takes part in the fit."""
+    fit, family = part.attrs, part["family"].values
+    for loss in LOSSES:
+        own = part.isel(config=np.flatnonzero(family == loss))
+        number, score = np.log(own["effective"].values), own["rsum"].values
+        fitted = bool(np.ptp(number) > ROUNDING)
+        face, edge, wide = (shades[loss], "white", 0.5) if fitted else ("none", shades[loss], 1.2)
+        ax.plot(number / np.log(2), score, MARKERS[loss], color=face, markersize=6, markeredgecolor=edge,
+                markeredgewidth=wide)  # fmt: skip
+        if fitted:
+            height = float((score - fit["slope"] * number - fit["curvature"] * number**2).mean())
+            line = np.linspace(number.min(), number.max(), 60)
+            curve = height + fit["slope"] * line + fit["curvature"] * line**2
+            ax.plot(line / np.log(2), curve, color=shades[loss], linewidth=1.1, alpha=0.8)
