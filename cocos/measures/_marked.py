@@ -117,12 +117,13 @@ def means(
 
 
 def variables(
-    marked: Mapping[str, np.ndarray], negatives: np.ndarray, effective: np.ndarray, labels: Sequence[str]
+    marked: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray], labels: Sequence[str]
 ) -> dict[str, tuple]:
     """Label the statistics of marked candidates over mark, direction, batch and query; nothing without any."""
     if not marked:
         return {}
-    dims, found = ("mark", "direction", "batch", "query"), means(marked, negatives, effective, -1)
+    dims = ("mark", "direction", "batch", "query")
+    found = means(marked, values["negatives"], values["effective_per_query"], -1)
     made: dict[str, tuple] = {"mark": ("mark", list(labels), "mark on candidates")}
     made |= {name: (dims, marked[name], *about) for name, about in MARKED_LABELS.items()}
     return made | {name: (dims[:3], found[name], *about) for name, (_, *about) in MARKED_MEANS.items()}

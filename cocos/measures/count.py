@@ -276,7 +276,7 @@ def variables(
     values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
     made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
-    return made | _marked.variables(marked, values["negatives"], values["effective_per_query"], marks)
+    return made | _marked.variables(marked, values, marks)
 
 
 def _metrics(data: xr.Dataset) -> dict:
