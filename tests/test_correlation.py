@@ -96,6 +96,10 @@ def test_blocks_decide_the_sign():
 def test_nothing_is_left_out_in_silence():
     x = [1, 2, 3, 4, math.nan, 1, 1, 1, 5, 6]
     y = [1, 2, 4, 3, 5, 1, 2, 3, 5, math.inf]
+    few = correlation.within(x[5:], y[5:], ["constant"] * 3 + ["few"] * 2)
+    assert few.undefined.startswith(
+        "n = 0 in blocks that can be used, at least 4 are needed (constant: x constant, n = 3"
+    )
     found = correlation.within(x, y, ["a"] * 5 + ["constant"] * 3 + ["few"] * 2, names=("count", "rsum"), **FEW)
     assert (found.number, found.blocks, found.left_out) == (4, 1, 2)
     assert dict(found.without) == {
@@ -107,10 +111,10 @@ def test_nothing_is_left_out_in_silence():
 @pytest.mark.parametrize(
     ("x", "said"),
     [
-        ([2.0] * 12, r"n = 0 units can be used, at least 4 are needed \(all: x constant, n = 12\)"),
+        ([2.0] * 12, "^x constant, n = 12$"),
         ([1 + 5e-8 * k for k in range(12)], "x constant, n = 12"),  # as float32 rounds an effective number of 1
         ([math.nan] * 12, "n = 0 finite"),
-        ([*range(3), *[math.nan] * 9], "n = 3 units can be used"),
+        ([*range(3), *[math.nan] * 9], "^n = 3 finite, at least 4 are needed$"),
     ],
 )
 def test_a_constant_column_and_nan_have_no_p_value(x, said):
@@ -134,6 +138,8 @@ def test_lengths_and_options_are_checked():
     for wrong in ({"permutations": 0}, {"resamples": 0}, {"level": 95}, {"level": 0}):
         with pytest.raises(InputError, match="expected"):
             correlation.within(range(5), range(5), **wrong)
+        with pytest.raises(InputError, match="expected"):
+            correlation.levels(range(5), range(5), family=["a"] * 5, config=range(5), **wrong)
 
 
 def test_a_seed_gives_the_same_numbers_in_pieces_of_any_size(monkeypatch):
@@ -215,8 +221,8 @@ def test_levels_stand_side_by_side(table):
     assert found["pooled"].rho < -0.3 and found["pooled"].number == 36
     assert math.isnan(found["pooled"].p) and math.isnan(found["pooled"].low)  # never a finding
     assert correlation.LEVELS["pooled"][0] == "pooled: not a finding"
-    assert "n = 0 units can be used" in found["families"].undefined  # two families
-    assert "at least 3 are needed" in found["within_run"].undefined
+    assert found["families"].undefined == "n = 2 finite, at least 4 are needed"
+    assert found["within_run"].undefined == "the runs have one checkpoint each"
     assert found["seeds"].number == 36 and found["seeds"].blocks == 12
     assert abs(found["seeds"].rho) < 0.5 and found["seeds"].p > 0.01
 

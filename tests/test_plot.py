@@ -23,7 +23,7 @@ from cocos.data import emoji_captions
 from cocos.reports import plot_kinds, saving, table
 
 TWINS = sorted(set(measures.__all__) & set(plots.__all__))
-OWN = {"diff", "dtp", "landscape", "run"}  # with a command of their own
+OWN = {"correlate", "diff", "dtp", "landscape", "run"}  # with a command of their own
 OF_A_LOSS = {"weight_curve", "score_landscape"}
 FAST = {
     **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},

@@ -1,7 +1,7 @@
 """Rank correlations of runs: within blocks, beyond a baseline, curved, and at every level side by side.
 
-A unit is what was drawn independently: a configuration where losses are compared, a seed within a configuration; never
-a checkpoint, a batch or a query. A block holds the units that may be exchanged, such as the configurations of one loss.
+A unit is what was drawn independently: a setting where losses are compared, a seed within a setting; never a
+checkpoint, a batch or a query. A block holds the units that may be exchanged, such as the settings of one loss.
 Units with a number that is not finite are left out and counted; a block in which a column is constant up to rounding,
 or which has fewer than three units, is left out by its name. Where too little is left there is no number, but the
 reason, in `undefined`: a test of a constant column or of NaN has no p-value.
@@ -13,8 +13,19 @@ order is perfect.
 """
 
 from cocos.correlation._beyond import Beyond, beyond
-from cocos.correlation._levels import LEVELS, levels
+from cocos.correlation._levels import LEVELS, levels, means
 from cocos.correlation._quadratic import Quadratic, quadratic
 from cocos.correlation._within import Association, spearman, within
 
-__all__ = ["LEVELS", "Association", "Beyond", "Quadratic", "beyond", "levels", "quadratic", "spearman", "within"]
+__all__ = [
+    "LEVELS",
+    "Association",
+    "Beyond",
+    "Quadratic",
+    "beyond",
+    "levels",
+    "means",
+    "quadratic",
+    "spearman",
+    "within",
+]

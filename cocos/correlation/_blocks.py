@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 FEWEST_OF_BLOCK = 3
 # Minimum number of units of all blocks: the smallest p-value of three is 1/3.
 FEWEST_UNITS = 4
+# Blocks that a reason names.
+MOST_NAMED = 3
 # Largest difference between values of a constant column, in parts of the largest: ten times the rounding of float32.
 CONSTANT_WITHIN = 1e-6
 
@@ -78,9 +80,20 @@ def blocked(columns: dict[str, ArrayLike], block: Sequence[object] | NDArray[np.
             kept.append(own)
     number, why = sum(each.shape[1] for each in kept), ""
     if number < FEWEST_UNITS:
-        said = "; ".join(f"{name}: {reason}" for name, reason in without[:3]) + ("; ..." if len(without) > 3 else "")
-        why = f"n = {number} units can be used, at least {FEWEST_UNITS} are needed" + (f" ({said})" if said else "")
+        why = _too_few(number, without, int(finite.sum()) if block is None else None)
     return Blocked(tuple(kept), int((~finite).sum()), tuple(without), why)
+
+
+def _too_few(number: int, without: list[tuple[str, str]], finite: int | None) -> str:
+    """Why nothing can be computed; `finite` is the number of finite units of a single block."""
+    needed = f"at least {FEWEST_UNITS} are needed"
+    if finite is not None and finite < FEWEST_UNITS:
+        return f"n = {finite} finite, {needed}"
+    if finite is not None:
+        return without[0][1]
+    said = "; ".join(f"{name}: {reason}" for name, reason in without[:MOST_NAMED])
+    more = f"; and {len(without) - MOST_NAMED} more" if len(without) > MOST_NAMED else ""
+    return f"n = {number} in blocks that can be used, {needed}" + (f" ({said}{more})" if said else "")
 
 
 def checked(permutations: int, resamples: int, level: float) -> None:

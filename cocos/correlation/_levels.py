@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cocos.correlation import _resampling
-from cocos.correlation._blocks import FEWEST_OF_BLOCK, FEWEST_UNITS, Floats, column, constant
+from cocos.correlation._blocks import FEWEST_OF_BLOCK, FEWEST_UNITS, Floats, checked, column, constant
 from cocos.correlation._within import Association, spearman, within
 from cocos.errors import InputError
 
 Names = NDArray[np.str_]
 # Levels from the finest: what varies, and the unit.
 LEVELS: Mapping[str, tuple[str, str]] = {
-    "within_run": ("checkpoints of a run", "configurations"),
-    "seeds": ("seeds of a configuration", "runs"),
-    "settings": ("settings of a family", "configurations"),
+    "within_run": ("checkpoints of a run", "settings"),
+    "seeds": ("seeds of a setting", "runs"),
+    "settings": ("settings of a family", "settings"),
     "families": ("families", "families"),
     "pooled": ("pooled: not a finding", "points"),
 }
@@ -40,9 +40,9 @@ def levels(
     """Correlate two columns of a table of runs at every level of `LEVELS`, from checkpoints to families.
 
     `within_run`: mean over runs of the rank correlation over the checkpoints of each; interval over resampled
-    configurations, test by exchanging their signs. It is mostly progress of training. The other levels use the last
-    checkpoint of each run. `seeds`: less the mean of the configuration, exchanged within it, interval over resampled
-    configurations. `settings`: means over seeds, `within` families. `families`: means over those. `pooled`: all points,
+    settings, test by exchanging their signs. It is mostly progress of training. The other levels use the last
+    checkpoint of each run. `seeds`: less the mean of the setting, exchanged within it, interval over resampled
+    settings. `settings`: means over seeds, `within` families. `families`: means over those. `pooled`: all points,
     without interval and p-value, for it mixes the others and its points depend on each other.
 
     Args:
@@ -63,8 +63,8 @@ def levels(
         >>> config = [f"{loss} {k}" for loss in "ab" for k in range(4)]
         >>> x, y = [1, 2, 3, 4, 11, 12, 13, 14], [4, 3, 2, 1, 14, 13, 12, 11]
         >>> found = cocos.correlation.levels(x, y, family=["a"] * 4 + ["b"] * 4, config=config)
-        >>> round(found["settings"].rho, 6), round(found["pooled"].rho, 2), found["seeds"].undefined[:12]
-        (-1.0, 0.52, 'n = 0 runs o')
+        >>> round(found["settings"].rho, 6), round(found["pooled"].rho, 2), found["seeds"].undefined[:13]
+        (-1.0, 0.52, 'n = 0 setting')
     """
     one, other = (np.atleast_2d(column(each, name).T).T for each, name in zip((x, y), names, strict=True))
     families, configs = np.asarray(family).astype(str), np.asarray(config).astype(str)
@@ -73,14 +73,15 @@ def levels(
             f"levels: {names[0]} {list(one.shape)}, {names[1]} {list(other.shape)}, family {list(families.shape)} and "
             f"config {list(configs.shape)}, expected the same number of runs in each"
         )
+    checked(permutations, resamples, level)
     drawing = _Drawing(permutations, resamples, level, seed)
     ends = _ends(one, other)
-    means, owners = _means(ends, configs, families)
-    whole, _ = _means(means, owners, owners)
+    settings, owners = means(ends, configs, families)
+    whole, _ = means(settings, owners, owners)
     return {
         "within_run": _within_run(one, other, configs, drawing),
         "seeds": _seeds(ends, configs, drawing),
-        "settings": within(means[0], means[1], owners, names=names, **vars(drawing)),
+        "settings": within(settings[0], settings[1], owners, names=names, **vars(drawing)),
         "families": within(whole[0], whole[1], names=names, **vars(drawing)),
         "pooled": _pooled(one, other, names, level),
     }
@@ -111,12 +112,27 @@ def _rounded(values: Floats) -> Floats:
     return made
 
 
-def _means(values: Floats, group: Names, owner: Names) -> tuple[Floats, Names]:
-    """Means of both columns over the members of each group that have both, (2, groups), and the owner of each group.
+def means(columns: ArrayLike, config: ArrayLike, family: ArrayLike) -> tuple[Floats, Names]:
+    """Means over the seeds of each setting: the units in which settings are compared.
+
+    Args:
+        columns: one number a run, (columns, runs); a run in which one is not finite has no part in any mean.
+        config: setting of each run.
+        family: of each run.
+
+    Returns:
+        Means, (columns, settings), NaN for a setting without a run, in the order of the names of the settings, and
+        the family of each setting.
 
     Raises:
-        InputError: a group of two owners.
+        InputError: a setting that belongs to two families.
+
+    Examples:
+        >>> cocos.correlation.means([[1, 3, 5]], config=["a", "a", "b"], family=["triplet"] * 3)
+        (array([[2., 5.]]), array(['triplet', 'triplet'], dtype='<U7'))
     """
+    values = column(columns, "columns")
+    group, owner = np.asarray(config).astype(str), np.asarray(family).astype(str)
     known = np.isfinite(values).all(axis=0)
     made, owners = [], []
     for name in np.unique(group):
@@ -124,7 +140,7 @@ def _means(values: Floats, group: Names, owner: Names) -> tuple[Floats, Names]:
         if len(found := np.unique(owner[own])) > 1:
             raise InputError(f"config {str(name)!r} belongs to the families {', '.join(found)}; expected one")
         owners.append(found[0])
-        made.append(values[:, own & known].mean(axis=1) if (own & known).any() else np.full(2, np.nan))
+        made.append(values[:, own & known].mean(axis=1) if (own & known).any() else np.full(len(values), np.nan))
     table = np.stack(made, axis=1)
     return np.stack([_rounded(each) for each in table]), np.array(owners)
 
@@ -136,7 +152,7 @@ def _orders(values: Floats) -> Floats:
 
 
 def _within_run(x: Floats, y: Floats, configs: Names, drawing: _Drawing) -> Association:
-    """Mean over runs of the correlation over their checkpoints; the unit is the configuration."""
+    """Mean over runs of the correlation over their checkpoints; the unit is the setting."""
     found: dict[str, list[float]] = {}
     without = []
     for place, (one, other) in enumerate(zip(x, y, strict=True)):
@@ -155,6 +171,7 @@ def _within_run(x: Floats, y: Floats, configs: Names, drawing: _Drawing) -> Asso
     if number < FEWEST_UNITS:
         said = f" ({without[0][0]}: {without[0][1]})" if without else ""
         why = f"n = {number} settings with checkpoints, at least {FEWEST_UNITS} are needed{said}"
+        why = "the runs have one checkpoint each" if x.shape[1] == 1 else why
         return Association(nan, nan, nan, nan, number, runs, 0, tuple(without), drawing.level, undefined=why)
     sums, counts = (np.array([kind(each) for each in found.values()], dtype=float) for kind in (sum, len))
     p, smallest = _resampling.tail(float(sums.sum()), *_resampling.signs(sums, drawing.permutations, drawing.seed))
@@ -180,7 +197,7 @@ def _seeds(ends: Floats, configs: Names, drawing: _Drawing) -> Association:
     nan, number = math.nan, len(owners)
     left_out = int((~known).sum())
     if len(away) < FEWEST_UNITS:
-        why = f"n = {number} runs of settings with two seeds or more, at least {FEWEST_UNITS} such settings are needed"
+        why = f"n = {len(away)} settings with two seeds or more, at least {FEWEST_UNITS} are needed"
         return Association(
             nan, nan, nan, nan, number, len(away), left_out, tuple(without), drawing.level, undefined=why
         )

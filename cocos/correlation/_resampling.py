@@ -1,7 +1,7 @@
 """Random orders and resamples of units within blocks, all at once: what tests and intervals of a correlation need.
 
-A unit is what was drawn independently, such as a configuration; a block holds units that may be exchanged with each
-other, such as the configurations of one loss. Everything is drawn from a seed, in pieces of bounded size.
+A unit is what was drawn independently, such as a setting; a block holds units that may be exchanged with each
+other, such as the settings of one loss. Everything is drawn from a seed, in pieces of bounded size.
 """
 
 import itertools

@@ -1,0 +1,124 @@
+"""Plot of many runs: every run a point, or the way of its checkpoints, a colour and a marker for each family."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from cocos.errors import InputError, nearest
+from cocos.plots._labels import below, palette, plain, single
+
+# Markers of families.
+FAMILY_MARKERS = "os^Dvp*XhP"
+# Of each choice of `show`: what its title says, and the levels that it states.
+RUN_POINTS = {
+    "runs": ("at the end of runs", {"settings": "settings of a family", "families": "families"}),
+    "checkpoints": ("along runs", {"within_run": "checkpoints of a run"}),
+}
+# Ratio of the largest to the smallest x from which its axis is logarithmic.
+LOG_RATIO = 10.0
+
+
+def correlate(
+    dataset: xr.Dataset | Sequence[xr.Dataset], *, x: str | None = None, show: str = "runs", ax: Axes | None = None
+) -> Axes:
+    """Draw y against x: every run a point at its last checkpoint, or the way of its checkpoints to that point.
+
+    No line is fitted, for points of several levels have no common one: the title has the rank correlations.
+
+    Args:
+        dataset: of `cocos.measures.correlate`.
+        x: number that is drawn; None: the first.
+        show: `runs`, or `checkpoints`.
+        ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: several Datasets, a number that they lack, or an unknown value of `show`.
+
+    Examples:
+        >>> import xarray as xr
+        >>> runs = {"family": ("run", ["triplet"] * 6), "config": ("run", list("abcdef"))}
+        >>> numbers = {"contributing": ("run", [1, 2, 3, 4, 5, 6]), "rsum": ("run", [3, 1, 2, 5, 4, 6])}
+        >>> data = cocos.measures.correlate(xr.Dataset(numbers, runs), permutations=100, resamples=100)
+        >>> cocos.plots.correlate(data).has_data()
+        True
+    """
+    data, ax = single(dataset, "its points are runs of one table"), ax or plt.gca()
+    names = [str(each) for each in data["x"].values]
+    if x is not None and x not in names:
+        raise InputError(nearest("x", x, names))
+    if show not in RUN_POINTS:
+        raise InputError(nearest("show", show, RUN_POINTS))
+    one = data.sel(x=x or names[0])
+    families, drawn = [str(each) for each in dict.fromkeys(data["family"].values.tolist())], []
+    handles = []
+    for place, (family, colour) in enumerate(zip(families, palette(len(families)), strict=True)):
+        marker = FAMILY_MARKERS[place % len(FAMILY_MARKERS)]
+        own = one.isel(run=np.flatnonzero(data["family"].values == family))
+        pairs = list(zip(own["x_value"].values, own["y_value"].values, strict=True))
+        if show == "checkpoints":
+            _ways(ax, pairs, colour)
+        ends = np.array([_end(*each) for each in pairs])
+        size = 3.5 if show == "checkpoints" else 5.5
+        ax.plot(*ends.T, marker, color=colour, markersize=size, alpha=0.8, linestyle="none", markeredgecolor="white",
+                markeredgewidth=0.4)  # fmt: skip
+        drawn.append(own["x_value"].values.ravel() if show == "checkpoints" else ends[:, 0])
+        label = f"{plain(family, 26)} ({len(ends)})"
+        handles.append(Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=5.5, label=label))
+    _scale(ax, np.concatenate(drawn))
+    ax.set_xlabel(_labelled(str(one["x"].item()), str(one["x_units"].item())))
+    ax.set_ylabel(_labelled(data.attrs["y"], data.attrs["y_units"]))
+    ax.set_title(title(data, x, show), fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+    if len(handles) > 1:
+        below(ax, handles=handles, ncols=min(len(handles), 3))
+    return ax
+
+
+def _labelled(name: str, units: str) -> str:
+    """Name of an axis with its unit."""
+    return plain(name, 40) + (f" ({plain(units, 30)})" if units not in {"", "1"} else "")
+
+
+def _ways(ax: Axes, pairs: Sequence[tuple[np.ndarray, np.ndarray]], colour) -> None:
+    """Draw the checkpoints of every run as a thin line."""
+    for across, up in pairs:
+        known = np.isfinite(across) & np.isfinite(up)
+        ax.plot(across[known], up[known], color=colour, linewidth=0.6, alpha=0.45, zorder=1)
+
+
+def _end(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """The last checkpoint that has either; not drawn where it lacks one."""
+    there = np.flatnonzero(np.isfinite(x) | np.isfinite(y))
+    return (x[there[-1]], y[there[-1]]) if len(there) else (np.nan, np.nan)
+
+
+def _scale(ax: Axes, values: np.ndarray) -> None:
+    """A logarithmic axis for numbers above 0 of several orders of magnitude."""
+    known = values[np.isfinite(values)]
+    if len(known) and known.min() > 0 and known.max() / known.min() >= LOG_RATIO:
+        ax.set_xscale("log")
+
+
+def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
+    """State the correlations of the levels that are shown."""
+    one, said = data.sel(x=x or data["x"].values[0]), []
+    where, levels = RUN_POINTS[show]
+    for level, words in levels.items():
+        each = one.sel(level=level)
+        if str(each["undefined"].item()):
+            continue
+        low, high = float(each["low"]), float(each["high"])
+        p = float(one["p_holm"]) if level == "settings" else float(each["p"])
+        told = f"{words}: {float(each['rho']):+.2f} [{low:+.2f}, {high:+.2f}]"
+        said.append(f"{told}, p = {p:.2g}, n = {int(each['number'])}")
+    start = f"{plain(str(one['x'].item()), 30)} and {plain(data.attrs['y'], 30)} {where}"
+    return "\n".join([f"{start}: rank correlation", *said] if said else [f"{start}: no rank correlation is defined"])
+
+
+def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
+    """Width and height of one panel in inches."""
+    return 5.2, 4.2
