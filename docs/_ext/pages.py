@@ -14,7 +14,8 @@ from cocos import losses, measures, plots
 from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
-MORE = ("scores", "engine", "correlation", "sharpness")  # modules with a page that are reached by their path
+# Modules with a page that are reached by their path.
+MORE = ("scores", "engine", "several", "marks", "correlation", "sharpness")
 COLUMNS = 92  # characters of a line of help
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
