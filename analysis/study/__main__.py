@@ -62,6 +62,23 @@ def again(
 
 
 @app.command()
+def tables(
+    names: Annotated[list[str] | None, Argument(help="towers, proxies, cross_example; all unless named.")] = None,
+    work: Work = Path("study-work"),
+):
+    """Run what the tables of the papers need and is not done yet, in one thread; `cocos table` prints them."""
+    from analysis.study import distractors, proxies, towers
+
+    made = {"towers": towers.main, "proxies": proxies.main, "cross_example": distractors.main}
+    for name in names or ():
+        if name not in made:
+            print(f"table {name!r} is unknown, expected one of {', '.join(made)}", file=sys.stderr)
+            raise SystemExit(2)
+    for name in names or made:
+        say(str(made[name](work)))
+
+
+@app.command()
 def findings(
     sections: Annotated[
         list[str] | None,

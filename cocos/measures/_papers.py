@@ -172,7 +172,7 @@ def known(name: str) -> PaperTable:
         InputError: there is none of that name.
     """
     plain = {each.lower(): each for each in PAPER_TABLES}
-    asked = name.lower().removeprefix("table").strip().replace("-", "_")
+    asked = name.lower().replace("-", "_").removeprefix("table").strip("_ ")
     if asked not in plain:
         raise InputError(nearest("table", name, PAPER_TABLES))
     return PAPER_TABLES[plain[asked]]

@@ -45,8 +45,13 @@ class TableRun:
 
 
 def _named(direction: str | None, there: Sequence[str]) -> str | None:
-    """The direction of a result that a column reads: that of its name, or the one in its place; None: there is none."""
-    if direction is None or direction in there:
+    """The direction of a result that a column reads: that of its name, or the one in its place; None: there is none.
+
+    A column without a direction reads the only one of labelled samples.
+    """
+    if direction is None:
+        return there[0] if len(there) == 1 else None
+    if direction in there:
         return direction
     place = PRINTED_DIRECTIONS.index(direction)
     other = set(PRINTED_DIRECTIONS).isdisjoint(there) and place < len(there)
@@ -66,15 +71,14 @@ def _of_document(found: Mapping[str, Any], columns: Sequence[PaperColumn]) -> di
     for column in columns:
         block = found.get("with_distractors", {}) if column.distractors else found
         where = [block, block.get("metrics", {})]
-        if column.direction is not None:
-            sides = [each.get("directions", {}) for each in where]
-            name = _named(column.direction, list(sides[0]))
-            where = [] if name is None else [side.get(name, {}) for side in sides]
-        for entries in where:
+        sides = [each.get("directions", {}) for each in where]
+        name = _named(column.direction, list(sides[0]))
+        single = where if column.direction is None else []
+        for entries in (*single, *(side.get(name, {}) for side in sides)):
             if column.variable in entries and column.key not in values:
                 values[column.key] = _value(entries[column.variable])
-    single = found.get("folds") == 1  # one fold has no deviation
-    return {key: (mean, math.nan if single else std) for key, (mean, std) in values.items()}
+    whole = found.get("folds") == 1  # one fold has no deviation
+    return {key: (mean, math.nan if whole else std) for key, (mean, std) in values.items()}
 
 
 def _of_result(data: xr.Dataset, table: PaperTable, label: str) -> TableRun:
@@ -99,7 +103,7 @@ def _of_row(one: xr.Dataset, columns: Sequence[PaperColumn]) -> dict[str, Value]
             chosen = {"direction": name}
         if "distractors" in cell.dims:
             chosen["distractors"] = "with" if column.distractors else "without"
-        fits = (column.direction is not None) == ("direction" in cell.dims) and None not in chosen.values()
+        fits = None not in chosen.values() and (column.direction is None or "direction" in cell.dims)
         if fits and column.distractors == (chosen.get("distractors") == "with"):
             picked = [math.nan if each is None else float(each.sel(chosen)) for each in (cell, over)]
             values[column.key] = picked[0], picked[1]

@@ -1,0 +1,363 @@
+"""`cocos table` and `cocos.measures.paper_table`: printed numbers, runs, formats, bold, footnotes, what is refused."""
+
+import csv
+import io
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+from cocos import Embeddings, InputError, measures, results
+from cocos.commands import app
+from cocos.measures._papers import PAPER_TABLES
+from cocos.reports import paper_table as reports
+
+ROOT = Path(__file__).parent.parent
+PRINTED = [  # by hand from the papers: table, row, column, mean, deviation
+    ("1", "1.1 VSE++, Triplet", "rsum", 309.4, 0.9),
+    ("1", "1.8 VSRN, SmoothAP", "i2t R@1", 63.1, 1.0),
+    ("2", "2.8 VSRN, SmoothAP", "t2i R@10", 76.0, 0.2),
+    ("3", "1.1 VSE++, Triplet", "i2t C^B", 768.92, 96.87),
+    ("4", "1.3 VSE++, NT-Xent", "i2t C^qv-", 9.88, 0.51),
+    ("5", "2.4 VSE++, SmoothAP", "t2i C^0", 637.10, 20.28),
+    ("III", "warp, α = 7.75", "AvgDTP", 7.76, math.nan),
+    ("IV", "defocus blur", "Warped Softmax", 47.6, math.nan),
+    ("cross_example", "CE Negative Mining", "+ distractors R@100", 21.62, math.nan),
+]
+MARKED = {  # Table 2: misprint; 3: wrong axis; 5: wrong rows; III: unstable
+    "2": {("2.7 VSRN, NT-Xent", "t2i average")},
+    "3": {
+        (f"{row}, Triplet", f"t2i {column}")
+        for row in ("1.1 VSE++", "1.5 VSRN", "2.1 VSE++", "2.5 VSRN")
+        for column in ("C^A", "C^0")
+    },
+    "5": {
+        (f"{row}, SmoothAP", f"t2i {column}")
+        for row in ("1.4 VSE++", "1.8 VSRN", "2.4 VSE++", "2.8 VSRN")
+        for column in ("C^q", "C^0")
+    },
+    "III": {(row, column) for row in ("0.97t", "0.5t") for column in ("R@1", "NMI", "AvgDTP")},
+}
+WITH_NUMBERS = [name for name in PAPER_TABLES if name != "ablations"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def refused(*arguments):
+    done = call(*arguments)
+    assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def cell(data, label, column, name="mean"):
+    (row,) = np.flatnonzero(data["label"].values == label)
+    return data[name].sel(column=column).values[row]
+
+
+def runs(recalls, seeds=None, **more):
+    """A table of runs: config -> R@1 of images of each run, with other recalls that are far above."""
+    config = [name for name, values in recalls.items() for _ in values]
+    first = np.concatenate(list(recalls.values())).astype(float)
+    return xr.Dataset(
+        {"R@1": (("run", "direction"), np.stack([first, first + 1], 1)), "rsum": ("run", 6 * first)},
+        coords={
+            "config": ("run", config),
+            "family": ("run", config),
+            "seed": ("run", seeds or [s for values in recalls.values() for s in range(len(values))]),
+            "direction": ["i2t", "t2i"],
+            **more,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Results of a count of two seeds of NT-Xent and one of triplet, with metrics; and files of them."""
+    folder, found = tmp_path_factory.mktemp("counts"), []
+    for seed, loss in enumerate(("ntxent", "ntxent", "triplet")):
+        generator = torch.Generator().manual_seed(seed)
+        image = torch.randn(40, 8, generator=generator)
+        group = torch.arange(40).repeat_interleave(5)
+        caption = image[group] + torch.randn(200, 8, generator=generator)
+        embeddings = Embeddings(image, caption, torch.arange(40), group, directions=("i2t", "t2i"))
+        found.append(measures.count(embeddings, loss, batch_size=32, metrics=True))
+        results.save(found[-1], folder / f"seed{seed}.nc")
+    return found, folder
+
+
+@pytest.mark.parametrize(("name", "row", "column", "mean", "std"), PRINTED)
+def test_printed_numbers_are_those_of_the_papers(name, row, column, mean, std):
+    table = measures.paper_table(name)
+    assert cell(table, row, column) == mean
+    np.testing.assert_equal(cell(table, row, column, "std"), std)
+
+
+@pytest.mark.parametrize("name", ["1", "2"])
+def test_printed_recalls_add_up(name):
+    """Each average is the mean of its recalls and each rsum their sum, up to rounding, but for the misprint."""
+    table = measures.paper_table(name)
+    for row in range(8):
+        one = table["mean"].isel(row=row)
+        for way in ("i2t", "t2i"):
+            mean = np.mean([float(one.sel(column=f"{way} R@{k}")) for k in (1, 5, 10)])
+            right = abs(mean - float(one.sel(column=f"{way} average"))) < 0.11
+            assert right == ((str(table["label"].values[row]), f"{way} average") not in MARKED.get(name, ()))
+        total = sum(float(one.sel(column=f"{way} R@{k}")) for way in ("i2t", "t2i") for k in (1, 5, 10))
+        assert abs(total - float(one.sel(column="rsum"))) < 0.31
+
+
+def test_printed_counts_of_the_hardest_negative_add_up_to_a_batch():
+    """One or none a query: C^B + C^0 is the mean batch size, 127.979 queries."""
+    table = measures.paper_table("3")
+    for row in np.flatnonzero(np.char.endswith(table["label"].values, "SH")):
+        for way in ("i2t", "t2i"):
+            total = sum(float(table["mean"].isel(row=row).sel(column=f"{way} {each}")) for each in ("C^B", "C^0"))
+            assert abs(total - 127.979) < 0.02
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_the_wrong_columns_are_marked_and_no_other(name):
+    table = measures.paper_table(name)
+    marked = {
+        (str(table["label"].values[row]), str(table["column"].values[column]))
+        for row, column in zip(*np.nonzero(table["mark"].values), strict=True)
+    }
+    assert marked == MARKED.get(name, set())
+    assert bool(json.loads(table.attrs["footnotes"])) == bool(marked)
+
+
+def numbers(text):
+    """The first number of a cell, without bold, footnote or deviation; NaN for a dash."""
+    found = re.search(r"-?\d+(\.\d+)?", text)
+    return float(found[0]) if found else math.nan
+
+
+def of_markdown(text):
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[numbers(each) for each in line.strip("| ").split(" | ")] for line in lines[2:]]
+
+
+def of_latex(text):
+    body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    return [[numbers(each) for each in line.removesuffix(r"\\").split("&")] for line in body]
+
+
+def of_csv(text):
+    head, *lines = csv.reader(io.StringIO(text))
+    columns = [k for k, name in enumerate(head) if k > 3 and name != "notes" and not name.endswith(" std")]
+    return [[numbers(line[k]) for k in columns] for line in lines]
+
+
+def of_text(text):
+    body = text.split("\n\n")[1].splitlines()[1:]
+    return [[numbers(each) for each in re.split(r"  +", line)] for line in body]
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+@pytest.mark.parametrize(
+    ("format", "parsed"), [("markdown", of_markdown), ("latex", of_latex), ("csv", of_csv), ("text", of_text)]
+)
+def test_every_format_holds_the_numbers(name, format, parsed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    done = call("table", name, "--format", format)
+    assert done.exit_code == 0, done.stderr
+    table = measures.paper_table(name)
+    for found, wanted in zip(parsed(done.stdout), table["mean"].values, strict=True):
+        np.testing.assert_allclose(found[len(found) - len(wanted) :], wanted)
+
+
+@pytest.mark.parametrize("name", WITH_NUMBERS)
+def test_latex_is_balanced_and_square(name):
+    text = call("table", name, "--format", "latex").stdout
+    plain = text.replace(r"\{", "").replace(r"\}", "")
+    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    wide = text.count("&", text.index(r"\midrule"), text.index("\n", text.index(r"\midrule") + 10))
+    for line in text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines():
+        assert line.count("&") == wide and line.endswith(r"\\")
+    assert not set("αλτΔδ√²±") & set(text.split("\n", 1)[1])
+
+
+def test_json_is_the_document_and_names_the_footnotes():
+    found = json.loads(call("table", "5", "--json").stdout)
+    assert found["rows"][0]["values"]["t2i C^0"]["footnote"] in found["footnotes"]
+    assert "footnote" not in found["rows"][0]["values"]["i2t C^0"]
+    assert found["rows"][0]["n"] == 1 and json.loads(call("table", "III", "--json").stdout)["rows"][0]["n"] is None
+
+
+def test_the_list_names_every_table():
+    listed = json.loads(call("table", "--json").stdout)
+    assert [each["table"] for each in listed] == list(PAPER_TABLES)
+    page = (ROOT / "docs" / "howto" / "table.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in PAPER_TABLES)
+
+
+def test_counts_become_rows_with_mean_and_sample_deviation(counted):
+    found, folder = counted
+    documents = [measures.document("count", each) for each in found]
+    files = [f"NT={folder / 'seed0.nc'}", f"NT={folder / 'seed1.nc'}"]
+    four = json.loads(call("table", "4", *files, "--json").stdout)["rows"]
+    values = [each["directions"]["t2i"]["weight_above"]["mean"] for each in documents[:2]]
+    assert [row["label"] for row in four] == ["NT"] and four[0]["n"] == 2 and four[0]["convention"] == "standard"
+    assert four[0]["values"]["t2i W^qv-"] == pytest.approx({"mean": np.mean(values), "std": np.std(values, ddof=1)})
+    two = json.loads(call("table", "2", *files, f"T={folder / 'seed2.nc'}", "--json").stdout)["rows"]
+    metrics = documents[2]["metrics"]
+    assert [row["label"] for row in two] == ["T", "NT"]  # the order of the paper
+    assert two[0]["values"]["rsum"] == {"mean": metrics["rsum"], "std": None}
+    assert two[0]["values"]["i2t mAP@5"]["mean"] == pytest.approx(metrics["directions"]["i2t"]["mAP@5"] / 100)
+
+
+def test_a_single_count_has_the_deviation_over_its_batches(counted):
+    found, folder = counted
+    (row,) = json.loads(call("table", "3", folder / "seed2.nc", "--json").stdout)["rows"]
+    entry = measures.document("count", found[2])["directions"]["i2t"]["contributing_sum"]
+    assert row["values"]["i2t C^B"] == pytest.approx(entry) and row["label"].endswith("seed2.nc")
+
+
+def test_a_table_of_counts_takes_the_losses_of_its_kind(counted):
+    _, folder = counted
+    assert "of triplet" in refused("table", "4", folder / "seed2.nc")
+    assert "of ntxent" in refused("table", "3", folder / "seed0.nc")
+    assert "of ntxent" in refused("table", "5", folder / "seed0.nc")
+
+
+def test_evaluations_with_distractors_fill_table_1_of_cross_example_softmax(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(120, 8, generator=generator)
+    embeddings = Embeddings(image, image + torch.randn(120, 8, generator=generator), directions=("t2i", "i2t"))
+    found = measures.evaluate(embeddings, ks=(1, 5, 10, 100), distractors=Embeddings(-image, -image))
+    table = measures.paper_table("cross_example", [found], labels=["ours"])
+    for condition, start in (("without", ""), ("with", "+ distractors ")):
+        right = found["R@10"].sel(distractors=condition, direction="t2i").item()
+        assert cell(table, "ours", f"{start}R@10") == right
+    assert cell(table, "ours", "PR-AUC") == found["PR-AUC"].sel(distractors="without").item()
+
+
+def test_labelled_samples_have_one_direction_for_table_iii():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(8).repeat_interleave(5)
+    rows = torch.eye(8)[labels] + 0.4 * torch.randn(40, 8, generator=generator)
+    found = measures.evaluate(Embeddings.labelled(rows, labels))
+    table = measures.paper_table("III", [found], labels=["mine"])
+    assert cell(table, "mine", "R@1") == found["R@1"].item() and cell(table, "mine", "NMI") == found["NMI"].item()
+    as_run = measures.paper_table("III", [results.concat([results.row(found)], config=["mine"])])
+    assert cell(as_run, "mine", "R@1") == found["R@1"].item()
+
+
+def test_other_names_of_directions_are_read_in_order():
+    data = runs({"a": [10.0, 12.0]}).assign_coords(direction=["q2c", "c2q"])
+    table = measures.paper_table("1", [data])
+    assert cell(table, "a", "i2t R@1") == 11 and cell(table, "a", "t2i R@1") == 12
+
+
+def test_published_rows_stand_below_ours_of_the_same_loss():
+    table = measures.paper_table("1", [runs({"smoothap": [40.0], "triplet": [30.0]})], published=True)
+    said = list(zip(table["source"].values, table["label"].values, strict=True))
+    assert said[0] == ("runs", "triplet") and said[1] == ("published", "1.1 VSE++, Triplet")
+    assert said.index(("runs", "smoothap")) == said.index(("published", "1.4 VSE++, SmoothAP")) - 1
+
+
+def test_a_value_is_bold_where_paired_differences_support_it_and_only_there():
+    noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])  # of the seeds, the same in both settings
+    clear = measures.paper_table("1", [runs({"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise})])
+    assert cell(clear, "a", "rsum", "bold") and not cell(clear, "b", "rsum", "bold")
+    apart = measures.paper_table("1", [runs({"a": 50 + noise, "b": 48 + noise}, seeds=[*range(5), *range(9, 14)])])
+    assert not apart["bold"].values.any()  # other seeds: no pairs
+    open_ = measures.paper_table("1", [runs({"a": 50 + noise, "b": 49 + noise[::-1]})])
+    assert not open_["bold"].values.any() and "nothing is bold" in open_.attrs["notes"]
+    assert "**" in reports.markdown(clear) and r"\mathbf{" in reports.latex(clear) and "*" in reports.text(clear)
+
+
+def test_bold_needs_a_lead_over_every_other_row():
+    noise = np.array([0.0, 3.0, -2.0, 5.0, 1.0])
+    rows = {"a": 50 + noise + [0, 0.1, 0, 0, 0.1], "b": 48 + noise, "c": 49.9 + noise[::-1]}
+    assert not measures.paper_table("1", [runs(rows)])["bold"].values.any()
+
+
+def test_corruptions_make_rows_and_settings_columns():
+    kinds = ["cutout"] * 4 + ["jigsaw"] * 4
+    data = runs({"Regular Softmax": [1.0, 2.0], "mine": [3.0, 5.0]})
+    data = xr.concat([data, data + 10], "run").drop_vars(["rsum", "direction"]).isel(direction=0)
+    data = data.assign_coords(corruption=("run", kinds))
+    table = measures.paper_table("IV", [data], published=True)
+    assert cell(table.isel(row=table["source"].values == "runs"), "jigsaw", "mine") == 14
+    assert table["column"].values.tolist()[-1] == "mine"
+    assert "'corruption'" in str(pytest.raises(InputError, measures.paper_table, "IV", [data.drop_vars("corruption")]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["6"], "unknown table '6': there are 1, 2"),
+        (["cross"], "did you mean 'cross_example'?"),
+        (["ablations"], "curves without numbers; give runs"),
+        (["1", "gone.nc"], "gone.nc: there is no such file"),
+        (["1", "a=gone.nc"], "gone.nc: there is no such file"),
+        (["--format", "latex"], "name a table"),
+        (["1", "--format", "html"], "html"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused("table", *arguments)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    results.save(measures.weight_curve("triplet", points=5), tmp_path / "curve.nc")
+    assert "curve.nc: neither a table of runs nor a result" in refused("table", "1", tmp_path / "curve.nc")
+    np.savez(tmp_path / "e.npz", query=np.eye(3), candidate=np.eye(3))
+    assert "e.npz is no result of cocos" in refused("table", "1", tmp_path / "e.npz")
+    results.save(runs({"triplet": [1.0]}), tmp_path / "runs.nc")
+    assert "which shows R@1, NMI, AvgDTP" in refused("table", "III", tmp_path / "runs.nc")  # it has two directions
+    assert "nothing for table 3" in refused("table", "3", tmp_path / "runs.nc")
+
+
+@pytest.mark.parametrize("given", ["table_1", "Table 1", "1", "iii", "Cross-Example", "TABLE IV"])
+def test_names_are_forgiving(given):
+    assert call("table", given).exit_code == 0
+
+
+def test_results_of_the_study_fill_their_tables():
+    """n of every row, and no table without its columns."""
+    folder = ROOT / "analysis" / "study" / "results"
+    expected = {
+        "towers": {"1": {3}, "2": {3}, "3": {3}, "4": {3}, "5": {3}},
+        "proxies": {"III": {5}, "IV": {8}, "ablations": {8, 20}},
+        "cross_example": {"cross_example": {5}},
+    }
+    for name, tables in expected.items():
+        data = results.open(folder / f"{name}.nc")
+        for table, number in tables.items():
+            made = measures.paper_table(table, [data])
+            assert set(made["number"].values.tolist()) == number, (name, table)
+            assert np.isfinite(made["mean"].values).mean() > 0.9
+    three = measures.paper_table("3", [results.open(folder / "towers.nc")])
+    assert set(three["counted"].values.tolist()) == {"standard", "ecir2022"}
+
+
+def test_the_text_of_a_stranger_is_harmless():
+    data = runs({"a|b & c_$\x1b[31m": [1.0, 2.0]})
+    table = measures.paper_table("1", [data])
+    assert "\x1b" not in reports.text(table) + reports.markdown(table) + reports.latex(table)
+    assert r"a\|b" in reports.markdown(table) and r"a|b \& c\_\$" in reports.latex(table)
+
+
+def test_a_run_that_is_done_is_not_done_again(tmp_path):
+    sys.path.insert(0, str(ROOT))
+    from analysis.study.kept import kept
+
+    sys.path.pop(0)
+    file, done = tmp_path / "work" / "runs.jsonl", []
+    for _ in range(2):
+        assert kept(file, "a", lambda: done.append("a") or {"value": 0.1}) == {"value": 0.1}
+    file.write_text(file.read_text()[:-5])  # cut off while it was written
+    assert kept(file, "a", lambda: done.append("again") or {"value": 0.1}) == {"value": 0.1}
+    assert kept(file, "a", lambda: done.append("never")) == {"value": 0.1} and done == ["a", "again"]
