@@ -109,9 +109,9 @@ def _order(rows: list[_Row], runs: list[TableRun], table: PaperTable) -> list[_R
     """Our rows before the printed ones of the same loss or of the same name, in the order of the paper."""
     families = {run.label: run.family for run in runs}
     places = {}
-    for place, row in enumerate(table.printed["rows"]):
+    for number, row in enumerate(table.printed["rows"]):
         for key in ("loss", "of"):
-            places.setdefault(row.get(key), place)
+            places.setdefault(row.get(key), number)
 
     def place(row: _Row) -> int:
         if row.source == PUBLISHED_ROWS:
