@@ -245,6 +245,25 @@ def test_checkpoints_of_runs_and_stores(tmp_path, monkeypatch):
     assert found["x"]["contributing"]["levels"]["within_run"]["rho"] > 0.9  # loss and count fall together
 
 
+def test_files_of_checkpoints_are_no_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng, names = np.random.default_rng(0), []
+    for k in range(4):
+        image = rng.normal(size=(30, 8))
+        noise = rng.normal(size=image.shape)
+        for epoch, size in ((1, 2.0), (2, 1.5), (10, 1.0)):
+            np.savez("e.npz", query=image, candidate=image + size * noise)
+            data = measures.count(cocos.open("e.npz"), "ntxent", batch_size=16, metrics=True)
+            results.save(data, tmp_path / f"lr{k}_epoch_{epoch}.nc")
+            names.append(f"lr{k}_epoch_{epoch}.nc")
+    data = measures.correlate(names, "contributing", **FEW)
+    assert data["config"].values.tolist() == ["lr0", "lr1", "lr2", "lr3"] and data["step"].values.tolist() == [1, 2, 10]
+    assert numbers(data, level="within_run")["rho"] < -0.9 and numbers(data)["number"] == 4
+    assert "12 files are checkpoints of the same runs" in data.attrs["notes"]
+    alone = measures.correlate(names[2::3], "contributing", **FEW)  # one of each run: the numbers mean nothing here
+    assert alone.sizes["run"] == 4 and alone.sizes["step"] == 1 and not alone.attrs["notes"]
+
+
 def test_several_losses_of_one_count_are_rulers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng, names = np.random.default_rng(0), []
@@ -260,7 +279,7 @@ def test_several_losses_of_one_count_are_rulers(tmp_path, monkeypatch):
     assert np.isfinite(data["rho"].sel(level="settings")).all()
     for name in ("ntxent", "triplet"):
         results.save(measures.count(cocos.open("e0.npz"), name, batch_size=16), tmp_path / f"again-{name}.nc")
-    assert "count the same checkpoint, which would be two units" in refused(
+    assert "count the same checkpoint: one model is one unit" in refused(
         "correlate", "again-ntxent.nc", "again-triplet.nc"
     )
 
@@ -285,11 +304,11 @@ def test_every_run_is_a_point(runs):
     assert sum(len(line.get_xdata()) for line in points) == 48 and len(points) == 3
     ends = np.concatenate([line.get_xdata() for line in points])
     np.testing.assert_array_equal(np.sort(ends), np.sort(runs["contributing"].values[:, -1]))
-    assert "settings of a family: +" in axes.get_title() and "pooled" not in axes.get_title()
+    assert "settings: +" in axes.get_title() and "pooled" not in axes.get_title()
     plt.close("all")
     axes = plots.correlate(data, show="checkpoints")
     assert sum(len(line.get_xdata()) == 4 for line in axes.lines) == 48
-    assert "checkpoints of a run: -1.00" in axes.get_title()
+    assert "checkpoints: -1.00" in axes.get_title()
     plt.close("all")
     for options, said in (({"x": "idle"}, "unknown x"), ({"show": "all"}, "unknown show")):
         with pytest.raises(InputError, match=said):

@@ -13,6 +13,8 @@ from cocos.errors import InputError
 
 # The part of a name that says the seed, like `seed3`, `seed=3` or `seed_3`.
 SEED_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))seed[=_-]?(\d+)(?=$|[\W_])", re.IGNORECASE)
+# The part of a name that says the checkpoint, like `epoch_3` or `step=100`.
+STEP_IN_NAME = re.compile(r"(?:^|(?<=[\W_]))(?:epoch|step|iter|checkpoint|ckpt)[=_-]?(\d+)(?=$|[\W_])", re.IGNORECASE)
 # Files that a message names.
 MOST_FILES = 3
 # Coordinates along the runs that a table has at least.
@@ -23,7 +25,8 @@ def table(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
     """Read results, stores and tables of runs into one table, and say in notes how they were put together.
 
     Results that are no table get their coordinates from their names: files whose names differ only in a part like
-    `seed3` are seeds of one setting, all others are settings of their own; the family is the loss that is counted, and
+    `seed3` are seeds of one setting, those that differ in one like `epoch_3` are checkpoints of one run, all others are
+    settings of their own; the family is the loss that is counted, and
     `folder` the folder. An evaluation joins the count of the same checkpoint (sha256). A count of several losses is one
     run with the dim `ruler`, and the variables are called `ruler_contributing` and so on.
 
@@ -43,12 +46,15 @@ def table(files: Sequence[Path | str]) -> tuple[xr.Dataset, list[str]]:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         found = SEED_IN_NAME.search(name)
-        rows.append(one.assign_coords(file=name, folder=path.resolve().parent.name, bare=_bare(name)))
+        rows.append(one.assign_coords(file=name, folder=path.resolve().parent.name, bare=_without(name, SEED_IN_NAME)))
         if found:
             rows[-1] = rows[-1].assign_coords(seed=int(found[1]))
     counts, joined = _joined(rows)
     if joined:
         notes.append(f"{joined} evaluations belong to the counts of the same checkpoints")
+    counts, checkpoints = _of_runs(counts)
+    if checkpoints:
+        notes.append(f"{checkpoints} files are checkpoints of the same runs, by the numbers in their names")
     if counts:
         tables.append(_settings(counts))
         several_seeds = sum(number > 1 for number in Counter(tables[-1]["config"].values.tolist()).values())
@@ -108,10 +114,35 @@ def _named(paths: Sequence[Path]) -> list[str]:
     return [str(each) for each in paths]  # they differ in their suffixes alone
 
 
-def _bare(name: str) -> str:
-    """A name without its seed."""
-    made = re.sub(r"([\W_])[\W_]+", r"\1", SEED_IN_NAME.sub("", name))
-    return made.strip("/_-. ,=") or name
+def _without(name: str, part: re.Pattern[str]) -> str:
+    """A name without a part of it, such as the seed; the same where nothing else is in it."""
+    made = re.sub(r"([\W_])[\W_]+", r"\1", part.sub("", name))
+    return made.strip("/_-. ,=") or ("run" if part.search(name) else name)
+
+
+def _of_runs(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
+    """Join counts whose names differ only in a step into runs with checkpoints, and tell how many were joined."""
+    groups: dict[tuple[str, ...], dict[int, xr.Dataset]] = {}
+    for place, each in enumerate(rows):
+        found = STEP_IN_NAME.search(str(each["file"].values))
+        about = (str(each["config"].values), str(each["seed"].values) if "seed" in each.coords else "")
+        whole = found is None or "step" in each.dims
+        key = (str(place),) if whole else (_without(str(each["bare"].values), STEP_IN_NAME), *about)
+        step = 0 if found is None else int(found[1])
+        if step in groups.setdefault(key, {}):
+            key = (str(place),)
+        groups.setdefault(key, {})[step] = each
+    made, joined = [], 0
+    for key, steps in groups.items():
+        if len(steps) == 1:
+            made.append(next(iter(steps.values())))
+            continue
+        joined += len(steps)
+        parts = [steps[step].drop_vars(["sha256", "file", "bare"], errors="ignore") for step in sorted(steps)]
+        axis = xr.Variable("step", sorted(steps))
+        whole_run = xr.concat(parts, axis, data_vars="all", coords="different", compat="equals", join="outer")
+        made.append(whole_run.assign_coords(file=key[0], bare=key[0]))
+    return made, joined
 
 
 def _joined(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
@@ -126,8 +157,8 @@ def _joined(rows: Sequence[xr.Dataset]) -> tuple[list[xr.Dataset], int]:
         if (sha := str(each.coords["sha256"].values) if "sha256" in each.coords else "") in places:
             first, second = (str(one["file"].values) for one in (counts[places[sha]], each))
             raise InputError(
-                f"{first} and {second} count the same checkpoint, which would be two units: correlate the counts of "
-                "one loss at a time, or count several losses in one file (cocos count --loss A --loss B)"
+                f"{first} and {second} count the same checkpoint: one model is one unit, with one recall; give one "
+                "count of each model, or count several losses in one file (cocos count --loss A --loss B)"
             )
         if sha:
             places[sha] = place
