@@ -102,5 +102,18 @@ def findings(
         print(name, *summary.lines(found, name), sep="\n  ")
 
 
+@app.command()
+def page():
+    """Fill docs/study.md from its template and the numbers of the study."""
+    from analysis.study import page
+    from cocos.errors import InputError
+
+    try:
+        say(str(page.write()))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
 if __name__ == "__main__":
     app()

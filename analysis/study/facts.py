@@ -1,0 +1,195 @@
+"""Numbers of the page beside `findings.json`: data, runs, losses against each other, figures of the other papers."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import cocos
+from analysis.study import findings, plan
+from analysis.study.runner import RESULTS
+from analysis.study.tasks import CAPTIONS, SPLITS
+from cocos import results
+from cocos.correlation import within
+from cocos.errors import InputError
+from cocos.reports import figures
+from cocos.statistics import Difference, paired
+
+__all__ = ["figure", "gathered"]
+
+ROOT = Path(__file__).parent.parent.parent
+EMOJI = Path(cocos.__file__).parent / "example" / "captions.jsonl.gz"
+NEAR = 0.1  # a distance or a number is near another one if it differs by less than this part of it
+RIVALS = ("triplet", "ntxent", "smoothap", "ce_softmax")  # losses that triplet SH is compared with
+
+
+def _items() -> dict[str, dict[str, int]]:
+    """Items of each split of both data sets."""
+    with np.load(CAPTIONS) as held:
+        sizes = {name: int((held["split"] == place).sum()) for place, name in enumerate(SPLITS)}
+    with gzip.open(EMOJI, "rt", encoding="utf-8") as lines:
+        found = Counter(json.loads(line)["split"] for line in lines)
+    return {"captions": sizes, "emoji": {name: found[name] for name in SPLITS}}
+
+
+def _of_parts(opened: dict[str, xr.Dataset]) -> dict[str, Any]:
+    """Seeds, learning rates, settings, steps and processor time of each part."""
+    return {
+        name: {
+            "runs": runs.sizes["run"],
+            "seeds": len(np.unique(runs["seed"].values)),
+            "rates": ", ".join(f"{rate:g}" for rate in np.unique(runs["rate"].values)),
+            "steps": int(runs["step"].values[-1]),
+            "checkpoints": runs.sizes["step"],
+            "hours": float(runs["seconds"].sum()) / 3600,
+        }
+        for name, runs in opened.items()
+    }
+
+
+def _against(grid: xr.Dataset) -> dict[str, Any]:
+    """Triplet SH less the others, cross-example softmax less NT-Xent: with printed parameters, and at best settings."""
+    runs = findings.chosen(grid, findings.BATCH_SIZE)
+    published = {loss: next(iter(given.values())) for loss, given in plan.PUBLISHED.items()}
+    pairs = [("triplet_sh", rival) for rival in RIVALS] + [("ce_softmax", "ntxent")]
+    made = {}
+    for pair in pairs:
+        arms = [{"family": loss, "value": published[loss]} for loss in pair]
+        made[" ".join(pair)] = {
+            "published": paired(*findings.differences(runs, *arms)),
+            "best": findings._best_of(runs, *pair),
+        }
+    return made
+
+
+def _distinct(grid: xr.Dataset) -> dict[str, Any]:
+    """P1 without repeats: settings of a loss that give the same models, as margins that no query can satisfy."""
+    runs = findings.chosen(grid, findings.BATCH_SIZE)
+    columns = findings._settings(runs, ("contributing", findings.LAST), (findings.VALUE, findings.LAST))
+    rows = list(dict.fromkeys(zip(*(each.tolist() for each in columns), strict=True)))
+    family, count, score = zip(*rows, strict=True)
+    return {"p1": within(count, score, family), "repeats": len(columns[0]) - len(rows)}
+
+
+def _look_alikes(masking: dict[str, Any]) -> dict[str, Any]:
+    """Times their share, and the placebo's, that look-alikes take of the push; effects of masking that are resolved."""
+    ratios = {
+        name: [one["look_alike_push"]["mean"] / one[name]["mean"] for one in masking.values()]
+        for name in ("look_alike_negatives", "random_push")
+    }
+    made: dict[str, Any] = {name: f"{min(each):.0f} to {max(each):.0f}" for name, each in ratios.items()}
+    for score in (findings.VALUE, "rsum_concept"):
+        effects = [one[score]["look_alikes_minus_random"] for one in masking.values() if score in one]
+        above, below = (sum(sign * one[end] > 0 for one in effects) for sign, end in ((1, "low"), (-1, "high")))
+        made[score] = {"above": above, "below": below, "of": len(effects)}
+    return made
+
+
+def _ahead(found: dict[str, Any]) -> dict[str, int]:
+    """Early counts whose correlation with final recall is larger than that of validation recall of the same step."""
+    early = {data: found[data]["predictions"]["early"]["counts"] for data in findings.DATA}
+    return {
+        data: sum(one["beyond"]["rsum_val"]["low"] > 0 for one in counts.values()) for data, counts in early.items()
+    }
+
+
+def _missed(found: dict[str, Any]) -> dict[str, str]:
+    """Effective numbers that were to be held, and at which the trainings did not end."""
+    made = {}
+    for data in findings.DATA:
+        reached = found[data]["held"]["reached"].items()
+        made[data] = ", ".join(f"{k} (ends at {at:.1f})" for k, at in reached if abs(at / float(k) - 1) > NEAR)
+    return made
+
+
+def figure(name: str) -> tuple[ModuleType, dict[str, xr.Dataset]]:
+    """The script of a figure and its data."""
+    parts = figures._kept(ROOT / "figures" / f"{name}.nc")
+    if parts is None:
+        raise InputError(f"figures/{name}.nc cannot be read; run cocos figures {name}")
+    return figures._loaded(ROOT / "analysis" / f"{name}.py")[0], parts
+
+
+def _cross_example() -> dict[str, Difference]:
+    """Cross-example softmax less sampled softmax: PR-AUC, R@1 of captions and of images."""
+    module, parts = figure("cross_example")
+    recalls = {way: module._gain(parts, "ce_softmax", "recall", direction=way) for way in ("t2i", "i2t")}
+    return {"pr_auc": module._gain(parts, "ce_softmax", "pr_auc"), **recalls}
+
+
+def _slope(part: xr.Dataset, name: str) -> dict[str, Any]:
+    """The best value of a slope but 1, less 1."""
+    means = dict(zip(part[name].values.tolist(), part["recall"].mean("seed").values.tolist(), strict=True))
+    best = max((value for value in means if value != 1), key=means.__getitem__)
+    return {"value": best, "difference": paired(*(part["recall"].sel({name: each}).values for each in (best, 1.0)))}
+
+
+def _warp() -> dict[str, Any]:
+    """Warp less t: the slopes, the range of α, corruptions; distances at rest."""
+    module, parts = figure("hyperparameters")
+    every = module._differences(parts)
+    alphas = parts["alpha"]["alpha"].values.tolist()
+    recall = parts["alpha"]["recall"]
+    best = max(alphas, key=lambda value: every["alpha", value].mean)
+    noise, noisy = figure("noise_robustness")
+    kinds = noisy["noise"]["corruption"].values.tolist()
+    corrupted = [noise._gain(noisy, kind) for kind in kinds if kind != "uncorrupted"]
+    resting, rested = figure("dtp_functions")
+    ours = rested["table"]["ours"].sel(column="AvgDTP").mean("seed")
+    return {
+        "near": NEAR,
+        "rests": [{"alpha": a, "at": float(ours.sel(function=f"warp, α = {a:g}"))} for a in resting.WARPS],
+        "accuracy": _accuracy(),
+        "slopes": {name: _slope(parts[name], name) for name in ("k1", "k2")},
+        "rise": paired(recall.sel(alpha=best).values, recall.sel(alpha=alphas[0]).values),
+        "drop": paired(recall.sel(alpha=alphas[-1]).values, recall.sel(alpha=best).values),
+        "alphas": [alphas[0], best, alphas[-1]],
+        "corrupted": corrupted,
+    }
+
+
+def _accuracy() -> list[dict[str, Any]]:
+    """R@1 of the warp less t at settings that a search chose, on seeds that chose nothing; the claim comes first."""
+    runs, made = results.open(RESULTS / "proxies.nc"), []
+    for compared in runs.attrs["compared"].split("; "):
+        arms, both = compared.split(" minus "), []
+        for name in arms:
+            own = runs.isel(run=np.flatnonzero((runs["config"].values == name) & (runs["table"].values == "ablations")))
+            both.append(own.sortby("seed"))
+        if not np.array_equal(*(own["seed"].values for own in both)):
+            raise InputError(f"proxies.nc: the seeds of {arms[0]} and {arms[1]} differ")
+        made.append({"arms": arms, "difference": paired(*(own["R@1"].values for own in both))})
+    return made
+
+
+def gathered() -> dict[str, Any]:
+    """All of them, with plain values: dataclasses as dictionaries."""
+    opened = {name: results.open(RESULTS / f"{name}.nc") for name in plan.PARTS}
+    parts, found = _of_parts(opened), json.loads(findings.FILE.read_text("utf-8"))
+    made = {
+        "items": _items(),
+        "parts": parts,
+        "runs": sum(each["runs"] for each in parts.values()),
+        "hours": sum(each["hours"] for each in parts.values()),
+        "losses": len(plan.VALUES),
+        "values": len(plan.VALUES["ntxent"]),
+        "batch_sizes": ", ".join(map(str, plan.BATCH_SIZES)),
+        "kept": ", ".join(map(str, plan.KEPT)),
+        "held": ", ".join(map(str, plan.HELD)),
+        "negatives": plan.EVERY,
+        "batch_size": findings.BATCH_SIZE,
+        "against": {data: _against(opened[f"{data}_grid"]) for data in findings.DATA},
+        "sh": {data: found[data]["best"][str(findings.BATCH_SIZE)]["triplet_sh"] for data in findings.DATA},
+        "look_alikes": {data: _look_alikes(found[data]["masking"]) for data in findings.DATA},
+        "ahead": _ahead(found),
+        "missed": _missed(found),
+        "distinct": {data: _distinct(opened[f"{data}_grid"]) for data in findings.DATA},
+        "cross_example": _cross_example(),
+        "warp": _warp(),
+    }
+    return findings._plain(made)
