@@ -46,7 +46,7 @@ def correlate(
         >>> cocos.plots.correlate(data).has_data()
         True
     """
-    data, ax = single(dataset, "its points are runs of one table"), ax or plt.gca()
+    data, ax = single(dataset, alone()), ax or plt.gca()
     names = [str(each) for each in data["x"].values]
     if x is not None and x not in names:
         raise InputError(nearest("x", x, names))
@@ -119,6 +119,11 @@ def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
     return "\n".join(
         [f"{start}: rank correlation between", *said] if said else [f"{start}: no rank correlation is defined"]
     )
+
+
+def alone() -> str:
+    """State why several Datasets cannot share the plot."""
+    return "its points are the runs of one table"
 
 
 def size(dataset: xr.Dataset | Sequence[xr.Dataset]) -> tuple[float, float]:
