@@ -67,7 +67,7 @@ def framed(items: TrainingSet) -> Embeddings:
     return Embeddings(*(torch.zeros(len(each.items), 1) for each in sides), *(each.group for each in sides))
 
 
-def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: int) -> nn.Module:
+def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: int, rate: float = RATE) -> nn.Module:
     """The frozen model after one step of AdamW for every batch, with the mean loss of both directions.
 
     Args:
@@ -75,12 +75,13 @@ def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: in
         schedule: the batches, of rows of `items`.
         loss: of the shelf, on unit vectors.
         seed: of the weights and the augmentation.
+        rate: largest learning rate.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model, frame = encoders.build(*ENCODER), framed(items)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=len(schedule), pct_start=WARM_UP)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=DECAY)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=len(schedule), pct_start=WARM_UP)
     bar = (*Progress.get_default_columns(), TimeElapsedColumn(), TextColumn("{task.fields[loss]}"))
     with Progress(*bar) as progress:
         task = progress.add_task(f"{len(schedule)} steps", total=len(schedule), loss="")
@@ -94,7 +95,7 @@ def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: in
             optimiser.zero_grad()
             mean.backward()
             optimiser.step()
-            rate.step()
+            rates.step()
             progress.update(task, advance=1, loss=f"loss {mean.item():.2f}")
     return encoders.freeze(model, model.state_dict())
 

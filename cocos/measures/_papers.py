@@ -115,8 +115,8 @@ PROXY_COLUMNS = (
 PAPER_TABLES = {
     table.name: table
     for table in (
-        PaperTable("1", "Retrieval, Flickr30k", _retrieval(), beside=(AVERAGE_PRECISION,)),
-        PaperTable("2", "Retrieval, MS-COCO", _retrieval(), beside=(AVERAGE_PRECISION,)),
+        PaperTable("1", "Retrieval (in the paper: Flickr30k)", _retrieval(), beside=(AVERAGE_PRECISION,)),
+        PaperTable("2", "Retrieval (in the paper: MS-COCO)", _retrieval(), beside=(AVERAGE_PRECISION,)),
         PaperTable(
             "3",
             "Contributing negatives of the triplet losses",
