@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BESIDE = {".c", ".h", ".py", ".md", ".txt", ".pt", ".webp", ".gz", ".typed"}  # suffixes of files of the package
+BESIDE = {
+    ".json",
+    ".c",
+    ".h",
+    ".py",
+    ".md",
+    ".txt",
+    ".pt",
+    ".webp",
+    ".gz",
+    ".typed",
+}  # suffixes of files of the package
 
 
 @pytest.fixture(scope="module")
