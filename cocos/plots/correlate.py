@@ -15,7 +15,7 @@ from cocos.plots._labels import below, palette, plain, single
 FAMILY_MARKERS = "os^Dvp*XhP"
 # Of each choice of `show`: what its title says, and the levels that it states.
 RUN_POINTS = {
-    "runs": ("at the end of runs", {"settings": "settings", "families": "families"}),
+    "runs": ("at the end", {"settings": "settings", "families": "families"}),
     "checkpoints": ("along runs", {"within_run": "checkpoints"}),
 }
 # Ratio of the largest to the smallest x from which its axis is logarithmic.
@@ -116,9 +116,7 @@ def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
         told = f"{words}: {float(each['rho']):+.2f} [{low:+.2f}, {high:+.2f}]"
         said.append(f"{told}, p = {p:.2g}, n = {int(each['number'])}")
     start = f"{plain(str(one['x'].item()), 30)} and {plain(data.attrs['y'], 30)} {where}"
-    return "\n".join(
-        [f"{start}: rank correlation between", *said] if said else [f"{start}: no rank correlation is defined"]
-    )
+    return "\n".join([f"{start}, rank correlation", *said] if said else [f"{start}: no rank correlation is defined"])
 
 
 def alone() -> str:

@@ -73,7 +73,7 @@ def _reasons(one: xr.Dataset, level: str) -> list[str]:
     if reason := str(one["undefined"].item()):
         return [f"{varies}: undefined, {reason}"]
     if number := int(one["left_out"]):
-        said.append(f"left out, {number} {unit} without a finite number")
+        said.append(f"left out, {unit} without a finite number: {number}")
     blocks = str(one["without"].item()).splitlines()
     if blocks:
         more = f" and {len(blocks) - MOST_BLOCKS_NAMED} more" if len(blocks) > MOST_BLOCKS_NAMED else ""
