@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analysis.study import plan, probe, runner, tasks, training
-from cocos import Embeddings, losses, measures, results
+from cocos import Embeddings, Pairs, losses, measures, results, sharpness
 from cocos.errors import InputError
 
 SMALL = plan.Trial("captions", "triplet", 0.2, 0.006, batch_size=32, seed=99)
@@ -122,6 +122,19 @@ def test_the_temperature_is_solved_for_the_effective_number():
     temperature = training._solved(scores, negative, 16)
     both = [training.effective(each, negative, temperature) for each in (scores, scores.T)]
     assert sum(both) / 2 == pytest.approx(16, rel=1e-2)
+
+
+def test_interventions_are_the_ones_that_the_package_offers():
+    generator = torch.Generator().manual_seed(2)
+    scores, positive = torch.rand(64, 64, generator=generator), torch.eye(64, dtype=torch.bool)
+    trial = dataclasses.replace(SMALL, arm="hard", k=4)
+    for name in plan.TREATED:
+        loss = losses.load(name)
+        kept = loss(scores, positive, training.negatives(scores, ~positive, None, trial, generator))
+        assert kept.equal(losses.top_k(loss, 4)(scores, positive))
+    both = [Pairs(each.contiguous(), positive) for each in (scores, scores.T)]
+    solved = sharpness.solve("ntxent", both, effective=16)
+    assert training._solved(scores, ~positive, 16) == pytest.approx(solved.value, rel=5e-3)
 
 
 def test_counts_are_the_ones_of_the_package(brief):

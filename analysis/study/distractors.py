@@ -129,7 +129,7 @@ def table(rows: list[dict]) -> xr.Dataset:
 
 
 def main(work: Path = WORK, out: Path = RESULTS) -> Path:
-    """Run what is not done yet, and write `cross_example.nc`."""
+    """Run the trainings that are not done yet, and write `cross_example.nc`."""
     with one_thread():
         return results.save(table(_Runs(work).rows()), out / "cross_example.nc")
 

@@ -186,7 +186,7 @@ def table(rows: list[dict]) -> xr.Dataset:
 
 
 def main(work: Path = WORK, out: Path = RESULTS) -> Path:
-    """Run what is not done yet, and write `proxies.nc`."""
+    """Run the trainings that are not done yet, and write `proxies.nc`."""
     with one_thread():
         return results.save(table([*_kept(work), *_drawn()]), out / "proxies.nc")
 

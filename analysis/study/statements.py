@@ -104,7 +104,7 @@ def _count(rows: Sequence[Found], sign: int) -> int:
 
 
 def _warp(found: Found) -> list[Row]:
-    """The warp: where embeddings rest, and what it is worth."""
+    """The warp: where embeddings rest, and its worth in recall."""
     own, made = found["facts"]["warp"], []
     near = own["rests"]
     close = all(abs(one["at"] / one["alpha"] - 1) < own["near"] for one in near)
