@@ -333,6 +333,8 @@ def open(path: Path) -> xr.Dataset:
             return data.load()
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
     except (OSError, ValueError, KeyError, RuntimeError) as error:  # h5py has one for each kind of damage
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from None

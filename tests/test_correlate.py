@@ -290,6 +290,7 @@ def test_bad_files_are_one_sentence(files, tmp_path):
     assert "there is no such file" in refused("correlate", files[0], "nothing.nc")
     (tmp_path / "text.nc").write_text("no result")
     assert "no result of cocos" in refused("correlate", files[0], "text.nc")
+    assert "is a folder, expected a result of cocos" in refused("correlate", files[0], tmp_path)
     results.save(measures.weight_curve("triplet", points=5), tmp_path / "curve.nc")
     assert "curve.nc: row:" in refused("correlate", files[0], "curve.nc")
     assert "suffix '.txt'" in refused("correlate", *files, "--figure", "a.txt")
@@ -313,3 +314,18 @@ def test_every_run_is_a_point(runs):
     for options, said in (({"x": "idle"}, "unknown x"), ({"show": "all"}, "unknown show")):
         with pytest.raises(InputError, match=said):
             plots.correlate(data, **options)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "scale"),
+    [
+        (np.linspace(5, 45, 48), "linear"),
+        (np.geomspace(1, 100, 48), "log"),
+        (np.r_[0.0, np.geomspace(1, 400, 47)], "symlog"),
+        (np.linspace(0, 100, 48), "linear"),
+    ],
+)
+def test_the_axis_fits_the_orders_of_magnitude(runs, numbers, scale):
+    data = runs.isel(step=-1, drop=True).assign(contributing=("run", numbers))
+    assert plots.correlate(measures.correlate(data, "contributing", **FEW)).get_xscale() == scale
+    plt.close("all")

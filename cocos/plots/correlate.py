@@ -18,7 +18,7 @@ RUN_POINTS = {
     "runs": ("at the end", {"settings": "settings", "families": "families"}),
     "checkpoints": ("along runs", {"within_run": "checkpoints"}),
 }
-# Ratio of the largest to the smallest x from which its axis is logarithmic.
+# Ratio of the largest x to the smallest, or to the median where some are 0, from which its axis is logarithmic.
 LOG_RATIO = 10.0
 
 
@@ -97,10 +97,15 @@ def _end(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
 
 
 def _scale(ax: Axes, values: np.ndarray) -> None:
-    """A logarithmic axis for numbers above 0 of several orders of magnitude."""
+    """A logarithmic axis for numbers of several orders of magnitude, linear up to their median where some are 0."""
     known = values[np.isfinite(values)]
-    if len(known) and known.min() > 0 and known.max() / known.min() >= LOG_RATIO:
+    above = known[known > 0]
+    if not len(above) or known.min() < 0:
+        return
+    if len(above) == len(known) and above.max() / above.min() >= LOG_RATIO:
         ax.set_xscale("log")
+    elif above.max() / np.median(above) >= LOG_RATIO:
+        ax.set_xscale("symlog", linthresh=float(np.median(above)))
 
 
 def title(data: xr.Dataset, x: str | None = None, show: str = "runs") -> str:
