@@ -179,7 +179,7 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
             `config=[...]` or `data="captions"`.
 
     Raises:
-        InputError: no run, or another number of values than of runs.
+        InputError: no run, another number of values than of runs, or a coordinate with the name of a number.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -202,6 +202,8 @@ def concat(rows: Sequence[xr.Dataset], **coordinates: Any) -> xr.Dataset:
                      combine_attrs="override")  # fmt: skip
     number = made.sizes["run"]
     for name, given in coordinates.items():
+        if name in made.data_vars or name in made.dims:
+            raise InputError(f"concat: {name} is a number or a dimension of the runs, expected a new coordinate")
         values = np.full(number, given) if np.ndim(given) == 0 else np.asarray(given)
         if values.shape != (number,):
             raise InputError(f"concat: {name} has {len(values)} values, expected one for each of {number} runs, or one")

@@ -270,3 +270,10 @@ def test_the_interval_covers_the_truth_as_its_text_says(n, rho, least, most):
         found = correlation.within(one, rho * one + math.sqrt(1 - rho**2) * other, resamples=400, permutations=1)
         hits += found.low <= truth <= found.high
     assert least <= hits / 300 <= most
+
+
+def test_an_interval_takes_many_resamples():
+    x = np.arange(8.0)
+    for resamples in (0, 1, 99):
+        with pytest.raises(InputError, match=f"{resamples} resamples, expected 100 or more"):
+            correlation.within(x, x[::-1], resamples=resamples)

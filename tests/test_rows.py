@@ -126,3 +126,10 @@ def test_wrong_rows_are_refused_in_a_sentence(counted):
         results.concat([])
     with pytest.raises(InputError, match="seed has 3 values, expected one for each of 1 runs"):
         results.concat([table], seed=[1, 2, 3])
+
+
+def test_a_measured_number_is_not_replaced(embeddings):
+    runs = [results.row(measures.count(embeddings, "triplet", batch_size="all")) for _ in range(2)]
+    for name in ("contributing", "direction", "run"):
+        with pytest.raises(InputError, match=f"concat: {name} is a number or a dimension of the runs"):
+            results.concat(runs, **{name: [0, 1]})

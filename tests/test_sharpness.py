@@ -197,3 +197,18 @@ def test_the_command_prints_the_value_and_how_to_count_with_it(embeddings, tmp_p
     for wrong in (["--effective", "50"], ["--effective", "0"], ["--effective", "5", "--parameter", "margin"]):
         refused = CliRunner().invoke(app, [*given, *wrong])
         assert refused.exit_code == 2 and "Traceback" not in refused.output
+
+
+def test_the_table_says_how_to_count_with_the_value(tmp_path):
+    generator = torch.Generator().manual_seed(4)
+    query = torch.randn(96, 8, generator=generator)
+    numpy.savez(tmp_path / "e.npz", query=query, candidate=query + torch.randn(96, 8, generator=generator))
+    done = CliRunner().invoke(
+        app, ["solve", str(tmp_path / "e.npz"), "--effective", "5", "--batch-size", "32", "--seed", "3"]
+    )
+    (line,) = [line for line in " ".join(done.stdout.split()).split("count with it: ")[1:]]
+    options = [each.strip('"') for each in line.split()]
+    assert "--batch-size" in options and "--seed" in options
+    counted = json.loads(CliRunner().invoke(app, ["count", str(tmp_path / "e.npz"), *options, "--json"]).stdout)
+    effective = [each["effective"]["mean"] for each in counted["directions"].values()]
+    assert sum(effective) / len(effective) == pytest.approx(5, rel=2e-3)

@@ -361,3 +361,18 @@ def test_a_run_that_is_done_is_not_done_again(tmp_path):
     file.write_text(file.read_text()[:-5])  # cut off while it was written
     assert kept(file, "a", lambda: done.append("again") or {"value": 0.1}) == {"value": 0.1}
     assert kept(file, "a", lambda: done.append("never")) == {"value": 0.1} and done == ["a", "again"]
+
+
+def test_a_row_has_runs_of_one_loss_each_named_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    query = torch.tensor(rng.normal(size=(40, 8)))
+    embeddings = Embeddings(query, query + torch.tensor(rng.normal(size=(40, 8))))
+    counted = measures.count(embeddings, ["ntxent", "triplet"], batch_size=16, metrics=True)
+    results.save(counted, tmp_path / "two.nc")
+    for name in ("ntxent", "triplet"):
+        results.save(measures.count(embeddings, name, batch_size=16, metrics=True), tmp_path / f"{name}.nc")
+    assert "ntxent.nc is named 2 times" in refused("table", "4", "A=ntxent.nc", "A=ntxent.nc")
+    assert "A: runs of ntxent and triplet" in refused("table", "1", "A=ntxent.nc", "A=triplet.nc")
+    alone, both = (json.loads(call("table", "4", name, "--json").stdout) for name in ("ntxent.nc", "two.nc"))
+    assert [row["values"] for row in alone["rows"]] == [row["values"] for row in both["rows"]]

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 FEWEST_OF_BLOCK = 3
 # Minimum number of units of all blocks: the smallest p-value of three is 1/3.
 FEWEST_UNITS = 4
+# Minimum number of resamples: of fewer, the ends of an interval are single ones.
+FEWEST_RESAMPLES = 100
 # Blocks that a reason names.
 MOST_NAMED = 3
 # Largest difference between values of a constant column, in parts of the largest: ten times the rounding of float32.
@@ -97,8 +99,10 @@ def _too_few(number: int, without: list[tuple[str, str]], finite: int | None) ->
 
 
 def checked(permutations: int, resamples: int, level: float) -> None:
-    if permutations < 1 or resamples < 1:
-        raise InputError(f"correlation: {permutations} permutations and {resamples} resamples, expected 1 or more")
+    if permutations < 1:
+        raise InputError(f"correlation: {permutations} permutations, expected 1 or more")
+    if resamples < FEWEST_RESAMPLES:
+        raise InputError(f"correlation: {resamples} resamples, expected {FEWEST_RESAMPLES} or more for an interval")
     if not 0 < level < 1:
         raise InputError(f"correlation: level {level}, expected a number between 0 and 1, like 0.95")
 

@@ -164,7 +164,7 @@ def read(data: xr.Dataset, table: PaperTable, name: str, label: str | None) -> l
     """
     if "run" in data.dims:
         found = list(_of_runs(data, table, label))
-    elif {"convention", "health"} <= data.attrs.keys() or {"ties", "folds"} <= data.attrs.keys():
+    elif "convention" in data.attrs or {"ties", "folds"} <= data.attrs.keys():
         parts = several.each(data)
         whole = label or name
         found = [_of_result(one, table, f"{whole}, {each}" if len(parts) > 1 else whole) for each, one in parts.items()]

@@ -273,7 +273,14 @@ def paper_table(
     if not runs and not table.printed["rows"]:
         where = f"{table.printed['place']} of the paper, {table.printed['data']}"
         raise InputError(f"table {table.name}: {where}; give runs, as in cocos table {table.name} FILE")
+    for one in names:
+        if names.count(one) > 1:
+            raise InputError(f"{one} is named {names.count(one)} times; name each result once, for each is one run")
     read_runs = [run for each in zip(runs, names, labels, strict=True) for run in read(each[0], table, *each[1:])]
+    for label in filter(None, dict.fromkeys(labels)):
+        families = list(dict.fromkeys(run.family for run in read_runs if run.label == label))
+        if len(families) > 1:
+            raise InputError(f"{label}: runs of {' and '.join(families)}, expected runs of one loss in a row")
     rows = _of_settings(read_runs, table) if table.across is None else _across(read_runs, table)
     more = _of_runs(runs, rows, table)
     rows = _order([*rows, *(_printed(table) if published else [])], read_runs, table) if runs else _printed(table)

@@ -5,6 +5,7 @@ import xarray as xr
 from cocos import measures
 from cocos.reports import summary
 from cocos.reports.layout import Table
+from cocos.sampling import DEFAULTS
 
 
 def table(data: xr.Dataset) -> Table:
@@ -17,6 +18,11 @@ def table(data: xr.Dataset) -> Table:
     )
     given = found["loss"]["parameters"] | {parameter: f"{found['value']:.6g}"}
     options = "".join(f" -p {name}={value}" for name, value in given.items())
+    options += "".join(
+        f" --{name.replace('_', '-')} {data.attrs[name]}"
+        for name in ("batch_size", "seed")
+        if data.attrs[name] != DEFAULTS[name]
+    )
     notes = (
         f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",
         f'count with it: --loss "{found["loss"]["name"]}"{options}',
