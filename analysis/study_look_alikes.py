@@ -134,7 +134,7 @@ def draw(parts, figure):
     axes, palette = figure.subplots(2, 3, width_ratios=(1.15, 1, 1)), sns.color_palette("colorblind")
     styles = {
         "look_alike_negatives": ("D", "none", "black", "part of the negatives"),
-        "random_push": ("s", UNRESOLVED_GREY, "white", "push on as many random negatives"),
+        "random_push": ("s", UNRESOLVED_GREY, "white", "push on as many random\nnegatives, on average"),
         "look_alike_push": ("o", palette[3], "white", "push on look-alikes"),
     }
     for (left, middle, right), name in zip(axes, SETS, strict=True):

@@ -1,6 +1,7 @@
 """The study: its plan, masks, interventions, measurements and runner."""
 
 import dataclasses
+import itertools
 import json
 import zlib
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from analysis.study import plan, probe, runner, tasks, training
-from cocos import Embeddings, Pairs, losses, measures, results, sharpness
+from cocos import Embeddings, Pairs, losses, measures, results, sharpness, statistics
 from cocos.errors import InputError
 
 SMALL = plan.Trial("captions", "triplet", 0.2, 0.006, batch_size=32, seed=99)
@@ -114,6 +115,25 @@ def test_masked_are_the_look_alikes_or_as_many_random_ones():
     assert (31 - first.sum(dim=1)).equal(alike.sum(dim=1)) and not first.equal(second)
     none = dataclasses.replace(SMALL, mask="none")
     assert training.negatives(scores, negative, alike, none, generator).equal(negative)
+
+
+def test_the_placebo_is_the_mean_over_all_choices():
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.rand(8, 8, generator=generator)
+    scores[0, 0] = 2  # no negative violates the margin of this query, which pushes none
+    pairs = Pairs(scores, torch.eye(8, dtype=torch.bool))
+    alike = pairs.negative & (torch.rand(8, 8, generator=generator) < 0.2)
+    loss = losses.load("triplet", {"margin": 0.1})
+    found = probe._shares(loss, pairs, alike)
+    part = statistics.spread(loss.weight(pairs), pairs)
+    for row in range(8):
+        negatives = pairs.negative[row].nonzero().flatten().tolist()
+        every = list(itertools.combinations(negatives, int(alike[row].sum())))
+        mean = sum(float(part[row, list(choice)].sum()) for choice in every) / len(every)
+        assert float(found["random_push"][row]) == pytest.approx(mean, abs=1e-6)
+        assert float(found["look_alike_push"][row]) == pytest.approx(float(part[row][alike[row]].sum()), abs=1e-6)
+    assert found["pushed"].min() == 0 and found["pushed"].max() == pytest.approx(1)
+    assert probe._shares(loss, pairs, None) == {}
 
 
 def test_the_temperature_is_solved_for_the_effective_number():

@@ -77,12 +77,9 @@ def _distinct(grid: xr.Dataset) -> dict[str, Any]:
 
 
 def _look_alikes(masking: dict[str, Any]) -> dict[str, Any]:
-    """Times their share, and the placebo's, that look-alikes take of the push; effects of masking that are resolved."""
-    ratios = {
-        name: [one["look_alike_push"]["mean"] / one[name]["mean"] for one in masking.values()]
-        for name in ("look_alike_negatives", "random_push")
-    }
-    made: dict[str, Any] = {name: f"{min(each):.0f} to {max(each):.0f}" for name, each in ratios.items()}
+    """How many times the placebo's part of the push look-alikes take; effects of masking that are resolved."""
+    ratios = [one["look_alike_push"]["mean"] / one["random_push"]["mean"] for one in masking.values()]
+    made: dict[str, Any] = {"random_push": f"{min(ratios):.0f} to {max(ratios):.0f}"}
     for score in (findings.VALUE, "rsum_concept"):
         effects = [one[score]["look_alikes_minus_random"] for one in masking.values() if score in one]
         above, below = (sum(sign * one[end] > 0 for one in effects) for sign, end in ((1, "low"), (-1, "high")))

@@ -174,7 +174,7 @@ def _masking(found: Found) -> str:
             effects = [said(one[score]["look_alikes_minus_random"]) if score in one else ""
                        for score in ("rsum", "rsum_concept")]  # fmt: skip
             rows.append([data, f"{NAMES[loss]} {value}", *push, *effects])
-    head = ["push on look-alikes, %", "on as many random ones, %", "masking: rsum", "rsum, concept level"]
+    head = ["push on look-alikes, %", "on as many random ones on average, %", "masking: rsum", "rsum, concept level"]
     return _table(["data", "loss", *head], rows)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from analysis.study.plan import PUBLISHED, RULERS, Trial
 from analysis.study.tasks import Split, Task
-from analysis.study.training import Heads, as_many, negatives
+from analysis.study.training import Heads, negatives
 from cocos import Embeddings, Pairs, losses, measures, statistics, weights
 
 __all__ = ["LABELS", "RULER_LABELS", "measured"]
@@ -37,7 +37,7 @@ LABELS = {
     **{f"{name}_val": (f"{said}, validation batches", unit) for name, (said, unit) in COUNTS.items()},
     "look_alike_negatives": ("look-alikes among the negatives of training batches", PERCENT),
     "look_alike_push": ("part of the push on look-alikes", PERCENT),
-    "random_push": ("part of the push on as many random negatives", PERCENT),
+    "random_push": ("part of the push on as many random negatives, on average over all choices", PERCENT),
     "temperature": ("temperature at which the effective number is held", "score"),
 }
 
@@ -57,15 +57,15 @@ def _counted(loss: losses.Loss, pairs: Pairs) -> dict[str, Tensor]:
     return statistics.per_query(found, weights.unit(loss, found, pairs), pairs) | {"loss": loss(pairs)}
 
 
-def _shares(loss: losses.Loss, pairs: Pairs, alike: Tensor | None, generator: torch.Generator) -> dict[str, Tensor]:
-    """Parts of the push on look-alikes and on as many random negatives, (Q,); nothing where they are not asked for."""
+def _shares(loss: losses.Loss, pairs: Pairs, alike: Tensor | None) -> dict[str, Tensor]:
+    """Push on look-alikes, and on as many random negatives on average, (Q,); nothing where it is not asked for."""
     if alike is None:
         return {}
     part = statistics.spread(weights.of(loss, pairs), pairs)
-    placebo = as_many(alike, pairs.negative, generator)
-    made = {"negatives": pairs.negative, "alike": alike, "pushed": part}
-    made |= {"look_alike_push": part * alike, "random_push": part * placebo}
-    return {name: each.sum(dim=1) for name, each in made.items()}
+    negatives, found = pairs.negative.sum(dim=1), alike.sum(dim=1)
+    pushed = part.sum(dim=1)
+    made = {"negatives": negatives, "alike": found, "pushed": pushed}
+    return made | {"look_alike_push": (part * alike).sum(dim=1), "random_push": pushed * found / negatives}
 
 
 def _summary(found: list[dict[str, Tensor]]) -> dict[str, float]:
@@ -95,7 +95,7 @@ def _counts(
         for own, mask in ((scores, alike), (scores.T, None if alike is None else alike.T)):
             pairs = Pairs(own.contiguous(), positive)
             chosen = Pairs(pairs.scores, positive, negatives(own, pairs.negative, mask, trial, generator))
-            found[0].append(_counted(loss, chosen) | _shares(loss, pairs, mask, generator))
+            found[0].append(_counted(loss, chosen) | _shares(loss, pairs, mask))
             for ruler, parts in zip(rulers, found[1:], strict=True):
                 parts.append(_counted(ruler, pairs))
     return [_summary(parts) for parts in found]

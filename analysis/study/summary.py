@@ -99,7 +99,9 @@ def _look_alikes(found: Found) -> Iterator[str]:
     for data in DATA:
         for name, own in found[data]["masking"].items():
             parts = [_mean(own[each]) for each in ("look_alike_negatives", "look_alike_push", "random_push")]
-            shares = "look-alikes {} % of the negatives, {} % of the push; as many random ones {} %".format(*parts)
+            shares = "look-alikes {} % of the negatives, {} % of the push; as many random ones {} % on average".format(
+                *parts
+            )
             yield f"{data}: {name}: {shares}"
             for score in ("rsum", "rsum_concept"):
                 if score in own:
