@@ -52,6 +52,12 @@ def _of_parts(opened: dict[str, xr.Dataset]) -> dict[str, Any]:
     }
 
 
+def _at_edges(rates: dict[str, dict[str, int]]) -> str:
+    """Settings whose best learning rate is the smallest or the largest one, of all."""
+    edges = [list(one.values())[place] for one in rates.values() for place in (0, -1)]
+    return f"{sum(edges)} of {sum(sum(one.values()) for one in rates.values())}"
+
+
 def _against(grid: xr.Dataset) -> dict[str, Any]:
     """Triplet SH less the others, cross-example softmax less NT-Xent: with printed parameters, and at best settings."""
     runs = findings.chosen(grid, findings.BATCH_SIZE)
@@ -185,6 +191,7 @@ def gathered() -> dict[str, Any]:
         "look_alikes": {data: _look_alikes(found[data]["masking"]) for data in findings.DATA},
         "ahead": _ahead(found),
         "missed": _missed(found),
+        "edges": {data: _at_edges(found[data]["rates"]) for data in findings.DATA},
         "distinct": {data: _distinct(opened[f"{data}_grid"]) for data in findings.DATA},
         "cross_example": _cross_example(),
         "warp": _warp(),
