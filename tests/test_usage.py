@@ -37,6 +37,9 @@ def file(tmp_path):
 WRONG = {
     "cnt e.npz": "no such command 'cnt'",
     "count": "missing argument",
+    "count e.npz --seed 1 --seed 2": "--seed is given 2 times, expected once",
+    "solve e.npz --loss ntxent --loss triplet --effective 5": "--loss is given 2 times, expected once",
+    "query e.npz 0 --loss=ntxent --loss=triplet": "--loss is given 2 times, expected once",
     "count e.npz f.npz": "f.npz",
     "count e.npz --los ntxent": "no such option: --los",
     "count e.npz --loss": "--loss",

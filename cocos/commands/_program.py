@@ -160,7 +160,20 @@ def _write_sections(
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help lists its options in groups."""
+    """A command whose help lists its options in groups, and which takes an option of one value once."""
+
+    def parse_args(self, ctx, args):
+        """Parse the command line.
+
+        Raises:
+            UsageError: an option of one value is given several times, of which all but the last would be lost.
+        """
+        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param in order:
+            single = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
+            if single and (number := order.count(param)) > 1:
+                raise UsageError(f"{param.opts[0]} is given {number} times, expected once", ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx, formatter) -> None:
         """Write arguments, then options by group."""
