@@ -49,7 +49,7 @@ def data(progress):
     for name in SETS:
         runs = chosen(table(f"{name}_grid"), BATCH_SIZE)
         parts[name] = runs[[*MEASURES, "rsum"]]
-        parts[name].attrs = {"runs": "those of the learning rate of each setting with the highest validation rsum"}
+        parts[name].attrs = {"runs": "at the learning rate of each setting with the highest validation rsum"}
     rows = {
         f"{name} {measure} {level}": found[name]["levels"][measure][level]
         for name in SETS

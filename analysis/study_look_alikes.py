@@ -1,7 +1,7 @@
 """Look-alikes: their part of the negatives and of the push, and recall with look-alikes masked.
 
 A look-alike is another item of the same concept (emoji), or one whose caption has a MiniLM cosine above 0.7; whether it
-is a false negative depends on the task. Left, what they take of the push at the end of training, beside as many random
+is a false negative depends on the task. Left, their part of the push at the end of training, beside as many random
 negatives. Right, test recall with look-alikes masked less recall with as many random negatives masked, paired by seed,
 where a match is the item itself, and where it is any item of the concept.
 """

@@ -121,8 +121,9 @@ def table(rows: list[dict]) -> xr.Dataset:
     images = rows[0]["images"]
     notes = {
         "title": "The losses of Table 1 of Cross-Example Softmax on the towers of the example",
-        "notes": f"{images[0]:g} images of the test split are ranked, {images[1]:g} with those of the other splits as "
-        "distractors\nL-Softmax is A-Softmax on unit vectors; annealing 5, the scale is the length of the queries",
+        "notes": f"{images[0]:g} images of the test split are ranked, {images[1]:g} with the images of the other "
+        "splits as distractors\n"
+        "L-Softmax is A-Softmax on unit vectors; annealing 5, the scale is the length of the queries",
         "threads": 1,
     }
     return results.labelled(variables, results.versions() | notes).set_coords(list(about))

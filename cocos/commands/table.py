@@ -38,7 +38,9 @@ def table(
         ),
     ] = None,
     format: Annotated[TableFormat, Option(help="Output: text, markdown, latex or csv.")] = TableFormat.text,
-    published: Annotated[bool, Option("--published", help="Put the published numbers beside those of FILE.")] = False,
+    published: Annotated[
+        bool, Option("--published", help="Put the published numbers beside the numbers of FILE.")
+    ] = False,
 ):
     """Print a table of the papers for your own runs, with mean and deviation over seeds, or as it was published."""  # noqa: DOC501
     from cocos import measures, results

@@ -74,7 +74,7 @@ class KeptNegatives:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Parameters of the choice, and those of the loss with its name before each."""
+        """Parameters of the choice, and parameters of the loss with its name before each."""
         head = _head(losses.name_of(self.loss))
         return self.own | {f"{head}{key}": value for key, value in losses.parameters(self.loss).items()}
 
@@ -224,7 +224,7 @@ class RandomK(KeptNegatives):
 def top_k(loss: Any, k: int) -> losses.TrainingLoss:
     """Keep the k hardest negatives of each query: those with the highest scores, of equal ones the first.
 
-    The others get no weight, so that weights and unit are those of the loss for the reduced pairs. It is `top_k(NAME)`
+    The others get no weight, so that the loss has the weights and the unit of the reduced pairs. It is `top_k(NAME)`
     for `load` and on the command line.
 
     Args:
@@ -327,7 +327,7 @@ def canonical(text: str) -> str:
 
 
 def known(text: str) -> set[str] | None:
-    """Names of the parameters of the choice, and of those of the loss with its name before each; None: any."""
+    """Names of the parameters of the choice, and of the loss with its name before each; None: any."""
     wrapper, inner = _parts(text)
     found = losses.known(inner)
     return None if found is None else _chosen(wrapper) | {f"{_head(inner)}{key}" for key in found}
