@@ -103,6 +103,12 @@ def test_proxies_and_class_weights_are_pointed_at(tmp_path, name, shape, what):
         ({"args": argparse.Namespace(temperature=0.2, lr=1)}, {"ntxent": {"temperature": 0.2}}, None),
         ({"config": {"tau": "0.2"}}, {"ntxent": {"temperature": 0.2}}, None),
         ({"logit_scale": torch.tensor(math.log(100.0))}, {"ntxent": {"temperature": 0.01}}, None),
+        (
+            {"logit_scale": torch.tensor(math.log(100.0)), "logit_bias": torch.tensor(-12.5)},
+            {"siglip": {"scale": 100.0, "bias": -12.5}, "ntxent": {"temperature": 0.01}},
+            "siglip",
+        ),
+        ({"similarity_weight": 10.0, "similarity_bias": -5.0}, {"ntxent": {"temperature": 0.1}, "siglip": None}, None),
         ({"temperature": 0.2, "args": {"temperature": 0.3}}, {}, None),  # two values: none
         ({"temperature": 0.2, "scale": 30.0}, {}, None),
         ({"temperature": True, "margin": float("nan"), "tau": -1, "scale": "large"}, {}, None),

@@ -10,6 +10,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import gelu, layer_norm, normalize
 
+from cocos import losses
 from cocos.checkpoints import formats
 from cocos.checkpoints.files import file_or_folder
 from cocos.checkpoints.formats import open_clip
@@ -106,6 +107,8 @@ def test_scale_and_bias_are_read_without_building_a_model(tmp_path, monkeypatch)
     assert checkpoint.contents["scale"] == pytest.approx(20)
     assert checkpoint.contents["bias"] == pytest.approx(-9)
     assert checkpoint.recorded["ntxent"]["temperature"] == pytest.approx(1 / 20)
+    loss, _ = checkpoint.loss()  # the one that it was trained with
+    assert type(loss).__name__ == "SigLIP" and (loss.scale, loss.bias) == (pytest.approx(20), pytest.approx(-9))
     with pytest.raises(InputError, match="transformers"):
         _ = checkpoint.model
 
@@ -210,3 +213,19 @@ def test_towers_that_are_not_built_are_named(tmp_path):
     torch.save({"epoch": 1, "state_dict": state}, tmp_path / "epoch_1.pt")
     with pytest.raises(InputError, match="7 patches"):
         opened(tmp_path / "epoch_1.pt")
+
+
+@pytest.mark.parametrize(
+    ("bias", "run", "loss"),
+    [(None, None, "ntxent"), (-12.5, None, "siglip"), (-12.5, "True", "siglip"), (-12.5, "False", "ntxent")],
+)
+def test_a_bias_is_that_of_siglip_unless_the_run_says_otherwise(tmp_path, bias, run, loss):
+    """open_clip writes a bias with either loss, and `siglip` into the parameters of the run."""
+    state = open_clip_state(20) | ({} if bias is None else {"logit_bias": torch.tensor(bias)})
+    torch.save({"epoch": 1, "state_dict": state}, tmp_path / "epoch_1.pt")
+    if run:
+        (tmp_path / "params.txt").write_text(f"model: ViT-B-32\nsiglip: {run}\n")
+    checkpoint = opened(tmp_path / "epoch_1.pt")
+    assert checkpoint.trained_with == loss
+    expected = {"temperature": 1 / 50} if loss == "ntxent" else {"scale": 50, "bias": bias}
+    assert losses.parameters(checkpoint.loss()[0]) == pytest.approx(expected)

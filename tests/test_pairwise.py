@@ -22,6 +22,8 @@ VARIANTS = (
     ("lifted_structure", {"margin": 3.0}),
     ("proxy_anchor", {"alpha": 4.0, "margin": -0.3}),
     ("sgsl", {"gamma": 2.0}),
+    ("siglip", {"scale": 117.3, "bias": -12.9}),  # of the order that trained models learn
+    ("siglip", {"scale": 2.0, "bias": 1.5}),
 )
 ON_DISTANCES = (
     "contrastive",
@@ -40,6 +42,7 @@ ALL = (
     "proxy_anchor",
     "cbml",
     "sgsl",
+    "siglip",
 )
 
 

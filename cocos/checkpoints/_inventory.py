@@ -47,10 +47,12 @@ LOSS_NUMBERS = {
     "similarity_weight": "scale",
     "margin": "margin",
 }
-BIASES = ("logit_bias", "similarity_bias")  # added to scores, of either sign; no loss of the shelf has one
+BIASES = ("logit_bias", "similarity_bias")  # added to scores, of either sign
 LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 # Losses for which one recorded temperature, or one margin, has the same meaning.
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
+# Name of a learned bias that only SigLIP trains, as open_clip and transformers write it.
+SIGMOID_BIAS = "logit_bias"
 MAX_LOG_SCALE = 20  # largest logarithm that is read as one of a scale
 MAX_NUMBER_MEMBER = 4096  # bytes of an array of one number
 PROXY_NAMES = re.compile(
@@ -270,7 +272,7 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
         number recorded with two values is left out. `logit_scale` is the logarithm of a scale, as in CLIP.
     """
     seen: dict[str, set] = {}
-    named = set()
+    named, sigmoid = set(), False
     for key, value in _said(file):
         if key in LOSS_KEYS and isinstance(value, str) and len(value) < 100:
             named.add(value)
@@ -280,6 +282,7 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
                 seen.setdefault(LOSS_NUMBERS[key], set()).add(float(f"{number:.6g}"))
         elif key in BIASES and (number := _finite(value)) is not None:
             seen.setdefault("bias", set()).add(float(f"{number:.6g}"))
+            sigmoid |= key == SIGMOID_BIAS
     hints = {name: values.pop() for name, values in sorted(seen.items()) if len(values) == 1}
     loss = _loss(named.pop()) if len(named) == 1 else None
     if loss is not None:
@@ -293,6 +296,8 @@ def recorded(file: File) -> tuple[dict[str, dict], str | None, dict[str, float]]
         every |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
     if "margin" in hints and "scale" not in hints:  # with a scale it is the margin of an angle
         every |= {name: {"margin": hints["margin"]} for name in WITH_MARGIN}
+    if sigmoid and {"scale", "bias"} <= hints.keys():
+        return every | {"siglip": {name: hints[name] for name in ("scale", "bias")}}, "siglip", hints
     return every, None, hints
 
 

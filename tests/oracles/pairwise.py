@@ -29,6 +29,15 @@ def contrastive_cosine(pairs, pos_margin, neg_margin):
     ]
 
 
+def siglip(pairs, scale, bias):
+    """Zhai et al. 2023, section 3.2: log(1 / (1 + exp(z (-t x·y - b)))) of each pair, z = 1 for a match, else -1."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        match = dict.fromkeys(positives, 1) | dict.fromkeys(negatives, -1)
+        losses.append(math.fsum(softplus(z * (-scale * row[j] - bias)) for j, z in match.items()))
+    return losses
+
+
 def triplet_euclidean(pairs, margin):
     """Every triplet of a query, on distances."""
     losses = []

@@ -107,6 +107,20 @@ def scale_and_bias(state: dict[str, Tensor], where: Any) -> tuple[float | None, 
     return None if found[0] is None else math.exp(found[0]), found[1]
 
 
+def trained(scale: float | None, bias: float | None, *, sigmoid: bool) -> dict[str, Any]:
+    """The loss of a model with two towers and its parameters, as fields of `Checkpoint`.
+
+    Args:
+        scale: of the scores, as learned; None: not recorded.
+        bias: added to the scaled scores; None: not recorded.
+        sigmoid: whether it was trained with SigLIP's loss; otherwise with NT-Xent, for which a bias has no meaning.
+    """
+    numbers = {} if scale is None else {"ntxent": {"temperature": 1 / scale}}
+    if scale is not None and sigmoid:
+        numbers["siglip"] = {"scale": scale} | ({} if bias is None else {"bias": bias})
+    return {"recorded": numbers, "trained_with": "siglip" if sigmoid else "ntxent"}
+
+
 def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
     """Read CLIP or SigLIP.
 
@@ -136,10 +150,6 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
         return filled(lambda: encoders.build("paired", arguments), "model", config, state)
 
     scale, bias = scale_and_bias(state, file.path)
-    if siglip:
-        notes.append(
-            "trained with a sigmoid on each pair, which is not counted yet: NT-Xent at its scale stands in for it"
-        )
     return Checkpoint(
         path=file.path,
         sha256=file.sha256,
@@ -153,8 +163,7 @@ def _paired(file: Folder, config: dict, state: dict[str, Tensor]) -> Checkpoint:
         },
         encoder=encoder,
         settings="",
-        recorded={} if scale is None else {"ntxent": {"temperature": 1 / scale}},
-        trained_with=None if siglip else "ntxent",
+        **trained(scale, bias, sigmoid=siglip),
         notes=tuple(f"{file.path}: {note}" for note in notes),
     )
 

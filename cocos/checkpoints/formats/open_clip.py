@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cocos import encoders
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, state_dicts
-from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias
+from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias, trained
 from cocos.encoders._transformers import filled
 from cocos.errors import InputError
 
@@ -110,8 +110,7 @@ def read(file: File, data=None) -> Checkpoint:
         },
         encoder=encoder,
         settings=f"{quick} {origin}",
-        recorded={"ntxent": {"temperature": 1 / scale}},
-        trained_with="ntxent" if bias is None else None,
+        **trained(scale, bias, sigmoid=run.get("siglip", str(bias is not None)) == "True"),
         notes=tuple(f"{where}: {note}" for note in notes),
     )
 
