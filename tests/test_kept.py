@@ -1,4 +1,4 @@
-"""Losses of the k hardest and of k random negatives of each query: `top_k(LOSS)` and `random_k(LOSS)`."""
+"""Losses of some negatives of each query: `top_k(LOSS)`, `random_k(LOSS)`, `skip_k(LOSS)` and `semi_hard(LOSS)`."""
 
 import dataclasses
 import json
@@ -26,6 +26,16 @@ def hardest(pairs, k):
     return kept
 
 
+def between(pairs, margin):
+    """Negatives between a positive less the margin and this positive, by a slow loop over the positives."""
+    kept = torch.zeros_like(pairs.negative)
+    for q, row in enumerate(pairs.scores.tolist()):
+        positives = [row[c] for c in range(len(row)) if pairs.positive[q, c]]
+        for c in range(len(row)):
+            kept[q, c] = bool(pairs.negative[q, c]) and any(p - margin < row[c] < p for p in positives)
+    return kept
+
+
 def reduced(pairs, kept):
     return dataclasses.replace(pairs, negative=kept)
 
@@ -39,6 +49,9 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
             for k in (1, 3):
                 top, drawn = losses.top_k(inner, k), losses.random_k(inner, k, seed)
                 choice = {top: hardest(pairs, k), drawn: drawn.negatives(pairs)}
+                choice[losses.skip_k(inner, k)] = pairs.negative & ~hardest(pairs, k)
+                choice[losses.semi_hard(inner)] = between(pairs, float("inf"))
+                choice[losses.semi_hard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
                 for loss, kept in choice.items():
                     small = reduced(pairs, kept)
                     assert torch.equal(loss(pairs), inner(small)), (regime, seed, k)
@@ -53,7 +66,12 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
 def test_the_gradient_is_autograds(name):
     inner = losses.load(name)
     pairs = _regimes.build("random", inner.metric, 1)
-    for loss in (losses.top_k(inner, 3), losses.random_k(inner, 3)):
+    for loss in (
+        losses.top_k(inner, 3),
+        losses.random_k(inner, 3),
+        losses.skip_k(inner, 1),
+        losses.semi_hard(inner, 1),
+    ):
         exact = inner.gradient != "autograd"
         found = weights.of(loss, pairs)
         assert not exact or (found - weights.autograd(loss, pairs)).abs().max() <= 1e-10 * max(1, found.abs().max())
@@ -85,6 +103,16 @@ def test_half_of_the_negatives_are_kept_by_stochastic_negative_mining_too():
     k = (scores.shape[1] - 1) // 2
     one, other = losses.top_k(losses.load("sampled_softmax"), k), losses.load("snm", {"fraction": 0.5})
     assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
+
+
+def test_semi_hard_negatives_within_the_margin_of_the_triplet_loss_are_all_that_it_pushes_below_the_positive():
+    for seed in range(4):
+        pairs = _regimes.build("random", "cosine", seed)
+        triplet = losses.load("triplet", {"margin": 0.2})
+        bounded, free = losses.semi_hard(triplet, 0.2), losses.semi_hard(triplet)
+        one = Pairs(pairs.scores, torch.eye(*pairs.scores.shape, dtype=torch.bool))  # one positive a query
+        assert torch.equal(bounded.weight(one), free.weight(one)) and (free.weight(one) > 0).any()
+        assert not free.weight(one)[one.scores >= one.scores.diagonal()[:, None]].clamp(min=0).any()
 
 
 def test_random_negatives_are_k_of_each_query_and_the_same_for_the_same_step():
@@ -132,6 +160,10 @@ def test_all_subsets_of_the_negatives_are_equally_likely():
          {"k": 2, "triplet.margin": 0.3, "ntxent.temperature": 0.1}),
         ("2*top_k(triplet)+ntxent", {"k": 3, "temperature": 0.2}, "2*top_k(triplet)+ntxent",
          {"top_k(triplet).k": 3, "top_k(triplet).triplet.margin": 0.2, "ntxent.temperature": 0.2}),
+        ("skip_k(ntxent)", {"k": 2}, "skip_k(ntxent)", {"k": 2, "ntxent.temperature": 0.1}),
+        ("Semi-Hard(triplet)", {"margin": "0.3", "triplet.margin": 0.1}, "semi_hard(triplet)",
+         {"margin": 0.3, "triplet.margin": 0.1}),
+        ("semi_hard(ntxent)", {"margin": "none"}, "semi_hard(ntxent)", {"margin": None, "ntxent.temperature": 0.1}),
         ("random_k(top_k(ntxent))", {"k": 3, "top_k(ntxent).k": 9}, "random_k(top_k(ntxent))",
          {"k": 3, "seed": 0, "step": 0, "top_k(ntxent).k": 9, "top_k(ntxent).ntxent.temperature": 0.1}),
     ],
@@ -160,6 +192,10 @@ def test_a_sum_in_parentheses_is_a_sum_of_choices():
         ("top_k(ntxent)", {"k": 0}, "k must be a whole number of at least 1, got 0"),
         ("top_k(ntxent)", {"k": "2.5"}, "k must be a whole number, got '2.5'"),
         ("random_k(ntxent)", {"k": 2, "seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ("skip_k(ntxent)", {}, "give k, the number of negatives"),
+        ("semi_hard(ntxent)", {"margin": "wide"}, "margin must be a number, or none, got 'wide'"),
+        ("semi_hard(ntxent)", {"margin": -1}, "margin must be a number above 0, or None, got -1"),
+        ("semi_hard(ntxent)", {"margin": "nan"}, "margin must be a number above 0, or None, got nan"),
         ("top_k(ntxent)", {"k": 2, "temprature": 1}, "unknown parameter of ntxent 'temprature': did you mean"),
         ("top_k(ntxent)", {"k": 2, "temperature": 1, "ntxent.temperature": 1}, "ntxent.temperature .* given twice"),
         ("top_k(ntxnt)", {"k": 2}, "unknown loss 'ntxnt': did you mean 'ntxent'"),
@@ -208,6 +244,7 @@ def test_the_kept_negatives_are_counted(embeddings):
     other = cocos.measures.count(embeddings, "triplet_sh", **options)
     for name in ("contributing", "effective_per_query", "weight_positive_per_query", "push"):
         assert one[name].equals(other[name])
+    assert (cocos.measures.count(embeddings, losses.skip_k("ntxent", 5), **options)["contributing"] == 14).all()
     for wrap in (losses.top_k, losses.random_k):
         assert (cocos.measures.count(embeddings, wrap("ntxent", 5), **options)["contributing"] == 5).all()
     drawn = [cocos.measures.count(embeddings, losses.random_k("ntxent", 5, seed), **options) for seed in (1, 1, 2)]
@@ -226,7 +263,9 @@ def test_the_commands_take_it(embeddings, tmp_path):
     assert CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)"]).exit_code == 2
 
 
-@pytest.mark.parametrize("spelling", ["top_k(ntxent)", "random_k(smoothap)", "top_k(ce_softmax)", "random_k(magface)"])
+@pytest.mark.parametrize(
+    "spelling", ["top_k(ntxent)", "random_k(smoothap)", "top_k(ce_softmax)", "random_k(magface)", "skip_k(triplet)"]
+)
 def test_verify_finds_no_fault(spelling):
     data = cocos.measures.verify(losses.load(spelling, {"k": 2}))
     assert not data.attrs["faults"] and data.attrs["verdict"] == "exact"

@@ -27,7 +27,7 @@ from cocos.losses._protocols import (
 )
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
-    from cocos.losses.external.kept import random_k, top_k
+    from cocos.losses.external.kept import random_k, semi_hard, skip_k, top_k
 
 __all__ = [
     "CONTRACT",
@@ -57,6 +57,8 @@ __all__ = [
     "parameters",
     "qualified",
     "random_k",
+    "semi_hard",
+    "skip_k",
     "top_k",
     "traits",
 ]
@@ -295,7 +297,7 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
             `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; one
             that another distribution adds (see `cocos.plugins`); a sum of such, `triplet+0.5*contrastive_cosine`;
-            or one of some negatives, `top_k(ntxent)` and `random_k(ntxent)`, see `top_k`.
+            or one of some negatives, `top_k(ntxent)`, `random_k(...)`, `skip_k(...)`, `semi_hard(...)`, see `top_k`.
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
             `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
             temperature also accepts `scale`, 1/temperature.
@@ -352,7 +354,7 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: there is no such loss.
     """
-    if name in {"top_k", "random_k"}:
+    if name in {"top_k", "random_k", "skip_k", "semi_hard"}:
         return getattr(importlib.import_module(f"{__name__}.external.kept"), name)
     if not name.startswith("_") and name in names():
         _of_file(name)

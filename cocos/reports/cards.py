@@ -35,8 +35,8 @@ def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
         "InfoNCE.",
         "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; one of "
         'pytorch-metric-learning: --loss pml:CircleLoss; a sum: --loss "triplet+0.5*contrastive_cosine".',
-        'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16, or random ones, '
-        '"random_k(ntxent)".',
+        'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; random ones, random_k; '
+        "all but the hardest, skip_k; those that score below the positive, semi_hard.",
     )
     head = (f"{len(entries)} losses; the defaults of their parameters are those of their papers.",)
     return Table(("loss", "family", "parameters"), rows, head, notes, left=True)
