@@ -27,7 +27,9 @@ from cocos.losses._protocols import (
 )
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
+    from cocos.losses.external.cached import cached
     from cocos.losses.external.kept import random_k, semi_hard, skip_k, top_k
+    from cocos.losses.external.sides import sides
 
 __all__ = [
     "CONTRACT",
@@ -44,6 +46,7 @@ __all__ = [
     "TrainingLoss",
     "UnitOfWeights",
     "brought",
+    "cached",
     "canonical",
     "distribution_of",
     "has_closed_form",
@@ -57,7 +60,9 @@ __all__ = [
     "parameters",
     "qualified",
     "random_k",
+    "reader_of",
     "semi_hard",
+    "sides",
     "skip_k",
     "top_k",
     "traits",
@@ -65,6 +70,8 @@ __all__ = [
 
 PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that were loaded, by name
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
+# Functions that make a loss of a loss, and their file in `external`.
+BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") | {"cached": "cached", "sides": "sides"}
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
@@ -177,25 +184,32 @@ def _on_shelf(name: str) -> bool:
     return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
 
 
-def _reader(name: str) -> _External | None:
-    """Choose the file that reads this spelling; None for the shelf.
+def reader_of(name: str) -> str | None:
+    """Choose the file of `external` that reads this spelling; None for the shelf.
 
     Raises:
         InputError: a sum that is not one.
+
+    Examples:
+        >>> cocos.losses.reader_of("my_losses.py:infonce")
+        'own'
     """
-    kind = None
     if name.endswith("++"):
         return None  # VSE++ is a name
     if set(name) & set("+*") and importlib.import_module(f"{__name__}.external.sum").terms_of(name):
-        kind = "sum"
-    elif name.endswith(")") and importlib.import_module(f"{__name__}.external.kept").parted(name):
-        kind = "kept"
-    elif name.lower().startswith("pml:"):
-        kind = "pml"
-    elif ":" in name:
-        kind = "own"
-    elif not _on_shelf(name) and name in plugins.names(plugins.LOSSES):
-        kind = "plugged"
+        return "sum"
+    if name.endswith(")") and importlib.import_module(f"{__name__}.external.kept").parted(name):
+        return "kept"
+    if name.lower().startswith("pml:"):
+        return "pml"
+    if ":" in name:
+        return "own"
+    return "plugged" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
+
+
+def _reader(name: str) -> _External | None:
+    """The file that reads this spelling; None for the shelf."""
+    kind = reader_of(name)
     return cast(_External, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
 
 
@@ -354,8 +368,8 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: there is no such loss.
     """
-    if name in {"top_k", "random_k", "skip_k", "semi_hard"}:
-        return getattr(importlib.import_module(f"{__name__}.external.kept"), name)
+    if name in BUILDERS:
+        return getattr(importlib.import_module(f"{__name__}.external.{BUILDERS[name]}"), name)
     if not name.startswith("_") and name in names():
         _of_file(name)
         return importlib.import_module(f"{__name__}.{name}")
