@@ -17,7 +17,7 @@ __all__ = ["concat", "row"]
 
 TABLE_TITLE = "Table of runs"
 # Variables of a count that a batch has, and no query: means are over full batches.
-BATCH_TOTALS = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "queries")
+BATCH_TOTALS = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped", "queries")
 # Means of a count over the queries in which another variable is above 0; the others are over all queries.
 MEANS_WHERE = {
     "contributing_mean": "contributing",

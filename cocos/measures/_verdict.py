@@ -86,7 +86,9 @@ def saturation(loss, other) -> dict[str, str]:
                 continue
             exact = _trials.cast(rounded, torch.float64)
             true = weights.of(judge, exact).abs().amax(dim=1)
-            dead = (true > HEAVY * judge.unit(exact).min()) & ~(have >= DEAD * true)  # type: ignore[attr-defined]
+            heavy = true > HEAVY * judge.unit(exact).min()  # type: ignore[attr-defined]
+            holds = true <= torch.finfo(dtype).max  # a larger weight is not lost by the loss, but by the dtype
+            dead = heavy & holds & ~(have >= DEAD * true)
             if dead.any():
                 q = int(dead.nonzero()[0])
                 sentences[label] = (

@@ -37,6 +37,7 @@ QUERY_LABELS = {
     "n90_per_query": ("negatives that hold 90 % of the push", "candidates"),
     "hardest_share_per_query": ("part of the push that the heaviest negative holds", "1"),
     "eq7_per_query": ("count of Eq. 7 (SmoothAP)", "pairs per positive"),
+    "clamped_per_query": ("part of the positives on the clamp (HCL), for which nothing is pushed", "1"),
 }
 BATCH_LABELS = {
     "contributing_mean": ("contributing negatives, mean over the queries with at least one (C^A)", "candidates"),
@@ -54,11 +55,12 @@ BATCH_LABELS = {
     "eq7_mean": ("count of Eq. 7, mean over the queries with at least one (C^q)", "pairs per positive"),
     "eq7_sum": ("count of Eq. 7, sum over the batch", "pairs per positive"),
     "eq7_idle": ("queries without any count of Eq. 7 (C^0)", "queries"),
+    "clamped": ("queries with all positives on the clamp (HCL), which push nothing", "queries"),
 }
 # Statistics of the spread of the push, averaged over the queries with any.
 PUSH_SPREAD = ("effective", "participation", "n90", "hardest_share")
 # Statistics that a batch has, and no query by itself.
-OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle")
+OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped")
 
 
 def _everything(run: Run) -> bool:
@@ -243,6 +245,8 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
         result["eq7_mean"] = np.nan_to_num(found, nan=0.0) if zero_when_idle else found
         result["eq7_sum"] = np.where(np.isnan(eq7), 0, eq7).sum(axis=axis)
         result["eq7_idle"] = (eq7 == 0).sum(axis=axis)
+    if "clamped_per_query" in values:
+        result["clamped"] = (values["clamped_per_query"] == 1).sum(axis=axis)
     return result
 
 

@@ -25,6 +25,7 @@ COUNT_ROWS = (
     ("eq7_mean", "Eq. 7 count, queries with any (C^q)"),
     ("eq7_sum", "Eq. 7 count, sum over a batch"),
     ("eq7_idle", "queries with an Eq. 7 count of 0, of {batch}"),
+    ("clamped", "queries on the clamp, of {batch}: they push nothing"),
 )
 # Rows of each kind of marked candidates, in percent except the last.
 MARK_ROWS = (
@@ -176,6 +177,12 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
         whole, idle = entry["batch_queries"], entry["idle"]
         sentence += f"; {100 * idle['mean'] / whole:.1f} % of the queries in a batch have none"
         sentences.append(f"{sentence} ({mean(idle)} of {round(whole, 1):g}).")
+        if (entry.get("clamped") or {}).get("mean"):
+            sentences.append(
+                f"{name}: {100 * entry['clamped']['mean'] / whole:.1f} % of the queries in a batch are on the clamp of "
+                f"the loss and push nothing; raise temperature ({summary['loss']['parameters']['temperature']:g}) or "
+                f"lower prior ({summary['loss']['parameters']['prior']:g})."
+            )
         for label, marked in entry.get("marks", {}).items():
             if marked["push"]["mean"] is not None:
                 parts = [mean(_times(marked[key], 100)) for key in ("negatives", "push", "placebo")]

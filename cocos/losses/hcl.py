@@ -1,0 +1,115 @@
+"""HCL: negatives are weighted by their hardness, and corrected for the false ones among them."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.losses._shelf import NonNegative, Positive, Range, ShelfLoss
+from cocos.scores import Pairs, softmax
+
+__all__ = ["HCL"]
+
+Prior = Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)]
+
+
+@dataclass(frozen=True)
+class HCL(ShelfLoss):
+    r"""Cross-entropy of each positive against an estimate of the true negatives, with more weight on the hard ones.
+
+    .. math::
+        \ell(s) = -\sum_{p \in P} \log \frac{e_p}{e_p + G_p}, \quad
+        G_p = \max\Bigl(\frac{|N| M - \pi |N| e_p}{1 - \pi}, |N| e^{-1/\tau}\Bigr), \quad
+        M = \sum_{n \in N} r_n e_n, \quad r = \mathrm{softmax}_N(\beta s / \tau)
+
+    P are the positives of a query, N its negatives, s their scores and :math:`e = e^{s / \tau}`. G estimates the sum of
+    the true negatives if a part π of the negatives is false. It is at least the *clamp*, the sum of |N| negatives that
+    are opposite to the query. On the clamp a positive is pulled and **nothing is pushed**. A positive gets there
+    at the latest where it is τ log(1/π) above equal negatives: 1.15 in score at τ = 0.5, but 0.23 at τ = 0.1.
+
+    Args:
+        temperature: τ, in units of score; 0.5 as in the paper.
+        beta: β, how much the hard negatives weigh; 1 as in the published code. 0 is the debiased loss.
+        prior: π, the probability that a candidate is a false negative; 0.1 as in the paper.
+
+    Counts: negatives whose weight exceeds eps units; unit |P|/τ. Near the clamp a share may exceed one. `cocos count`
+        also says how many queries are on the clamp, and so push nothing.
+    Net: push equals pull off the clamp; on it there is a pull alone. The gradient flows through the importance weights
+        r, as in the published code, so that an easy negative, with (1 + β) exp(s/τ) < β M, is pulled.
+    Source: Robinson et al. 2021, Contrastive Learning with Hard Negative Samples, arXiv:2010.04592, eq. 4 and its
+        published code; with β = 0 Chuang et al. 2020, Debiased Contrastive Learning, arXiv:2007.00224, eq. 8.
+    Also called: hard negative sampling, debiased (beta=0), DCL debiased (beta=0), debiased contrastive (beta=0).
+    Family: softmax.
+
+    Examples:
+        The first positive is on the clamp, so that its negative gets no push; the second is not:
+
+        >>> pairs = cocos.Pairs(torch.tensor([[0.9, -0.9], [0.3, 0.2]]), torch.tensor([[True, False]] * 2))
+        >>> loss = cocos.losses.load("hcl", {"prior": 0.5})
+        >>> loss.extra(pairs, eps=0.01)["clamped"]
+        tensor([1., 0.])
+        >>> loss.weight(pairs)[:, 1]
+        tensor([0.0000, 0.9002])
+    """
+
+    temperature: Positive = 0.5
+    beta: NonNegative = 1.0
+    prior: Prior = 0.1
+    per_positive: ClassVar[bool] = True
+
+    def _estimate(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits; logs of (|N| M) / (1 - π), (Q, 1), and of G for each positive; and which lie above the clamp."""
+        logits, number = pairs.scores / self.temperature, pairs.negative.sum(dim=1, keepdim=True)
+        some = number > 0
+        hard, weighted = ((power * logits).masked_fill(~pairs.negative & some, -torch.inf).logsumexp(1, keepdim=True)
+                          for power in (self.beta, 1 + self.beta))  # fmt: skip
+        many = number.clamp(min=1).to(logits.dtype).log()
+        whole = many + torch.where(some, weighted - hard, 0) - math.log1p(-self.prior)
+        floor = many - 1 / self.temperature
+        if self.prior == 0:
+            above = whole.expand_as(logits) > floor
+            return logits, whole, torch.maximum(whole, floor).expand_as(logits), above
+        gap = logits + many + math.log(self.prior) - math.log1p(-self.prior) - whole  # log of the part that is false
+        positive = gap < 0
+        rest = whole + torch.log1p(-torch.where(positive, gap, -1).exp())
+        above = positive & (rest > floor)
+        return logits, whole, torch.where(above, rest, floor), above
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        logits, _, estimate, _ = self._estimate(pairs)
+        each = torch.logaddexp(estimate - logits, torch.zeros_like(logits))
+        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        return torch.where(taken, each, 0).sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+
+        With :math:`K_p = \frac{|N| M}{(1 - \pi)(e_p + G_p)}` above the clamp and 0 on it: positives
+        :math:`-K_p / \tau` above and :math:`-G_p / (e_p + G_p) / \tau` on the clamp, negatives
+        :math:`\sum_p K_p \, ((1 + \beta) \, \mathrm{softmax}_N((1 + \beta) s / \tau)_n - \beta r_n) / \tau`.
+        """
+        logits, whole, estimate, above = self._estimate(pairs)
+        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        moved = torch.where(taken & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
+        kept = torch.where(taken & ~above, (estimate - logits).sigmoid(), 0)
+        soft, hard = (softmax(power * logits, pairs.negative) for power in (1 + self.beta, self.beta))
+        push = moved.sum(dim=1, keepdim=True) * ((1 + self.beta) * soft - self.beta * hard)
+        return (push - moved - kept) / self.temperature
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
+        return pairs.positives() / self.temperature
+
+    def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
+        """Part of the positives of each query whose estimate lies on the clamp, (Q,); 0 without any that takes part."""
+        taken = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
+        on = (taken & ~self._estimate(pairs)[3]).sum(dim=1)
+        return {"clamped": on / taken.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}
+
+    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
+        """List the equal losses of the shelf: name, parameters, and condition."""
+        plain = self.beta == 0 and self.prior == 0
+        return (("ntxent", {"temperature": self.temperature}, "always"),) if plain else ()

@@ -1,0 +1,71 @@
+"""Descendants of InfoNCE that change its denominator: decoupled, debiased, hard and robust."""
+
+import math
+
+from oracles._loops import logsumexp, rows
+
+
+def dcl(pairs, temperature):
+    """Yeh 2022 eq. 6: the positive is not in the denominator."""
+    return [
+        math.fsum(logsumexp(row[n] / temperature for n in negatives) - row[p] / temperature for p in positives)
+        if negatives
+        else 0.0
+        for row, positives, negatives in rows(pairs)
+    ]
+
+
+def dclw(pairs, temperature, sigma, detach, frozen=None):
+    """Yeh 2022 eq. 6 with w = 2 - exp(s / sigma) / mean of exp(s / sigma) over the positive pairs of the batch."""
+    placed = [[row[p] / sigma for p in positives] if negatives else [] for row, positives, negatives in
+              rows(frozen if detach and frozen is not None else pairs)]  # fmt: skip
+    every = [z for own in placed for z in own]
+    top = max(every, default=0.0)
+    mean = math.fsum(math.exp(z - top) for z in every) / max(1, len(every))
+    losses = []
+    for (row, positives, negatives), own in zip(rows(pairs), placed, strict=True):
+        total = logsumexp(row[n] / temperature for n in negatives)
+        losses.append(
+            math.fsum(
+                total - (2 - math.exp(z - top) / mean) * row[p] / temperature
+                for p, z in zip(positives, own, strict=True)
+            )
+            if negatives
+            else 0.0
+        )
+    return losses
+
+
+def hcl(pairs, temperature, beta, prior):
+    """Robinson 2021, the published code: reweighted sum, correction, clamp; a large score is factored out."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        loss = 0.0
+        for p in positives if negatives else ():
+            top = max(row[p], *(row[n] for n in negatives))
+            own = math.exp((row[p] - top) / temperature)
+            each = [math.exp((row[n] - top) / temperature) for n in negatives]
+            high = max(row[n] for n in negatives)
+            important = [math.exp(beta * (row[n] - high) / temperature) for n in negatives]
+            number = len(negatives)
+            total = math.fsum(i * e for i, e in zip(important, each, strict=True)) / (math.fsum(important) / number)
+            least = math.log(number) - 1 / temperature - top / temperature
+            estimate = (total - prior * number * own) / (1 - prior)
+            log = max(math.log(estimate), least) if estimate > 0 else least
+            loss += logsumexp([(row[p] - top) / temperature, log]) - (row[p] - top) / temperature
+        losses.append(loss)
+    return losses
+
+
+def rince(pairs, temperature, q, lam):
+    """Chuang 2022, the published code; powers are cut off at 0.9 of the largest exponent of float64."""
+    most = 0.9 * math.log(1.7976931348623157e308) / q
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        z = [min(s / temperature, most) for s in row]
+        loss = 0.0
+        for p in positives if negatives else ():
+            whole = logsumexp([z[p], *(z[n] for n in negatives)])
+            loss += (-math.exp(q * z[p]) + math.exp(q * (whole + math.log(lam)))) / q
+        losses.append(loss)
+    return losses
