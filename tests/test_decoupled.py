@@ -206,6 +206,24 @@ def test_losses_of_more_than_one_sum_are_weighed_row_by_row(name):
     assert reader is None if name == "dclw" else isinstance(reader, readers.RowsReader)
 
 
+@pytest.mark.parametrize(("name", "theirs"), [("dcl", "DCLLoss"), ("dclw", "DCLWLoss")])
+def test_lightly_has_the_same_loss(name, theirs):
+    """Two views of each sample: each row asks, its other view is the positive, and all others are negatives."""
+    library = pytest.importorskip("lightly.loss")
+    generator = torch.Generator().manual_seed(4)
+    views = torch.randn(2, 12, 6, generator=generator, dtype=torch.float64).requires_grad_()
+    given = torch.autograd.grad(getattr(library, theirs)(temperature=0.1)(*views), views)[0]
+    rows = Embeddings.labelled(views.flatten(0, 1).detach(), torch.arange(12).repeat(2))
+    pairs = scores.pairs(rows)
+    loss = losses.load(name)
+    value = getattr(library, theirs)(temperature=0.1)(*views).detach()
+    torch.testing.assert_close(loss(pairs).mean(), value, rtol=1e-12, atol=1e-12)
+    leaf = views.detach().flatten(0, 1).requires_grad_()
+    cosine = scores.cosine(leaf, leaf)
+    ours = torch.autograd.grad((cosine * loss.weight(pairs)).sum() / len(leaf), leaf)[0]
+    torch.testing.assert_close(ours, given.flatten(0, 1), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "verdict"), [("rince", "exact"), ("dclw", "stop-gradient"), ("hcl", "exact")])
 def test_verify_finds_no_fault(name, verdict):
     """A weight of RINCE at a small temperature is beyond float32 itself, which is no fault of the loss."""

@@ -28,7 +28,8 @@ class DCL(ShelfLoss):
         negative is idle, unless eps is above one part in the number of negatives.
     Net: push equals pull for every query, 1/τ for each positive.
     Source: Yeh et al. 2022, Decoupled Contrastive Learning, arXiv:2110.06848, eq. 6, where all negatives are in one
-        sum. lightly's DCLLoss takes the logarithm of each view's sum by itself, and pushes twice as hard as it pulls.
+        sum. lightly's DCLLoss took the logarithm of each view's sum by itself until 2025 (its pull request 1827), and
+        pushed twice as hard as it pulled.
     Also called: decoupled contrastive learning, decoupled contrastive.
     Family: softmax.
 

@@ -31,8 +31,8 @@ class DCLW(ShelfLoss):
 
     Counts: negatives with more than eps of the softmax over the negatives; unit |P|/τ.
     Net: a query is pushed by 1/τ for each positive and pulled by v times as much. Over the batch they are equal.
-    Source: Yeh et al. 2022, Decoupled Contrastive Learning, arXiv:2110.06848, eq. 6 and its weighting function. Its
-        public implementations differ in whether v is a constant, and one leaves out the factor B.
+    Source: Yeh et al. 2022, Decoupled Contrastive Learning, arXiv:2110.06848, eq. 6 and its weighting function. v is a
+        constant in lightly's DCLWLoss; the code that it was inspired by lets the gradient flow, and leaves out B.
     Also called: weighted decoupled contrastive.
     Family: softmax.
 
