@@ -54,7 +54,7 @@ def defined(path):
 ROOMS = ("engine/", "measures/", "plots/", "reports/", "commands/", "results.py", "run.py", "sampling.py", "queries.py")
 ROOMS += ("losses/", "batches/", "errors.py", "writing.py", "processes.py", "annotations.py", "matrices.py", "html.py")
 ROOMS += ("embeddings.py", "scores.py", "weights.py", "statistics.py", "forces.py", "health.py", "docstrings.py")
-ROOMS += ("plugins.py", "detectors/", "correlation/", "rows.py")
+ROOMS += ("plugins.py", "detectors/", "correlation/", "rows.py", "collisions.py", "likeness.py")
 # Rooms in which a number has a comment.
 MEASURED = ("engine/", *ROOMS[9:])
 

@@ -1,0 +1,210 @@
+"""How often does a batch contain two rows of one group, or of one text?"""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from cocos import likeness, results
+from cocos.annotations import Groups
+from cocos.checkpoints import Checkpoint
+from cocos.collisions import Collisions
+from cocos.data import TrainingSet
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+
+# Batch sizes that are planned where none are given; the number of rows is the last one.
+USUAL_BATCH_SIZES = (32, 128, 512, 2048, 8192, 32768)
+# Of every rule and batch size: long name and units.
+PLAN_LABELS = {
+    "probability": ("probability that a batch contains such a pair", "1"),
+    "pairs": ("expected number of such pairs in a batch", "pairs"),
+    "per_query": ("expected number of such rows that a query meets", "rows"),
+    "met": ("expected part of the queries that meet one", "1"),
+    "batches": ("full batches of one pass", "batches"),
+    "batches_without": ("most full batches of one pass without any such pair", "batches"),
+    "left_out": ("rows that no full batch has room for where there is no such pair", "rows"),
+}
+# Of every rule.
+RULE_LABELS = {
+    "groups": ("different groups: the largest batch without any such pair", "groups"),
+    "largest_group": ("rows of the largest group", "rows"),
+    "largest_batch": ("largest batch with a probability of such a pair below the bound", "rows"),
+    "largest_batch_met": ("largest batch with a part of the queries that meet one below the bound", "rows"),
+}
+
+
+def plan(
+    data: Embeddings | Checkpoint | TrainingSet,
+    batch_sizes: Sequence[int] | None = None,
+    *,
+    below: float = 0.05,
+    split: str = "train",
+) -> xr.Dataset:
+    """Tell how often a batch of B rows contains two of one group or of one text, from the data alone.
+
+    A batch draws rows of the larger side without replacement, each with a partner, as a shuffled loader and
+    `cocos.batches.plan` do. Two of them that share a group are false negatives of each other wherever a loader knows
+    nothing of groups. All numbers are exact, without simulation and without vectors: see `cocos.collisions`.
+
+    Args:
+        data: embeddings, a training set, or a checkpoint whose training set is taken without being encoded.
+        batch_sizes: B, each from 2 to the number of rows; None: usual ones.
+        below: bound for the largest batches, above 0 and below 1.
+        split: of the checkpoint's data.
+
+    Returns:
+        Each (rule, batch_size): `probability` of such a pair in a batch, `pairs`, the expected number of them,
+        `per_query`, the expected number that a query meets, `met`, the part of the queries that meet any, `batches` of
+        one pass, `batches_without`, the most that can be filled without any such pair, and the rows `left_out` then.
+        Each (rule,): `groups`, `largest_group`; `largest_batch` and `largest_batch_met` for the bound. The rules are
+        `group`; where texts are known, `text`, of the drawn rows alone, and `group or text`, where groups that share a
+        text on either side count as one. Attributes: `rows`, `side`, `labelled`, `below`.
+
+    Raises:
+        InputError: a batch size or a bound out of range, class proxies, or data without two rows that have partners.
+
+    Examples:
+        Two questions to each of two passages: the second question drawn is of the same passage in one of three cases.
+
+        >>> embeddings = cocos.Embeddings(torch.randn(4, 8), torch.randn(2, 8), [0, 0, 1, 1], [0, 1])
+        >>> data = cocos.measures.plan(embeddings, [2])
+        >>> round(data["probability"].item(), 6), data["batches_without"].item()
+        (0.333333, 2)
+    """
+    if not (isinstance(below, Real) and 0 < below < 1):
+        raise InputError(f"below: {below!r}, expected a probability above 0 and below 1, like 0.05")
+    rules, side, notes, labelled = _rules(data, split)
+    rows = next(iter(rules.values())).rows
+    sizes = _sizes(batch_sizes, rows)
+    values: dict[str, list[list[float]]] = {name: [] for name in PLAN_LABELS}
+    for one in rules.values():
+        without = [one.without(size) for size in sizes]
+        values["probability"].append([one.probability(size) for size in sizes])
+        values["pairs"].append([one.per_batch(size) for size in sizes])
+        values["per_query"].append([one.per_query(size) for size in sizes])
+        values["met"].append([one.met(size) for size in sizes])
+        values["batches"].append([rows // size for size in sizes])
+        values["batches_without"].append(without)
+        values["left_out"].append([rows - size * many for size, many in zip(sizes, without, strict=True)])
+    found = {
+        "groups": [one.groups for one in rules.values()],
+        "largest_group": [one.largest for one in rules.values()],
+        "largest_batch": [one.largest_below(below) for one in rules.values()],
+        "largest_batch_met": [one.largest_below(below, of="met") for one in rules.values()],
+    }
+    attrs = results.versions() | {
+        "title": "Rows of one group in a batch",
+        "rows": rows,
+        "side": side,
+        "labelled": int(labelled),
+        "below": float(below),
+    }
+    if isinstance(data, Checkpoint):
+        attrs |= data.identity() | ({"split": split} if data.splits else {})
+    if notes:
+        attrs["notes"] = "\n".join(notes)
+    variables = {name: (("rule", "batch_size"), values[name], *about) for name, about in PLAN_LABELS.items()}
+    variables |= {name: ("rule", found[name], *about) for name, about in RULE_LABELS.items()}
+    variables |= {
+        "rule": ("rule", list(rules), "two rows of a batch that share it"),
+        "batch_size": ("batch_size", sizes, "batch size", "rows"),
+    }
+    return results.labelled(variables, attrs)
+
+
+def _sizes(given: Sequence[int] | None, rows: int) -> list[int]:
+    """Check the batch sizes; without any, those of the usual ones that are below the number of rows.
+
+    Raises:
+        InputError: naming the one that is out of range.
+    """
+    if given is None:
+        return [size for size in USUAL_BATCH_SIZES if size < rows] or [rows]
+    for size in given:
+        if not isinstance(size, Integral) or isinstance(size, bool) or not 2 <= size <= rows:
+            raise InputError(f"batch size: {size!r}, expected a whole number from 2 to {rows}, the rows that are drawn")
+    if not len(given):
+        raise InputError("batch size: none is given, expected at least one")
+    return [int(size) for size in dict.fromkeys(given)]
+
+
+def _known(data: Any, split: str) -> tuple[Groups, tuple, tuple[str, ...], bool]:
+    """Groups of both sides, texts of their rows or None, notes, and whether it is a labelled set.
+
+    Raises:
+        InputError: something else, or class proxies, which are in every batch.
+    """
+    if isinstance(data, Checkpoint):
+        data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
+    if isinstance(data, TrainingSet):
+        query, candidate = data.sides
+        texts = tuple(None if side.told is None else tuple(side.told) for side in data.sides)
+        return Groups.of(query.group, candidate.group), texts, data.notes, data.candidate is None
+    if not isinstance(data, Embeddings):
+        raise InputError(
+            f"data: {type(data).__name__}, expected cocos.Embeddings, a cocos.data.TrainingSet or a checkpoint"
+        )
+    if data.proxies:
+        raise InputError("data: samples and class proxies: all proxies are in every batch, and no two collide")
+    return data.groups, data.names or (None, None), data.notes, data.shared
+
+
+def _rules(data: Any, split: str) -> tuple[dict[str, Collisions], str, tuple[str, ...], bool]:
+    """The collisions of the drawn rows by each rule, the side that is drawn, notes, and whether it is a labelled set.
+
+    Raises:
+        InputError: fewer than two rows have a partner.
+    """
+    groups, texts, notes, labelled = _known(data, split)
+    both = (groups.queries > 0) & (groups.candidates > 0)
+    sides = (groups.query, groups.candidate)
+    drawn = [both[side].nonzero().flatten() for side in sides]
+    turned = len(drawn[1]) >= len(drawn[0]) and not labelled
+    rows, group, said = drawn[turned], sides[turned], texts[turned]
+    if len(rows) < 2:
+        raise InputError(f"data: {len(rows)} rows have a partner, expected at least 2 to draw a batch from")
+    own = group[rows].numpy()
+    rules = {"group": Collisions.of(own)}
+    if any(texts):
+        joined = _joined(sides, (texts[0], None if labelled else texts[1]))
+        if said is not None:
+            number = likeness.numbered(said[row] for row in rows.tolist())
+            rules["text"] = Collisions.of(np.where(number < 0, number.max() + 1 + np.arange(len(number)), number))
+        rules["group or text"] = Collisions.of(joined[own])
+    return rules, "samples" if labelled else ("candidates" if turned else "queries"), notes, labelled
+
+
+def _joined(groups: tuple[Tensor, Tensor], texts: tuple) -> np.ndarray:
+    """Number the groups, (G,), alike where they share a text on one side, directly or by way of other groups."""
+    from scipy import sparse
+    from scipy.sparse.csgraph import connected_components
+
+    number = 1 + max(int(side.max()) for side in groups)
+    edges, first = [np.zeros((2, 0), dtype=np.int64)], number
+    for side, said in zip(groups, texts, strict=True):
+        if said is None:
+            continue
+        place = likeness.numbered(said)
+        edges.append(np.stack([side.numpy()[place >= 0], first + place[place >= 0]]))
+        first += int(place.max()) + 1
+    one, other = np.concatenate(edges, axis=1)
+    graph = sparse.csr_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(first, first))
+    return connected_components(graph, directed=False)[1][:number]
+
+
+def document(data: xr.Dataset) -> dict:
+    """Make the JSON document of `cocos plan --json`: by rule, its groups and what each batch size gives."""
+    attrs, rules = data.attrs, {}
+    for name in map(str, data["rule"].values):
+        one = data.sel(rule=name)
+        rules[name] = {key: int(one[key]) for key in RULE_LABELS}
+        rules[name]["batch_sizes"] = [
+            {"batch_size": int(size)} | {key: one[key].sel(batch_size=size).item() for key in PLAN_LABELS}
+            for size in one["batch_size"].values
+        ]
+    head = {"cocos": attrs["cocos"], "rows": int(attrs["rows"]), "side": attrs["side"]}
+    return head | {"labelled": bool(attrs["labelled"]), "below": float(attrs["below"]), "rules": rules}
