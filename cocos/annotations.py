@@ -164,6 +164,19 @@ def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tu
     return torch.arange(queries), torch.arange(candidates)
 
 
+def directions(given: Any) -> tuple[str, ...]:
+    """Check the names of one direction, or of two.
+
+    Raises:
+        InputError: naming them.
+    """
+    found = tuple(given)
+    named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in found)
+    if not named or len(found) not in {1, 2} or len(set(found)) != len(found):
+        raise InputError(f"directions: {found}, expected one name or two different ones, like q2c and c2q")
+    return found
+
+
 def pair(name: str, given: Any, shared: bool) -> tuple[Any, Any] | None:
     """Check a pair (of the queries, of the candidates); for a labelled set one value stands for both.
 
@@ -216,6 +229,80 @@ def pictures(name: str, values: Any, length: int) -> Pictures | None:
     return found
 
 
+def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor, Any]:
+    """Put hard negatives that are vectors, (Q, K, D) or (Q, D), behind the candidates; rows of candidates stay.
+
+    Args:
+        values: hard negatives as they are given: vectors, NaN throughout for none, or rows.
+        query: (Q, D).
+        candidate: (C, D).
+
+    Returns:
+        The candidates, (C + n, D), and (Q, K) rows of them, -1 for none.
+
+    Raises:
+        InputError: vectors for another number of queries, or of another width.
+    """
+    if not isinstance(values, Tensor | np.ndarray) or values.ndim < 2:
+        return candidate, values
+    found = torch.as_tensor(values)
+    if found.ndim == 2 and (not found.is_floating_point() or found.shape != query.shape):
+        return candidate, values
+    found = found[:, None] if found.ndim == 2 else found
+    if not found.is_floating_point() or found.shape[::2] != query.shape or not found.shape[1]:
+        raise InputError(
+            f"negatives: {found.dtype} of shape {tuple(found.shape)}, expected floating point vectors of shape "
+            f"({len(query)}, K, {query.shape[1]}), or rows of candidate, ({len(query)}, K)"
+        )
+    found = found.to(candidate)
+    there = ~found.isnan().all(dim=2)
+    index = torch.where(there, there.flatten().cumsum(0).view_as(there) - 1 + len(candidate), -1)
+    return torch.cat([candidate, found[there]]), index
+
+
+def longer(name: str, given: tuple[Any, Any] | None, more: int) -> tuple[Any, Any] | None:
+    """Describe hard negatives that were put behind the candidates by empty texts.
+
+    Args:
+        name: `names` or `pictures`.
+        given: of the queries, of the candidates; or None.
+        more: number of hard negatives.
+
+    Raises:
+        InputError: pictures of the candidates in an array.
+    """
+    if not isinstance(given, tuple) or len(given) != 2 or given[1] is None or not more:
+        return given
+    said = texts(given[1])
+    if said is None:
+        raise InputError(f"{name} of candidate: an array, and negatives are vectors; give paths, or negatives as rows")
+    return given[0], [*said, *[""] * more]
+
+
+def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
+    """Check the grades of pairs, (n,) floating point: of row i of the queries and row i of the candidates.
+
+    Raises:
+        InputError: another number of them, one that is not finite, or all of them equal.
+    """
+    if values is None:
+        return None
+    try:
+        found: Tensor = torch.as_tensor(values).double()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"grades: {type(values).__name__}, expected numbers, one for each pair of rows") from None
+    if queries != candidates or found.shape != (queries,):
+        raise InputError(
+            f"grades: shape {tuple(found.shape)}, with {queries} query rows and {candidates} candidate rows; expected "
+            "one grade for row i of the queries and row i of the candidates"
+        )
+    if wrong := (~found.isfinite()).nonzero().flatten().tolist():
+        raise InputError(f"grades: NaN or infinity in {rows(wrong)}")
+    if found.min() == found.max():
+        raise InputError(f"grades: all are {float(found[0]):g}, so that no pair is better than another")
+    return found
+
+
 def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
     """Check own hard negatives: rows of the other side, (Q, K), -1 for none.
 
@@ -229,11 +316,6 @@ def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected rows of {sides[1]}, ({len(asks)}, K)") from None
     shape = tuple(found.shape)
-    if found.is_floating_point() and found.ndim == 3:
-        raise InputError(
-            f"{name}: vectors of shape {shape}; put them behind {sides[1]}, with groups of their own, and give their "
-            f"rows here: whole numbers of shape ({len(asks)}, K), -1 for none"
-        )
     whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
     if not whole or found.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:
         raise InputError(

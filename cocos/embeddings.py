@@ -9,18 +9,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cocos import annotations, html, marks
+from cocos import annotations, html, marks, teachers
 from cocos.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.errors import InputError
-from cocos.matrices import Mapped, files_of, matrix, norms_and_projections, refuse_open_rows, variances
+from cocos.matrices import Mapped, files_of, joint, matrix, norms_and_projections, refuse_open_rows, variances
 
 __all__ = ["UNGIVEN", "Embeddings"]
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
-# Default of fields that the constructor fills in: typed so that readers see tensors.
-UNGIVEN: Any = None
+UNGIVEN: Any = None  # default of fields that the constructor fills in: typed so that readers see tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +30,14 @@ class Embeddings:
         query: (Q, D) floating point, as the frozen encoder returned them.
         candidate: (C, D), same width, dtype and device as `query`.
         query_group: (Q,) whole numbers or text: ids that a query shares with its positives, or classes of samples.
-        candidate_group: (C,) likewise. Both may be left out where Q == C: row i then matches row i.
+        candidate_group: (C,) likewise. Without both, where Q == C, row i matches row i.
         directions: names of the directions to analyse. The first is query -> candidate; a second one is
             candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
         candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
         names: of the rows, (of the queries, of the candidates), one text a row; either may be None.
-        negatives: (Q, K) rows of the candidates that are drawn with a query as its own hard negatives, -1 for none.
+        negatives: own hard negatives, drawn with their query: (Q, K) rows of the candidates, -1 for none; or vectors,
+            (Q, K, D), NaN for none, which become the last candidates, with groups of their own.
         pictures: of the rows, (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths that
             are read when a picture is drawn; either may be None.
         candidate_negatives: (C, K), the same of the candidates where they ask: `flip` makes them from `negatives`.
@@ -45,6 +45,8 @@ class Embeddings:
         mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
             compares them.
         marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
+        teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides: see `cocos.teachers.of`.
+        grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
 
     Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
     same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
@@ -77,37 +79,27 @@ class Embeddings:
     notes: tuple[str, ...] = ()
     mapped: tuple[Mapped, ...] = ()
     marks: Mapping[str, Any] | None = None
+    teacher: Any = None
+    grades: Tensor | None = None
 
     def __post_init__(self) -> None:
         self._set(mapped=tuple(dict.fromkeys((*self.mapped, *files_of(self.query, self.candidate)))))
         query, candidate = matrix("query", self.query), matrix("candidate", self.candidate)
-        if query.shape[1] != candidate.shape[1]:
-            raise InputError(
-                f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "
-                "both sides must come from one joint space"
-            )
-        if query.dtype != candidate.dtype or query.device != candidate.device:
-            raise InputError(
-                f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
-                f"{candidate.device}: give both the same dtype and device"
-            )
+        joint(query, candidate)
+        self._set(grades=annotations.grades(self.grades, len(query), len(candidate)))
         groups = annotations.both_groups(self.query_group, self.candidate_group, len(query), len(candidate))
-        directions = tuple(self.directions)
-        named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in directions)
-        if not named or len(directions) not in {1, 2} or len(set(directions)) != len(directions):
-            raise InputError(f"directions: {directions}, expected one name or two different ones, like q2c and c2q")
-        if self.shared and len(query) != len(candidate):
-            raise InputError(
-                f"shared: {len(query)} query rows and {len(candidate)} candidate rows are not the same set"
-            )
+        directions = annotations.directions(self.directions)
+        if self.shared and len(query) != (other := len(candidate)):
+            raise InputError(f"shared: {len(query)} query rows and {other} candidate rows are not the same set")
         if self.candidate_variance is not None:
             self._set(candidate_variance=variances(self.candidate_variance, candidate, len(directions)))
+        candidate, groups = self._behind(query, candidate, groups)
         self._set(query=query, candidate=candidate)
         self._check_rows()
         query_group, candidate_group = (ids.to(query.device) for ids in groups)
         self._set(query_group=query_group, candidate_group=candidate_group, directions=directions)
         self._check_annotations()
-        if not self.shared and directions not in PROXY_DIRECTIONS and self._same():
+        if not self.shared and directions not in PROXY_DIRECTIONS:
             self._read_as_labelled()
 
     def _set(self, **values: object) -> None:
@@ -115,15 +107,24 @@ class Embeddings:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
+    def _behind(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple]:
+        """Put hard negatives that are vectors behind the candidates, each in a group of its own."""
+        longer, index = annotations.negative_rows(self.negatives, query, candidate)
+        if more := len(longer) - len(candidate):
+            new = max(int(each.max()) for each in groups) + 1 + torch.arange(more)
+            groups = groups[0], torch.cat([groups[1], new.to(groups[1].device)])
+            self._set(names=annotations.longer("names", self.names, more))
+            self._set(negatives=index, pictures=annotations.longer("pictures", self.pictures, more))
+        return longer, groups
+
     def _check_rows(self) -> None:
         """Refuse rows with NaN or infinity.
 
         Raises:
             InputError: naming them.
         """
-        names = ("query", "candidate")
-        if self.shared or tuple(self.directions) == PROXY_DIRECTIONS[0]:
-            names = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
+        labelled = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
+        names = labelled if self.shared or self.proxies else ("query", "candidate")
         for name, values, norms in zip(names, (self.query, self.candidate), self.norms, strict=True):
             refuse_open_rows(name, values, norms)
 
@@ -187,13 +188,8 @@ class Embeddings:
         """
         for name, read in (("names", annotations.names), ("pictures", annotations.pictures)):
             given = annotations.pair(name, getattr(self, name), self.shared)
-            if given is not None:
-                query, candidate = given
-                given = (
-                    read(f"{name} of query", query, len(self.query)),
-                    read(f"{name} of candidate", candidate, len(self.candidate)),
-                )
-            self._set(**{name: given})
+            sides = zip(("query", "candidate"), given or (), (self.query, self.candidate), strict=bool(given))
+            self._set(**{name: given and tuple(read(f"{name} of {side}", own, len(m)) for side, own, m in sides)})
         if self.shared and (self.negatives is not None or self.candidate_negatives is not None):
             raise InputError(
                 "negatives: a labelled set has none of its own: the samples of other classes are negatives"
@@ -204,15 +200,14 @@ class Embeddings:
         turned = annotations.negatives("candidate_negatives", turned, candidate, query, ("candidate", "query"))
         self._set(negatives=negatives, candidate_negatives=turned, notes=tuple(self.notes))
         self._set(marks=marks.each(self.marks, len(self.query), len(self.candidate)))
+        if self.teacher is not None:
+            sizes = len(self.query), len(self.candidate)
+            made = teachers.of(self.teacher, *sizes, self.negatives, (self.query_group, self.candidate_group))
+            self._set(teacher=made.to(self.query))
 
     def marked(self, given: Mapping[str, Any] | None) -> "Embeddings":
         """Give the pairs other marks, by their names: see `cocos.marks.of`; None: no marks."""
         return self._alike({"marks": marks.each(given, len(self.query), len(self.candidate))})
-
-    def _same(self) -> bool:
-        """Whether both sides are the same rows, with the same groups."""
-        groups = torch.equal(self.query_group, self.candidate_group)
-        return groups and torch.equal(self.query, self.candidate)
 
     def _read_as_labelled(self) -> None:
         """Read sides that are the same rows as a labelled set, if some samples have other positives than themselves.
@@ -220,6 +215,8 @@ class Embeddings:
         Raises:
             InputError: it names negatives, which a labelled set has none of.
         """
+        if not (torch.equal(self.query_group, self.candidate_group) and torch.equal(self.query, self.candidate)):
+            return
         note = READ_AS_LABELLED if len(self.query_group.unique()) < len(self.query_group) else EACH_ITS_OWN_POSITIVE
         if note == READ_AS_LABELLED:
             if self.negatives is not None or self.candidate_negatives is not None:
@@ -311,13 +308,15 @@ class Embeddings:
     @property
     def _annotated(self) -> list[str]:
         """Names of the annotations that rows have."""
-        given = [name for name in ("names", "pictures", "negatives") if getattr(self, name) is not None]
+        given = [
+            name for name in ("names", "pictures", "negatives", "teacher", "grades") if getattr(self, name) is not None
+        ]
         return given + (["marks"] if self.marks else [])
 
     @property
     def proxies(self) -> bool:
         """Whether candidates are class proxies (direction `s2p`): all of them take part in every batch."""
-        return self.directions == ("s2p",)
+        return tuple(self.directions) == PROXY_DIRECTIONS[0]
 
     def flip(self) -> "Embeddings":
         """Swap the sides: candidates ask, queries are ranked. Twice is the identity.
@@ -341,6 +340,7 @@ class Embeddings:
             "negatives": self.candidate_negatives,
             "candidate_negatives": self.negatives,
             "marks": {name: mark.flip() for name, mark in (self.marks or {}).items()},
+            "teacher": self.teacher and self.teacher.flip(),
         })
 
     def single(self, direction: str) -> "Embeddings":
@@ -370,6 +370,8 @@ class Embeddings:
             values[name] = None if given is None else given.to(query.device)
         if self.candidate_variance is not None:
             values["candidate_variance"] = self.candidate_variance.to(query)
+        values["teacher"] = self.teacher and self.teacher.to(query)
+        values["grades"] = None if self.grades is None else self.grades.to(query.device)
         other = self._alike(values)
         if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
             other._check_rows()
@@ -392,5 +394,7 @@ class Embeddings:
             candidate_negatives=None,
             notes=(),
             marks={},
+            teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
+            grades=None if self.grades is None else self.grades[query_index],
         )
         return part

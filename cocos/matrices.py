@@ -156,3 +156,21 @@ def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
     if directions > 1:
         raise InputError("candidate_variance: only candidates have it, so there is one direction, like s2p")
     return variance.to(candidate)
+
+
+def joint(query: Tensor, candidate: Tensor) -> None:
+    """Refuse sides that are not of one space.
+
+    Raises:
+        InputError: another width, dtype or device.
+    """
+    if query.shape[1] != candidate.shape[1]:
+        raise InputError(
+            f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "
+            "both sides must come from one joint space"
+        )
+    if query.dtype != candidate.dtype or query.device != candidate.device:
+        raise InputError(
+            f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
+            f"{candidate.device}: give both the same dtype and device"
+        )

@@ -35,6 +35,7 @@ STACK_ROWS = 2**17
 # Scores of a stack from which processes share it; a smaller one takes each process less time by itself.
 SHARED_SCORES = 2**22
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
+TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives), or guide_query and guide_candidate"
 # Kinds of share that cannot exceed 1.
 BOUNDED_SHARES = {"probability": "a probability", "push": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
@@ -129,7 +130,9 @@ class Run:
         apart = "negative" if self.same_group == "negative" else "ignore"
         number = len(batch.query_index[block]) * len(batch.candidate_index)
         with devices.rounding(), threads(number):
-            return scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart, block=block)
+            traits, options = losses.traits(self.loss), {"same_group": apart, "block": block}
+            wide = {"directions": traits.directions, "graded": traits.graded}
+            return scores.pairs(embeddings, batch, metric=self.loss.metric, **options, **wide)
 
     def seen(self, batch: Batch) -> Batch:
         """The batch as a loss with labels sees it: every row of the query's group is a positive."""
@@ -242,18 +245,6 @@ def threads(number: int) -> contextlib.AbstractContextManager:
     return devices.threads(None if number >= THREADED_SCORES else 1)
 
 
-def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-    """Take the rows of a batch alone, in float64, and make the batch of them."""
-    query, candidate = batch.query_index, batch.candidate_index
-    if embeddings.shared:
-        rows = torch.cat([query, candidate]).unique()
-        part, query, candidate = embeddings.rows(rows, rows), *(torch.searchsorted(rows, i) for i in (query, candidate))
-    else:
-        part = embeddings.rows(query, candidate)
-        query, candidate = (torch.arange(len(index), device=index.device) for index in (query, candidate))
-    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate)
-
-
 def embedded(embeddings, split: str, device: str | None, progress: Progress | None) -> Embeddings:
     """Embeddings on a device: as they are given, or a checkpoint's.
 
@@ -302,7 +293,8 @@ def prepare_all(
         visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
             are visited tile by tile, and the matrix is never stored.
         whole: keep the scores of a whole batch in memory.
-        marks: whether the measure reads marks: scores of embeddings that have any are not visited then.
+        marks: whether the measure reads marks, or the sources of hard negatives: scores of embeddings that have any are
+            not visited then.
         **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
             float64 decides, and float64 elsewhere.
 
@@ -324,18 +316,24 @@ def prepare_all(
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
     held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
     for loss in map(losses.of, several):
-        matching = losses.traits(loss).matching
+        matching, traits = losses.traits(loss).matching, losses.traits(loss)
         same_group = {"labels": "positive", "rows": "negative"}.get(matching, options["same_group"])
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
+        if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
+            raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
         plan = planned(loss.sample, whole or matching == "rows")
         reads = visits if callable(visits) else readers.has
-        visited = bool(visits) and not (marks and embeddings.marks)
+        hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
+        beside = traits.wide or (marks and (embeddings.marks or hard))
+        visited = bool(visits) and not beside
         visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _fits(loss, largest, embeddings.query.device, whole=whole)
         dtype = options["dtype"]
         own = embeddings if visited else held(SCORE_DTYPES[dtype or "float64"])
+        if traits.one_way(own):
+            own = own.single(own.directions[0])
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
         dtype = dtype or ("float32" if single else "float64")
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)

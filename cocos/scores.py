@@ -1,17 +1,32 @@
 """Scores of queries and candidates, and which pairs are positive. Higher is closer, always."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from cocos import sources
 from cocos.batches import Batch, matches
 from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.errors import InputError, nearest, rows
+from cocos.similarities import (
+    METRICS,
+    NORMALISED_SIDES,
+    check,
+    cosine,
+    cosine_dot,
+    dot,
+    euclidean,
+    length,
+    mahalanobis,
+    squared_euclidean,
+)
 
 __all__ = [
     "METRICS",
+    "NORMALISED_SIDES",
     "SAME_GROUP",
     "Pairs",
     "check",
@@ -51,6 +66,8 @@ class Pairs:
         query_norm: (Q,) norms of the raw queries, for losses that read them.
         candidate_norm: (C,) norms of the raw candidates.
         embeddings: the rows that were scored, for your own losses that read them, and for forces.
+        teacher: (Q, C) scores of a teacher or guide, NaN where it gave none, for losses that read them.
+        source: (Q, C) where each candidate comes from, places in `cocos.sources.SOURCES`; None: the batch.
 
     Raises:
         InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite.
@@ -70,6 +87,8 @@ class Pairs:
     query_norm: Tensor | None = None
     candidate_norm: Tensor | None = None
     embeddings: Embeddings | None = None
+    teacher: Tensor | None = None
+    source: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("scores", "positive"):
@@ -94,19 +113,23 @@ class Pairs:
         both = (self.positive & self.negative).nonzero()
         if len(both):
             raise InputError(f"pair {tuple(both[0].tolist())} is both positive and negative ({len(both)} such pairs)")
-        for name, length in (
+        for name, number in (
             ("candidate_group", shape[1]),
             ("query_norm", shape[0]),
             ("candidate_norm", shape[1]),
         ):
             values = getattr(self, name)
-            if values is not None and tuple(values.shape) != (length,):
-                raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({length},)")
+            if values is not None and tuple(values.shape) != (number,):
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
+        for name in ("teacher", "source"):
+            values = getattr(self, name)
+            if values is not None and tuple(values.shape) != shape:
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
 
     def __repr__(self) -> str:
         dtype = str(self.scores.dtype).removeprefix("torch.")
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings")
+        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source")
         beside = [name for name in optional if getattr(self, name) is not None]
         more = f", with {', '.join(beside)}" if beside else ""
         return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
@@ -150,7 +173,7 @@ class Pairs:
         if self.embeddings is None:
             raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
         other, turned = object.__new__(Pairs), self.embeddings.flip()
-        masks = {name: getattr(self, name).T.contiguous() for name in ("scores", "positive", "negative")}
+        masks = {name: each.T.contiguous() for name in PAIRWISE if (each := getattr(self, name)) is not None}
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
         other.__dict__.update(self.__dict__ | masks | norms, embeddings=turned, candidate_group=turned.candidate_group)
         return other
@@ -160,14 +183,23 @@ class Pairs:
         if len(self.scores) <= number:
             return self
         other = object.__new__(Pairs)
-        cut = {name: getattr(self, name)[:number] for name in ("scores", "positive", "negative")}
+        cut = {name: each[:number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
         cut["query_norm"] = None if self.query_norm is None else self.query_norm[:number]
         if self.embeddings is not None:
-            query, candidate = (
-                torch.arange(size, device=self.scores.device) for size in (number, self.scores.shape[1])
-            )
+            sizes = (number, len(self.embeddings.candidate))
+            query, candidate = (torch.arange(size, device=self.scores.device) for size in sizes)
             cut["embeddings"] = self.embeddings.rows(query, candidate)
         other.__dict__.update(self.__dict__ | cut)
+        return other
+
+    def narrow(self) -> "Pairs":
+        """The candidates of the batch alone, without the columns of further directions; not checked again."""
+        if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
+            return self
+        number, other = len(self.embeddings.candidate), object.__new__(Pairs)
+        cut = {name: each[:, :number] for name in PAIRWISE if (each := getattr(self, name)) is not None}
+        ends = {name: getattr(self, name)[:number] for name in ("candidate_group", "candidate_norm")}
+        other.__dict__.update(self.__dict__ | cut | ends)
         return other
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
@@ -236,100 +268,9 @@ class Pairs:
         return (push - pull).to(scores.dtype)
 
 
-def dot(query: Tensor, candidate: Tensor) -> Tensor:
-    """Inner products, (Q, C)."""
-    return query @ candidate.T
-
-
-def _scale(rows: Tensor) -> Tensor:
-    """Largest power of two in each row, (N, 1); the squares of rows divided by it neither overflow nor underflow."""
-    largest = rows.detach().abs().amax(dim=1, keepdim=True)
-    return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
-
-
-def length(rows: Tensor) -> Tensor:
-    """Euclidean lengths of the rows, (N,), accurate over the whole range of the dtype."""
-    scale = _scale(rows)
-    found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
-    return found
-
-
-def _unit(rows: Tensor) -> Tensor:
-    rows = rows / _scale(rows)
-    found: Tensor = rows / rows.norm(dim=1, keepdim=True)
-    return found
-
-
-def cosine(query: Tensor, candidate: Tensor) -> Tensor:
-    """Cosine similarities, (Q, C). Not defined for zero vectors: see `check`."""
-    return _unit(query) @ _unit(candidate).T
-
-
-def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
-    """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
-    return _unit(query) @ candidate.T
-
-
-def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
-    """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
-    scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
-    return -torch.cdist(query / scale, candidate / scale, compute_mode="donot_use_mm_for_euclid_dist") * scale
-
-
-def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
-    """Minus the squared Euclidean distances, (Q, C)."""
-    return -euclidean(query, candidate).square()
-
-
-def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
-    r"""Minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
-
-    Args:
-        query: (Q, D).
-        candidate: (C, D), the means.
-        variance: (C, D), above 0; None: 1 throughout, the squared Euclidean distance.
-    """
-    if variance is None:
-        return squared_euclidean(query, candidate)
-    rows = [-((query - mean).square() / own).sum(dim=1) for mean, own in zip(candidate, variance, strict=True)]
-    return torch.stack(rows, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
-
-
-METRICS = {
-    "cosine": cosine,
-    "cosine_dot": cosine_dot,
-    "dot": dot,
-    "euclidean": euclidean,
-    "mahalanobis": mahalanobis,
-    "squared_euclidean": squared_euclidean,
-}
-NORMALISED_SIDES = {
-    "cosine": ("query", "candidate"),
-    "cosine_dot": ("query",),
-}  # sides that the metric divides by their norms
 SAME_GROUP = ("ignore", "negative")
-
-
-def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
-    """Refuse embeddings for which the metric is not defined.
-
-    Args:
-        embeddings: the whole set.
-        metric: one of `METRICS`.
-        file: their file, named in the message.
-
-    Raises:
-        InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
-    """
-    if metric not in METRICS:
-        raise InputError(nearest("metric", metric, METRICS))
-    for side in NORMALISED_SIDES.get(metric, ()):
-        matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
-        open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
-        zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
-        if zero:
-            where = f"{file}: {side}" if file else side
-            raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")
+# Fields of `Pairs` with an entry for each pair.
+PAIRWISE = ("scores", "positive", "negative", "teacher", "source")
 
 
 def pairs(
@@ -339,8 +280,10 @@ def pairs(
     metric: str = "cosine",
     same_group: str = "ignore",
     block: slice | None = None,
+    directions: Sequence[str] = sources.DIRECTIONS[:1],
+    graded: bool = False,
 ) -> Pairs:
-    """Score the queries of a batch against its candidates.
+    """Score the queries of a batch against its candidates, and against the columns of further directions.
 
     Args:
         embeddings: the whole set. Scores have its dtype and device.
@@ -349,6 +292,10 @@ def pairs(
         same_group: in a batch of pairs, a candidate of the query's group that is not its own pair: `ignore` leaves
             it out of the gradient, `negative` keeps it as a negative.
         block: only these queries of the batch.
+        directions: of `cocos.sources.DIRECTIONS`; columns of the others stand behind the candidates of the batch, in
+            this order. `embeddings` of the pairs has the candidates of the batch alone.
+        graded: for embeddings with `grades`: a query is a graded pair, (n, n), and so is a candidate, whose score is
+            that of its own two rows; pairs of a lower grade are its negatives.
 
     Raises:
         InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
@@ -359,20 +306,25 @@ def pairs(
         tensor([[1., 0., 0.],
                 [0., 1., 0.],
                 [0., 0., 1.]])
+
+        Other queries are negatives too where a loss says so:
+
+        >>> wide = cocos.scores.pairs(embeddings, directions=("query-candidate", "query-query"))
+        >>> wide.scores.shape, wide.negative.sum().item()
+        (torch.Size([3, 6]), 12)
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
     if same_group not in SAME_GROUP:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(SAME_GROUP)}")
+    sources.check(directions)
     if batch is None:
-        device = embeddings.query.device
-        batch = Batch(
-            torch.arange(len(embeddings.query), device=device),
-            torch.arange(len(embeddings.candidate), device=device),
-            paired=False,
-        )
+        index = [torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate)]
+        batch = Batch(*index, paired=False)
     matches(embeddings, batch)
     query_index = batch.query_index[block or slice(None)]
+    if graded and embeddings.grades is not None:
+        return _graded(embeddings, batch, query_index, metric)
     part = embeddings.rows(query_index, batch.candidate_index)
     same = part.query_group[:, None] == part.candidate_group[None, :]
     positive, negative = same, ~same
@@ -382,8 +334,8 @@ def pairs(
         negative = ~positive if same_group == "negative" else ~(same | positive)
     elif embeddings.shared:
         positive = same & (query_index[:, None] != batch.candidate_index[None, :])
-    variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
-    return Pairs(
+    variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
+    found = Pairs(
         METRICS[metric](part.query, part.candidate, *variance),
         positive,
         negative,
@@ -391,4 +343,56 @@ def pairs(
         query_norm=length(part.query),
         candidate_norm=length(part.candidate),
         embeddings=part,
+        teacher=teacher and teacher.scores("query", query_index, "candidate", batch.candidate_index),
+        source=sources.of_candidates(embeddings, batch, query_index) if _sourced(embeddings, batch) else None,
+    )
+    if len(directions) == 1:
+        return found
+    apart = batch.paired and same_group == "negative"
+    blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], apart=apart)
+    return _beside(found, blocks)
+
+
+def _sourced(embeddings: Embeddings, batch: Batch) -> bool:
+    """Whether candidates of a batch come from more than one source."""
+    return batch.extra > 0 or embeddings.negatives is not None
+
+
+def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
+    """Set the columns of further directions beside those of the candidates."""
+    source = pairs.source
+    if source is None:
+        source = torch.zeros_like(pairs.positive, dtype=torch.int8)
+    own = [torch.full_like(each.positive, each.source, dtype=torch.int8) for each in blocks]
+    made = {
+        name: torch.cat([getattr(pairs, name), *(getattr(each, name) for each in blocks)], dim=1)
+        for name in ("scores", "positive", "negative")
+    }
+    if pairs.teacher is not None:
+        made["teacher"] = torch.cat([pairs.teacher, *(each.teacher for each in blocks if each.teacher is not None)], 1)
+    groups, norms = [each.group for each in blocks], [length(each.rows) for each in blocks]
+    return replace(
+        pairs,
+        **made,
+        source=torch.cat([source, *own], dim=1),
+        candidate_group=torch.cat([each for each in (pairs.candidate_group, *groups) if each is not None]),
+        candidate_norm=torch.cat([each for each in (pairs.candidate_norm, *norms) if each is not None]),
+    )
+
+
+def _graded(embeddings: Embeddings, batch: Batch, query_index: Tensor, metric: str) -> Pairs:
+    """Set graded pairs against those of a lower grade, (q, n)."""
+    query, index = embeddings.query[batch.query_index], batch.candidate_index[: len(batch.query_index)]
+    candidate, grades = embeddings.candidate[index], cast(Tensor, embeddings.grades)
+    score = torch.cat([METRICS[metric](a[None], b[None])[0] for a, b in zip(query, candidate, strict=True)])
+    mine, all_ = grades[query_index], grades[batch.query_index]
+    positive = query_index[:, None] == batch.query_index
+    return Pairs(
+        score.expand(len(query_index), -1),
+        positive,
+        (all_ < mine[:, None]) & ~positive,
+        candidate_group=embeddings.candidate_group[index],
+        query_norm=length(embeddings.query[query_index]),
+        candidate_norm=length(candidate),
+        embeddings=embeddings.rows(query_index, index),
     )

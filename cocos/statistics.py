@@ -7,17 +7,18 @@ the sum of the weights above zero on its negatives; a negative that is pulled ha
 they are at least 1, except the last.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from cocos.comparisons import Difference, holm, paired
 from cocos.scores import Pairs
+from cocos.sources import SOURCES
 
 __all__ = [
+    "SOURCE_STATISTICS",
     "Difference",
     "as_many",
+    "by_source",
     "contributing",
     "effective",
     "hardest_share",
@@ -27,7 +28,9 @@ __all__ = [
     "participation",
     "per_query",
     "pull",
+    "pulled_negatives",
     "push",
+    "pushed_positives",
     "relative",
     "spread",
     "uncertain",
@@ -35,6 +38,9 @@ __all__ = [
     "weight_below",
     "weight_positive",
 ]
+
+# Statistics of each source: its negatives, those that contribute, those of them that are pulled, and its push.
+SOURCE_STATISTICS = ("source_negatives", "source_contributing", "source_pulled", "source_push")
 
 
 def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -105,6 +111,57 @@ def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
         tensor([0.9000])
     """
     return torch.where(pairs.positive, share, 0).sum(dim=1)
+
+
+def pulled_negatives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
+    """Number of contributing negatives that are pulled, not pushed: their weight is below zero, int64.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> weights = torch.tensor([[-1.0, 0.5, -0.5]])
+        >>> cocos.statistics.pulled_negatives(weights.abs(), weights, pairs)
+        tensor([1])
+    """
+    return ((share > eps) & pairs.negative & (weights < 0)).sum(dim=1)
+
+
+def pushed_positives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
+    """Number of positives that are pushed, with a share above eps, int64.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, True, False]]))
+        >>> weights = torch.tensor([[0.25, -0.75, 0.5]])
+        >>> cocos.statistics.pushed_positives(weights.abs(), weights, pairs)
+        tensor([1])
+    """
+    return ((share > eps) & pairs.positive & (weights > 0)).sum(dim=1)
+
+
+def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
+    """Negatives, contributing ones, pulled ones and push by the source of the candidate, (Q, S) each.
+
+    The sources are those of `cocos.sources.SOURCES`; without any, all candidates are from the batch.
+
+    Examples:
+        >>> source = torch.tensor([[0, 0, 1]], dtype=torch.int8)
+        >>> scores, positive = torch.tensor([[0.8, 0.7, 0.9]]), torch.tensor([[True, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, source=source)
+        >>> triplet = cocos.losses.load("triplet")
+        >>> found = cocos.statistics.by_source(triplet.weight(pairs), triplet.unit(pairs), pairs)
+        >>> found["source_contributing"][:, :2].tolist(), found["source_push"][:, :2].tolist()
+        ([[1, 1]], [[1.0, 1.0]])
+    """
+    source = torch.zeros_like(pairs.negative, dtype=torch.int8) if pairs.source is None else pairs.source
+    places = torch.arange(len(SOURCES), device=source.device, dtype=torch.int8)
+    share, pushed = weights.abs() / unit, torch.where(pairs.negative, weights.clamp(min=0), 0)
+    found: dict[str, list[Tensor]] = {name: [] for name in SOURCE_STATISTICS}
+    for place in places:
+        mine = pairs.negative & (source == place)
+        above = mine & (share > eps)
+        every = (mine.sum(1), above.sum(1), (above & (weights < 0)).sum(1), torch.where(mine, pushed, 0).sum(1))
+        for own, values in zip(found.values(), every, strict=True):
+            own.append(values)
+    return {name: torch.stack(values, dim=1) for name, values in found.items()}
 
 
 def push(weights: Tensor) -> Tensor:
@@ -250,128 +307,11 @@ def per_query(
         "weight_above": weight_above(share, pairs, eps),
         "weight_below": weight_below(share, pairs, eps),
         "weight_positive": weight_positive(share, pairs),
+        "pulled_negatives": pulled_negatives(share, weights, pairs, eps),
+        "pushed_positives": pushed_positives(share, weights, pairs, eps),
         "push": push(weights),
         "pull": pull(weights),
         "effective": effective(part),
         "participation": participation(part),
         "hardest_share": hardest_share(part),
     }
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean of paired differences with its confidence interval.
-
-    Args:
-        mean: of the differences.
-        low: lower end of the interval.
-        high: its upper end.
-        p: two-sided p-value of the paired t-test, 1 where all differences are 0.
-        number: of pairs.
-        level: of the interval, 0 to 1.
-        groups: number of groups of pairs that depend on each other; None where each pair stands for itself.
-
-    Examples:
-        >>> cocos.statistics.Difference(1.0, 0.5, 1.5, 0.01, 5, 0.95).resolved
-        True
-    """
-
-    mean: float
-    low: float
-    high: float
-    p: float
-    number: int
-    level: float
-    groups: int | None = None
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
-
-    def short(self, digits: int = 1) -> str:
-        """Mean and interval, for a row among others whose heading says the rest."""
-        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
-
-    def said(self, unit: str = "", of: str = "seeds", digits: int = 1) -> str:
-        """The difference in words for a caption, which claims none where the interval contains 0.
-
-        Args:
-            unit: of the difference, such as `points`.
-            of: name of the pairs.
-            digits: behind the point.
-        """
-        unit = f" {unit}" if unit else ""
-        interval = f"[{self.low:+.{digits}f}, {self.high:+.{digits}f}], n = {self.number} paired {of}"
-        if not self.resolved:
-            return f"no difference can be resolved: {self.mean:+.{digits}f}{unit} {interval}"
-        return f"{self.mean:+.{digits}f}{unit} {interval}"
-
-
-def paired(
-    first: Sequence[float] | Tensor,
-    second: Sequence[float] | Tensor,
-    level: float = 0.95,
-    *,
-    groups: Sequence[int] | Tensor | None = None,
-) -> Difference:
-    r"""Compare paired measurements, first minus second, by Student's t.
-
-    Pairs of one group may depend on each other, like the captions of one image or neighbouring steps of a run. With
-    :math:`u_g` the sum over group g of the differences less their mean, the variance of the mean of N differences in G
-    groups is :math:`\frac{G}{G-1} \sum_g u_g^2 / N^2`, and t has G - 1 degrees of freedom; with one pair in each
-    group this is the usual test.
-
-    Args:
-        first: one number a pair.
-        second: the other numbers, in the same order.
-        level: of the confidence interval.
-        groups: group of each pair; None: each pair is a group of its own.
-
-    Raises:
-        ValueError: different lengths, fewer than two pairs or groups, or a number that is not finite.
-
-    Source: groups: Liang & Zeger 1986, Longitudinal data analysis using generalized linear models.
-
-    Examples:
-        >>> found = cocos.statistics.paired([3.0, 4.0, 5.0], [1.0, 2.0, 3.5])
-        >>> round(found.mean, 2), found.resolved
-        (1.83, True)
-    """
-    from scipy.special import stdtr, stdtrit
-
-    one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, second))
-    if one.ndim != 1 or one.shape != other.shape or len(one) < 2:
-        raise ValueError(f"paired: two lists of the same length from 2 up, got {list(one.shape)}, {list(other.shape)}")
-    away = one - other
-    if not away.isfinite().all():
-        raise ValueError("paired: a number is not finite")
-    mean, free = float(away.mean()), len(away) - 1
-    if groups is None:
-        error = float(away.std()) / len(away) ** 0.5
-    else:
-        own = torch.as_tensor(groups).unique(return_inverse=True)[1]
-        free = int(own.max()) if own.shape == away.shape else 0
-        if not free:
-            raise ValueError(f"paired: a group for each of {len(away)} pairs, two at least, got {list(own.shape)}")
-        sums = torch.zeros(free + 1, dtype=torch.float64).index_add(0, own, away - mean)
-        error = float((sums.square().sum() * (free + 1) / free).sqrt()) / len(away)
-    reach = float(stdtrit(free, (1 + level) / 2)) * error
-    p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(mean, mean - reach, mean + reach, p, len(away), level, None if groups is None else free + 1)
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Adjust p-values of several tests so that the chance of any false finding stays below the level.
-
-    Source: Holm 1979, A simple sequentially rejective multiple test procedure.
-
-    Examples:
-        >>> cocos.statistics.holm([0.01, 0.04, 0.03])
-        [0.03, 0.06, 0.06]
-    """
-    adjusted, running = [0.0] * len(p), 0.0
-    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        running = max(running, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = running
-    return adjusted

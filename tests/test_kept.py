@@ -199,7 +199,7 @@ def test_a_sum_in_parentheses_is_a_sum_of_choices():
         ("top_k(ntxent)", {"k": 2, "temprature": 1}, "unknown parameter of ntxent 'temprature': did you mean"),
         ("top_k(ntxent)", {"k": 2, "temperature": 1, "ntxent.temperature": 1}, "ntxent.temperature .* given twice"),
         ("top_k(ntxnt)", {"k": 2}, "unknown loss 'ntxnt': did you mean 'ntxent'"),
-        ("top_k(MNRL)", {"k": 2}, r"write top_k\(ntxent\) and -p temperature=0.05"),
+        ("top_k(MultipleNegativesRanking)", {"k": 2}, r"write top_k\(ntxent\) and -p temperature=0.05"),
         ("top_k(proxy_anchor)", {"k": 2}, "candidates are the anchors of proxy_anchor"),
         ("middle_k(ntxent)", {"k": 2}, "unknown loss"),
     ],

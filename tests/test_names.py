@@ -13,7 +13,7 @@ from cocos.errors import InputError
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
-    "MultipleNegativesRankingLoss MNRL NT-Xent NTXentLoss SimCLR",
+    "MultipleNegativesRankingLoss NT-Xent NTXentLoss SimCLR",
     "n_pair": "npairs N-pairs NPairsLoss n_pair N-pair-mc",
     "supcon": "SupConLoss SupervisedContrastiveLoss sup-con",
     "a_softmax": "sphereface SphereFaceLoss",
@@ -70,7 +70,7 @@ def test_a_name_brings_its_own_parameters_as_defaults(file):
     assert json.loads(done.stdout)["loss"]["parameters"] == {"temperature": 0.025}
     assert "temperature 0.025 (given)" in done.stderr
     with pytest.raises(InputError, match="in a sum write ntxent and -p ntxent.temperature=0.05"):
-        losses.load("triplet+MNRL")
+        losses.load("triplet+MultipleNegativesRankingLoss")
     assert "asked for as" not in call("count", file, "--loss", "NTXENT").stderr
 
 

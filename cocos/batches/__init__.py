@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from cocos.batches import _groups
-from cocos.batches._batch import Batch, coverage, matches, with_negatives
+from cocos.batches._batch import Batch, alone, coverage, matches, with_negatives
 from cocos.batches._pairs import Pairing, pairs
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit, rows
 
-__all__ = ["SAMPLINGS", "Batch", "Plan", "check", "matches", "plan"]
+__all__ = ["SAMPLINGS", "Batch", "Plan", "alone", "check", "matches", "plan"]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")

@@ -137,3 +137,15 @@ def coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool)
     if missing:
         return f"{missing} of the {every} hard negatives that are named are not drawn: {why}", False
     return f"all {every} hard negatives that are named are drawn with the queries that name them", True
+
+
+def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
+    """Take the rows of a batch alone, in float64, and make the batch of them."""
+    query, candidate = batch.query_index, batch.candidate_index
+    if embeddings.shared:
+        rows = torch.cat([query, candidate]).unique()
+        part, query, candidate = embeddings.rows(rows, rows), *(torch.searchsorted(rows, i) for i in (query, candidate))
+    else:
+        part = embeddings.rows(query, candidate)
+        query, candidate = (torch.arange(len(index), device=index.device) for index in (query, candidate))
+    return part.to(dtype=torch.float64), replace(batch, query_index=query, candidate_index=candidate)

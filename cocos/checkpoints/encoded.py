@@ -22,6 +22,7 @@ FILE_SUFFIXES = (".npz", ".safetensors")
 PICTURES = ("auto", "paths", "thumbnails", "none")
 # Characters of a name: names are shown, not encoded again.
 MAX_NAME = 300
+GUIDE = ("guide_query", "guide_candidate")
 THUMBNAIL = 64  # pixels of a side
 
 
@@ -83,6 +84,11 @@ def _vectors(embeddings: Embeddings) -> dict[str, np.ndarray]:
         found = {"query": query, "candidate": candidate, "query_group": groups[0], "candidate_group": groups[1]}
         if embeddings.negatives is not None:
             found["negatives"] = embeddings.negatives
+        if embeddings.grades is not None:
+            found["grades"] = embeddings.grades
+        if embeddings.teacher is not None:
+            guide = embeddings.teacher.guide
+            found |= {"teacher": embeddings.teacher.matrix} if guide is None else dict(zip(GUIDE, guide, strict=True))
     return {name: _array(each) for name, each in found.items()}
 
 

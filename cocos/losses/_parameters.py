@@ -10,14 +10,14 @@ from cocos.losses._protocols import Loss
 
 
 def accepted(cls: type) -> set[str]:
-    """Names of the parameters of a class of losses, and `scale` beside a temperature.
+    """Names of the parameters of a class of losses, `scale` beside a temperature, and `temperature` beside a scale.
 
     Examples:
         >>> sorted(accepted(cocos.losses.ntxent.NTXent))
         ['scale', 'temperature']
     """
     names = fields(cls).keys()
-    return {*names, "scale"} if "temperature" in names else {*names}
+    return {*names, "scale", "temperature"} if {"scale", "temperature"} & {*names} else {*names}
 
 
 def fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
@@ -26,7 +26,7 @@ def fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Read a `scale` as 1/temperature, where the class has a temperature and no scale.
+    """Read a `scale` as 1/temperature, where the class has a temperature and no scale, and the other way round.
 
     Raises:
         InputError: both are given, or the scale is not above 0.
@@ -36,14 +36,25 @@ def settled(name: str, cls: type, parameters: dict[str, Any]) -> dict[str, Any]:
         {'temperature': 0.1}
     """
     own = fields(cls)
+    if "temperature" in parameters and "scale" in own and "temperature" not in own:
+        return _inverted(name, parameters, "temperature", "scale")
     if "scale" not in parameters or "scale" in own or "temperature" not in own:
         return parameters
-    if "temperature" in parameters:
+    return _inverted(name, parameters, "scale", "temperature")
+
+
+def _inverted(name: str, parameters: dict[str, Any], given: str, own: str) -> dict[str, Any]:
+    """Replace a parameter by another that is one over it.
+
+    Raises:
+        InputError: both are given, or it is not above 0.
+    """
+    if own in parameters:
         raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
-    scale = _value("scale", parameters["scale"], float)
-    if not (0 < scale < math.inf and 1 / scale < math.inf):
-        raise InputError(f"{name}: scale is 1/temperature, finite and above 0, got {scale}")
-    return {key: value for key, value in parameters.items() if key != "scale"} | {"temperature": 1 / scale}
+    value = _value(given, parameters[given], float)
+    if not (0 < value < math.inf and 1 / value < math.inf):
+        raise InputError(f"{name}: {given} is 1/{own}, finite and above 0, got {value}")
+    return {key: each for key, each in parameters.items() if key != given} | {own: 1 / value}
 
 
 def _value(parameter: str, text: Any, kind: Any) -> Any:
@@ -59,7 +70,7 @@ def _value(parameter: str, text: Any, kind: Any) -> Any:
         return None if text is None or str(text).lower() == "none" else _value(parameter, text, options[0])
     if typing.get_origin(kind) is tuple:
         parts = text if isinstance(text, list | tuple) else str(text).strip("()[] ").split(",")
-        return tuple(_value(parameter, part, options[0]) for part in parts)
+        return tuple(_value(parameter, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
     if kind is bool and str(text).lower() in {"true", "false", "1", "0"}:
         return str(text).lower() in {"true", "1"}
     if kind is bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, overload, runtime_ch
 if TYPE_CHECKING:  # the names of the losses are listed without torch
     from torch import Tensor
 
+    from cocos.embeddings import Embeddings
     from cocos.scores import Pairs
 
 
@@ -91,6 +92,21 @@ class ExtraStatistics(Protocol):
 
 
 @runtime_checkable
+class Filters(Protocol):
+    """A loss that leaves out, or weakens, negatives that it suspects to be positives."""
+
+    @property
+    def filter(self) -> str:
+        """Name of the rule; `none` where it suspects nothing."""
+
+    def masked(self, pairs: "Pairs") -> "Tensor":
+        """Negatives that it suspects, (Q, C) bool."""
+
+    def unfiltered(self) -> Loss:
+        """Return the same loss without the rule."""
+
+
+@runtime_checkable
 class Bindable(Protocol):
     """A loss whose weights are settled by a first batch."""
 
@@ -130,6 +146,9 @@ class Traits:
         notes: remarks for the user, one sentence each.
         spelling: its name for `cocos.losses.load`.
         given: the parameters that were given, of a loss that has no fields of its own.
+        directions: of `cocos.sources.DIRECTIONS`, columns that it reads.
+        requires: fields of `Pairs` that it cannot do without, like `teacher`.
+        graded: it compares graded pairs with each other, where there are grades.
 
     Examples:
         >>> cocos.losses.traits(cocos.losses.load("ntxent")).share
@@ -155,6 +174,18 @@ class Traits:
     notes: tuple[str, ...] = ()
     spelling: str | None = None
     given: dict[str, Any] | None = None
+    directions: tuple[str, ...] = ("query-candidate",)
+    requires: tuple[str, ...] = ()
+    graded: bool = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether it reads more than the scores of a batch, so that these must be stored."""
+        return len(self.directions) > 1 or self.graded or bool(self.requires)
+
+    def one_way(self, embeddings: "Embeddings") -> bool:
+        """Whether the queries alone ask: a loss of several directions, or graded pairs."""
+        return len(self.directions) > 1 or (self.graded and embeddings.grades is not None)
 
 
 TRAITS = tuple(each.name for each in fields(Traits))

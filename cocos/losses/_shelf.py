@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
+from cocos.errors import InputError
 from cocos.losses._calls import takes_tensors
 from cocos.scores import Pairs
 
@@ -47,6 +48,20 @@ def _range_of(kind: Any) -> tuple[Range | None, bool]:
     if typing.get_origin(kind) is Annotated:
         return next(each for each in kinds[1:] if isinstance(each, Range)), False
     return (_range_of(kinds[0])[0], True) if type(None) in kinds else (None, False)
+
+
+def taught(pairs: Pairs, name: str) -> Tensor:
+    """Scores of the teacher or guide, (Q, C), NaN where it gave none.
+
+    Raises:
+        InputError: there are none; `name` is that of the loss.
+    """
+    if pairs.teacher is None:
+        raise InputError(
+            f"{name} reads scores of a teacher or guide, and there are none: give teacher, (queries, candidates) or "
+            "(queries, 1 + hard negatives), or guide_query and guide_candidate"
+        )
+    return pairs.teacher
 
 
 class ShelfLoss:

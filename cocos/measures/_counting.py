@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from cocos import conventions, losses, processes, statistics
+from cocos import conventions, losses, processes, statistics, weights
 from cocos.batches import Batch
 from cocos.engine import readers
 from cocos.errors import InputError
-from cocos.measures import _marked
+from cocos.measures import _marked, _sourced
 from cocos.measures._marked import MarkedBatch
 from cocos.measures._passes import passes
 from cocos.run import OUT_OF_RANGE, Run, threads
@@ -19,6 +19,19 @@ from cocos.scores import Pairs
 
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
+
+
+def _masked(loss: losses.Filters, pairs: Pairs) -> dict[str, Tensor]:
+    """Negatives that the filter of a loss suspects, and their part of the push without the filter, (queries,) each."""
+    suspected, part = loss.masked(pairs), statistics.spread(weights.of(loss.unfiltered(), pairs), pairs)
+    return {"masked": suspected.sum(dim=1), "masked_push": torch.where(suspected, part, 0).sum(dim=1)}
+
+
+def _sources(run: Run) -> bool:
+    """Whether candidates come from more than one source, in some direction."""
+    own, embeddings = losses.traits(run.loss), run.embeddings
+    named = embeddings.negatives is not None or embeddings.candidate_negatives is not None
+    return named or len(own.directions) > 1
 
 
 @dataclass(frozen=True)
@@ -74,21 +87,25 @@ class Counting:
 
     def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
         """Statistics of the queries of some pairs, (queries,) each; `masks` are those of the marked negatives."""
-        weights, standard = run.weighed(pairs)
+        found, standard = run.weighed(pairs)
         whole = losses.traits(run.loss).hinge is not None  # whole numbers are above eps or not
         unit = standard if self.convention == "standard" else conventions.unit(run.loss, pairs, standard)
-        part = statistics.per_query(weights, unit, pairs, self.eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
+        part = statistics.per_query(found, unit, pairs, self.eps, equal=0 if whole else EQUAL_SHARES[run.dtype])
         part["negatives"] = pairs.negative.sum(dim=1)
         if self.n90:
-            part["n90"] = statistics.n90(statistics.spread(weights, pairs))
+            part["n90"] = statistics.n90(statistics.spread(found, pairs))
         if whole:
             part["relative_uncertain"] = torch.zeros_like(part["negatives"])
         if isinstance(run.loss, losses.ExtraStatistics):
             part |= run.loss.extra(pairs, self.eps)
+        if isinstance(run.loss, losses.Filters) and run.loss.filter != "none":
+            part |= _masked(run.loss, pairs)
         if self.published(run):
-            share = weights.abs() / unit
+            share = found.abs() / unit
             part = conventions.as_published(run.loss, pairs, share, part, second=second, eps=self.eps)
-        return part | (_marked.of_block(statistics.spread(weights, pairs), masks) if masks else {})
+        if _sources(run):
+            part |= _sourced.columns(statistics.by_source(found, unit, pairs, self.eps))
+        return part | (_marked.of_block(statistics.spread(found, pairs), masks) if masks else {})
 
     def _of_batch(
         self, runs: Sequence[Run], blocks: Iterable[Pairs], second: bool, marked: MarkedBatch | None

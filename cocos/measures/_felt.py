@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from cocos import health, losses
+from cocos import batches, health, losses
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.run import SYMMETRIC, Run, alone
+from cocos.run import SYMMETRIC, Run
 from cocos.scores import Pairs
 
 
@@ -43,7 +43,7 @@ def _scored(run: Run) -> Callable[[str, int], Pairs]:
         _, side, second = run.side(direction)
         if second and batch.paired and batch.square and run.loss.metric in SYMMETRIC:
             return pairs(first, number).flip()
-        part, own = alone(side, _some(run, side, batch.flip() if second else batch))
+        part, own = batches.alone(side, _some(run, side, batch.flip() if second else batch))
         return run.block(part, run.seen(own), slice(None))
 
     return pairs
@@ -58,7 +58,9 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only
                 pairs = scored(name, number)
-                directions[name] = health.felt(run.weighed(pairs)[0], pairs, run.loss.metric)
+                narrow = pairs.narrow()
+                weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
+                directions[name] = health.felt(weights, narrow, run.loss.metric)
     return health.report(run.spread, directions)
 
 

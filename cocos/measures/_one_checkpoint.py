@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import losses, records, results, retrieval, scores
+from cocos import batches, losses, records, results, retrieval, scores
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine.readers import PositiveRanks
@@ -21,7 +21,7 @@ from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
 from cocos.monitor import _readings
 from cocos.monitor._named import Named
-from cocos.run import Run, alone, embedded, prepare
+from cocos.run import Run, embedded, prepare
 from cocos.sampling import Progress, Sampling
 
 # Options that the numbers of a checkpoint depend on, beside its bytes.
@@ -121,7 +121,7 @@ def _record(run: Run) -> dict[str, Any]:
     for batch in [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]:
         seen = []
         for name, side, second in run.sides:
-            part, own = alone(side, batch.flip() if second else batch)
+            part, own = batches.alone(side, batch.flip() if second else batch)
             seen.append(reader.of_pairs(name, next(run.pairs(part, own, whole=True))))
         found.append(_readings.of(seen, run.eps or 0.0, generator))
     made = found[0] | _averaged(found, records.STEP_METRICS)

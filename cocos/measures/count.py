@@ -15,7 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
-from cocos.measures import _felt, _marked, _per_query
+from cocos.measures import _felt, _marked, _per_query, _sourced
 from cocos.measures._counting import Counting, QueryRecords
 from cocos.run import Run, prepare_all
 from cocos.sampling import Progress, Sampling, sampled
@@ -30,6 +30,10 @@ QUERY_LABELS = {
     "weight_above_per_query": ("summed share of the negatives above eps", "share"),
     "weight_below_per_query": ("summed share of the negatives not above eps", "share"),
     "weight_positive_per_query": ("summed share of the positives", "share"),
+    "pulled_negatives_per_query": ("contributing negatives that are pulled", "candidates"),
+    "pushed_positives_per_query": ("positives that are pushed, with a share above eps", "candidates"),
+    "masked_per_query": ("negatives that the filter of the loss suspects", "candidates"),
+    "masked_push_per_query": ("their part of the push without the filter", "1"),
     "push": ("total weight above zero", "weight"),
     "pull": ("total weight below zero", "weight"),
     "effective_per_query": ("effective number of negatives (exp of entropy)", "candidates"),
@@ -48,6 +52,10 @@ BATCH_LABELS = {
     "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
     "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
     "weight_positive": ("share of the positives, mean over the queries (W^{qv+})", "share"),
+    "pulled_negatives": ("contributing negatives that are pulled, mean over all queries", "candidates"),
+    "pushed_positives": ("positives that are pushed, with a share above eps, mean over all queries", "candidates"),
+    "masked": ("negatives that the filter of the loss suspects, mean over all queries", "candidates"),
+    "masked_push": ("their part of the push without the filter, mean over all queries", "1"),
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
     "participation": ("participation ratio, mean over the queries with any push", "candidates"),
     "n90": ("negatives that hold 90 % of the push, mean over the queries with any push", "candidates"),
@@ -59,6 +67,17 @@ BATCH_LABELS = {
 }
 # Statistics of the spread of the push, averaged over the queries with any.
 PUSH_SPREAD = ("effective", "participation", "n90", "hardest_share")
+# Statistics that are averaged over all queries; those that a loss does not have, or an older file, are left out.
+OVER_ALL_QUERIES = (
+    "relative",
+    "weight_above",
+    "weight_below",
+    "weight_positive",
+    "pulled_negatives",
+    "pushed_positives",
+    "masked",
+    "masked_push",
+)
 # Statistics that a batch has, and no query by itself.
 OF_BATCHES = ("contributing_sum", "idle", "eq7_sum", "eq7_idle", "clamped")
 
@@ -233,8 +252,8 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
         "contributing_all": _per_query.mean(counted, every, axis),
         "idle": (counted == 0).sum(axis=axis),
     }
-    for name in ("relative", "weight_above", "weight_below", "weight_positive"):
-        if f"{name}_per_query" in values:  # a file of an earlier version has no `relative`
+    for name in OVER_ALL_QUERIES:
+        if f"{name}_per_query" in values:
             result[name] = _per_query.mean(values[f"{name}_per_query"], every, axis)
     for name in PUSH_SPREAD:
         if f"{name}_per_query" in values:  # n90 is there where it was asked for
@@ -271,7 +290,8 @@ def variables(
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    values, marked = _marked.taken(_per_query.arrays(records, sizes), len(marks))
+    values, sourced = _sourced.taken(_per_query.arrays(records, sizes))
+    values, marked = _marked.taken(values, len(marks))
     values = {
         name if name in QUERY_LABELS.keys() | _per_query.SHARED_LABELS.keys() else f"{name}_per_query": array
         for name, array in values.items()
@@ -280,7 +300,7 @@ def variables(
     values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
     made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
-    return made | _marked.variables(marked, values, marks)
+    return made | _marked.variables(marked, values, marks) | _sourced.variables(sourced)
 
 
 def _metrics(data: xr.Dataset) -> dict:
@@ -335,6 +355,7 @@ def document(data: xr.Dataset) -> dict:
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
+        entry |= _sourced.entries(one, full, standard=standard)
         directions[str(name)] = entry
     return {
         **results.about(attrs),

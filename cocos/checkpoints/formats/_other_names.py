@@ -41,7 +41,9 @@ def renamed(file: File) -> tuple[dict[str, str], str | None]:
         return {}, None
     for (query, candidate), directions in PAIRS.items():
         if {query, candidate} <= matrices.keys() and matrices[query].shape == matrices[candidate].shape:
-            return {query: "query", candidate: "candidate"}, directions
+            hard = next((name for name in ("negative", "negatives") if directions == PAIR and name in held), None)
+            own = {hard: "negatives"} if hard else {}
+            return {query: "query", candidate: "candidate"} | own, directions
     samples = next((name for name in SAMPLES if name in matrices), None)
     if samples is None:
         return {}, None

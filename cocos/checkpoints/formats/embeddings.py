@@ -37,11 +37,15 @@ GROUP_ARRAYS = ("query_group", "candidate_group")
 LABEL_ARRAYS = ("labels", "proxy_labels")
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
 TEXT_ARRAYS = (*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS)
+GUIDE_ARRAYS = ("guide_query", "guide_candidate")
 TWO_SIDED_ARRAYS = (
     *TWO_SIDED,
     *GROUP_ARRAYS,
     "directions",
     "negatives",
+    "teacher",
+    *GUIDE_ARRAYS,
+    "grades",
     "marked",
     "mark_name",
     *TEXT_ARRAYS,
@@ -301,8 +305,13 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
     """
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
-    taken = (*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else (*TWO_SIDED, *GROUP_ARRAYS, "negatives")
-    given = {name: tensors.get(name) for name in taken} | more
+    pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades")
+    given = {name: tensors.get(name) for name in ((*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else pairs)}
+    given |= more
+    if (guide := _pair(tensors, GUIDE_ARRAYS)) is not None:
+        if given["teacher"] is not None:
+            raise InputError(f"{file.path}: teacher and guide_query, guide_candidate are given; keep one of them")
+        given["teacher"] = guide
     given |= {"names": _pair(tensors, NAME_ARRAYS), "pictures": _pair(shown, PICTURE_ARRAYS)}
     if labelled and "proxies" not in tensors:  # samples are their own candidates
         given |= {name: given[name] and given[name][0] for name in ("names", "pictures")}

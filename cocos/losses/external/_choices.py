@@ -96,6 +96,21 @@ class KeptNegatives:
         return self.loss.metric
 
     @property
+    def directions(self) -> tuple[str, ...]:
+        """Columns that the loss reads."""
+        return losses.traits(self.loss).directions
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What the loss cannot do without."""
+        return losses.traits(self.loss).requires
+
+    @property
+    def graded(self) -> bool:
+        """Whether the loss compares graded pairs."""
+        return losses.traits(self.loss).graded
+
+    @property
     def couples(self) -> str:
         """`query`, or `batch` where the loss couples queries."""
         return self.loss.couples

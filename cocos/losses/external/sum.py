@@ -39,7 +39,7 @@ class Sum:
         terms: coefficients, above 0, and losses.
 
     Raises:
-        InputError: two terms read different scores, or match queries and candidates in different ways.
+        InputError: two terms read different scores or directions, or match queries and candidates in different ways.
     """
 
     terms: tuple[tuple[float, losses.Loss], ...]
@@ -48,6 +48,8 @@ class Sum:
         # Which scores a loss of embeddings has is known when it is bound.
         sure = [loss for _, loss in self.terms if not _reads_embeddings(loss) or losses.traits(loss).bound]
         self._agree({loss.metric: losses.name_of(loss) for loss in sure}, "reads {} scores")
+        wide = {" and ".join(losses.traits(loss).directions): losses.name_of(loss) for loss in sure}
+        self._agree(wide, "reads the directions {}")
         matching = {losses.traits(loss).matching: losses.name_of(loss) for _, loss in self.terms}
         self._agree({how: name for how, name in matching.items() if how}, "matches queries and candidates by {}")
 
@@ -98,6 +100,21 @@ class Sum:
     def reads(self) -> str:
         """`embeddings` where a term does, else `scores`."""
         return "embeddings" if any(_reads_embeddings(loss) for _, loss in self.terms) else "scores"
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Columns that all terms read."""
+        return losses.traits(self.terms[0][1]).directions
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """What some term cannot do without."""
+        return tuple(dict.fromkeys(name for _, loss in self.terms for name in losses.traits(loss).requires))
+
+    @property
+    def graded(self) -> bool:
+        """Whether the first term compares graded pairs."""
+        return losses.traits(self.terms[0][1]).graded
 
     @property
     def matching(self) -> str | None:

@@ -1,0 +1,117 @@
+"""Similarities of rows: dot products, cosines, and distances with a minus. Higher is closer, always."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError, nearest, rows
+
+__all__ = [
+    "METRICS",
+    "NORMALISED_SIDES",
+    "check",
+    "cosine",
+    "cosine_dot",
+    "dot",
+    "euclidean",
+    "length",
+    "mahalanobis",
+    "squared_euclidean",
+]
+
+
+def dot(query: Tensor, candidate: Tensor) -> Tensor:
+    """Inner products, (Q, C)."""
+    return query @ candidate.T
+
+
+def _scale(rows: Tensor) -> Tensor:
+    """Largest power of two in each row, (N, 1); the squares of rows divided by it neither overflow nor underflow."""
+    largest = rows.detach().abs().amax(dim=1, keepdim=True)
+    return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
+
+
+def length(rows: Tensor) -> Tensor:
+    """Euclidean lengths of the rows, (N,), accurate over the whole range of the dtype."""
+    scale = _scale(rows)
+    found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
+    return found
+
+
+def _unit(rows: Tensor) -> Tensor:
+    rows = rows / _scale(rows)
+    found: Tensor = rows / rows.norm(dim=1, keepdim=True)
+    return found
+
+
+def cosine(query: Tensor, candidate: Tensor) -> Tensor:
+    """Cosine similarities, (Q, C). Not defined for zero vectors: see `check`."""
+    return _unit(query) @ _unit(candidate).T
+
+
+def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
+    """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
+    return _unit(query) @ candidate.T
+
+
+def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
+    scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
+    return -torch.cdist(query / scale, candidate / scale, compute_mode="donot_use_mm_for_euclid_dist") * scale
+
+
+def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
+    """Minus the squared Euclidean distances, (Q, C)."""
+    return -euclidean(query, candidate).square()
+
+
+def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
+    r"""Minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
+
+    Args:
+        query: (Q, D).
+        candidate: (C, D), the means.
+        variance: (C, D), above 0; None: 1 throughout, the squared Euclidean distance.
+    """
+    if variance is None:
+        return squared_euclidean(query, candidate)
+    rows = [-((query - mean).square() / own).sum(dim=1) for mean, own in zip(candidate, variance, strict=True)]
+    return torch.stack(rows, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
+
+
+METRICS = {
+    "cosine": cosine,
+    "cosine_dot": cosine_dot,
+    "dot": dot,
+    "euclidean": euclidean,
+    "mahalanobis": mahalanobis,
+    "squared_euclidean": squared_euclidean,
+}
+NORMALISED_SIDES = {
+    "cosine": ("query", "candidate"),
+    "cosine_dot": ("query",),
+}  # sides that the metric divides by their norms
+
+
+def check(embeddings: Embeddings, metric: str, file: Path | None = None) -> None:
+    """Refuse embeddings for which the metric is not defined.
+
+    Args:
+        embeddings: the whole set.
+        metric: one of `METRICS`.
+        file: their file, named in the message.
+
+    Raises:
+        InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
+    """
+    if metric not in METRICS:
+        raise InputError(nearest("metric", metric, METRICS))
+    for side in NORMALISED_SIDES.get(metric, ()):
+        matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
+        open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
+        zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
+        if zero:
+            where = f"{file}: {side}" if file else side
+            raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")
