@@ -260,7 +260,7 @@ def test_rows_are_of_the_kind_that_their_type_says():
 
 RECIPES = {
     "[data]\nload = 'my.py:load'\n[model]\nbuild = 'my.py:build'": ("data my.py:load", "ntxent", 0.1),
-    "[loss]\nname = 'infonce'\nparameters = {temperature = 0.3}\n[data]\nload = 'my.py:load'": (
+    "[loss]\nname = 'clip'\nparameters = {temperature = 0.3}\n[data]\nload = 'my.py:load'": (
         "recipe",
         "ntxent",
         0.3,

@@ -11,12 +11,12 @@ from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["MNRL"]
 
-OWN_HARD, CANDIDATE_QUERY = 1, 4  # places in `cocos.sources.SOURCES`
-FILTERS = ("none", "guide", "self", "percent", "factor")
+HARD_SOURCE, BACK_SOURCE = 1, 4  # places in `cocos.sources.SOURCES`
+FILTER_RULES = ("none", "guide", "self", "percent", "factor")
 PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")
-ALONE = ("query-candidate",)
-WITH_THE_POSITIVE = {*ALONE, "candidate-query"}
+FIRST_DIRECTION = ("query-candidate",)
+WITH_THE_POSITIVE = {*FIRST_DIRECTION, "candidate-query"}
 
 
 def _one_of(names: tuple[str, ...]) -> Range:
@@ -76,11 +76,11 @@ class MNRL(ShelfLoss):
     """
 
     scale: Positive = 20.0
-    directions: tuple[str, ...] = ALONE
+    directions: tuple[str, ...] = FIRST_DIRECTION
     partition: Annotated[str, _one_of(PARTITIONS)] = "joint"
     hardness: NonNegative = 0.0
     hardness_on: Annotated[str, _one_of(HARDENED)] = "all"
-    filter: Annotated[str, _one_of(FILTERS)] = "none"
+    filter: Annotated[str, _one_of(FILTER_RULES)] = "none"
     filter_margin: NonNegative = 0.1
     percent: Fraction = 0.95
     factor: Fraction = 0.5
@@ -89,14 +89,13 @@ class MNRL(ShelfLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = {*WITH_THE_POSITIVE, "query-query", "candidate-candidate"}
-        if (
-            not set(self.directions) <= known
-            or self.directions[:1] != ALONE
-            or len(set(self.directions)) < len(self.directions)
-        ):
-            raise ValueError(f"directions must be {ALONE[0]} and then some of {', '.join(sorted(known - {*ALONE}))}, "
-                             f"each once, got {', '.join(self.directions) or 'none'}")  # fmt: skip
+        known, given = {*WITH_THE_POSITIVE, "query-query", "candidate-candidate"}, self.directions
+        if not set(given) <= known or given[:1] != FIRST_DIRECTION or len(set(given)) < len(given):
+            further = ", ".join(sorted(known - {*FIRST_DIRECTION}))
+            said = ", ".join(given) or "none"
+            raise ValueError(
+                f"directions must be {FIRST_DIRECTION[0]} and then some of {further}, each once, got {said}"
+            )
         if self.partition == "per_direction" and not set(self.directions) <= WITH_THE_POSITIVE:
             raise ValueError(
                 "partition per_direction needs the positive in each direction, so directions must be among "
@@ -121,7 +120,7 @@ class MNRL(ShelfLoss):
     @property
     def softmax_scale(self) -> float | None:
         """λ of Σ exp(λ s), the only term in which the negatives appear; None with a filter, hardness or directions."""
-        plain = self.directions == ALONE and not self.hardness and self.filter == "none"
+        plain = self.directions == FIRST_DIRECTION and not self.hardness and self.filter == "none"
         return self.scale if plain else None
 
     def unfiltered(self) -> "MNRL":
@@ -151,9 +150,9 @@ class MNRL(ShelfLoss):
             logits = slope * pairs.scores
         if self.hardness:
             source = torch.zeros_like(pairs.scores, dtype=torch.int8) if pairs.source is None else pairs.source
-            chosen = pairs.negative & (source < CANDIDATE_QUERY - 1)
+            chosen = pairs.negative & (source < BACK_SOURCE - 1)
             if self.hardness_on != "all":
-                chosen = chosen & ((source == OWN_HARD) == (self.hardness_on == "hard"))
+                chosen = chosen & ((source == HARD_SOURCE) == (self.hardness_on == "hard"))
             logits = logits + torch.where(chosen, self.hardness * pairs.scores.detach(), 0)
         return logits, slope
 
@@ -162,7 +161,7 @@ class MNRL(ShelfLoss):
         kept = pairs.negative if self.filter in {"none", "factor"} else pairs.negative & ~self.masked(pairs)
         if pairs.source is None:
             return [(pairs.positive, kept)]
-        back = pairs.source == CANDIDATE_QUERY
+        back = pairs.source == BACK_SOURCE
         if self.partition == "joint":
             return [(pairs.positive & ~back, kept | (pairs.positive & back))]
         return [(pairs.positive & ~back, kept & ~back), (pairs.positive & back, kept & back)][: len(self.directions)]
@@ -194,7 +193,7 @@ class MNRL(ShelfLoss):
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
-        positive = pairs.positive if pairs.source is None else pairs.positive & (pairs.source != CANDIDATE_QUERY)
+        positive = pairs.positive if pairs.source is None else pairs.positive & (pairs.source != BACK_SOURCE)
         return self.scale * positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:

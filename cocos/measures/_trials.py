@@ -24,7 +24,7 @@ FLOAT32_STEP, FLOAT32_ERROR = 1e-3, 0.05
 # Scores up to which each is moved by itself.
 MOVED_SCORES = 400
 # Random directions along which larger inputs are moved.
-DIRECTIONS = 8
+TRIAL_DIRECTIONS = 8
 PEER_LIBRARY = "pytorch_metric_learning"
 PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
 PEER_DISTANCES = {
@@ -183,7 +183,7 @@ def directional(loss, pairs: Pairs, weight: Tensor | None) -> float:
             return loss(pairs.with_scores(scores)).sum()
 
     worst = 0.0
-    for _ in range(DIRECTIONS):
+    for _ in range(TRIAL_DIRECTIONS):
         way = torch.randn(base.shape, generator=generator, dtype=torch.float64).to(base)
         way = way / way.norm()
         slope = (value(base + STEP * way) - value(base - STEP * way)) / (2 * STEP)
