@@ -22,6 +22,7 @@ SHARPNESS = {
     "alpha": ("1 / score", -1),
     "margin": ("score", 1),
     "neg_margin": ("score", -1),
+    "t": ("1 / score", -1),
 }
 # Ratio of the largest value that is tried to the loss's own, and of that to the smallest.
 REACH = 1e4  # times and parts of the loss's own value

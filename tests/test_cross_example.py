@@ -12,6 +12,7 @@ from torch.func import jacrev
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses, measures, weights
 from cocos.reports import cards
+from cocos.scores import squared_euclidean
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")
@@ -230,3 +231,56 @@ def test_ties_at_the_cut_are_kept_in_the_same_number_and_the_card_says_that_they
     np.testing.assert_array_equal(held["contributing_sum"], visited["contributing_sum"])
     np.testing.assert_allclose(held["push"].sum("query"), visited["push"].sum("query"), rtol=1e-5)
     assert "may keep different ones" in cards.entry("ce_nm")["counts"]
+
+
+# --- alignment and uniformity
+
+
+def uniformity(rows, t=2.0):
+    """`lunif` of the paper's appendix."""
+    return torch.pdist(rows).square().mul(-t).exp().mean().log()
+
+
+def one_view(seed=0, size=7, width=5):
+    """Unit rows x and y, and the pairs of x with y beside x: positives in the first block, negatives in the second."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = (
+        torch.nn.functional.normalize(torch.randn(size, width, generator=generator, dtype=torch.float64))
+        for _ in range(2)
+    )
+    own, none = torch.eye(size, dtype=torch.bool), torch.zeros(size, size, dtype=torch.bool)
+    scores = squared_euclidean(x, torch.cat([y, x]))
+    return x, y, Pairs(scores, torch.cat([own, none], dim=1), torch.cat([none, ~own], dim=1))
+
+
+@pytest.mark.parametrize(("t", "weight"), [(2.0, 1.0), (3.0, 0.5)])
+def test_align_uniform_is_the_loss_of_the_paper(t, weight):
+    """Its value and the gradient of the rows, through the distances of one view and of the positives."""
+    x, y, pairs = one_view()
+    loss = losses.load("align_uniform", {"t": t, "weight": weight})
+    expected = (x - y).square().sum(dim=1).mean() + weight * uniformity(x, t)
+    assert loss(pairs).mean().item() == pytest.approx(expected.item(), rel=1e-12)
+
+    def whole(rows):
+        return len(rows) * ((rows - y).square().sum(dim=1).mean() + weight * uniformity(rows, t))
+
+    def through(rows):
+        return (squared_euclidean(rows, torch.cat([y, rows])) * loss.weight(pairs)).sum()
+
+    torch.testing.assert_close(torch.func.grad(through)(x), torch.func.grad(whole)(x), rtol=1e-10, atol=1e-10)
+
+
+def test_align_uniform_pushes_the_batch_by_the_number_of_its_positives():
+    loss = losses.load("align_uniform", {"t": 3.0, "weight": 0.5})
+    weight, pairs = loss.weight(one_view()[2]), one_view()[2]
+    assert weight[pairs.positive].tolist() == [-1.0] * 7
+    assert weight[pairs.negative].sum().item() == pytest.approx(3.0 * 0.5 * 7, rel=1e-12)
+    alone = dataclasses.replace(pairs, negative=torch.zeros_like(pairs.negative))
+    torch.testing.assert_close(loss(alone), -pairs.scores[pairs.positive])  # nothing to spread: alignment is left
+    assert torch.equal(loss.weight(alone), -pairs.positive.double())
+
+
+@pytest.mark.parametrize("parameters", [{"t": 0}, {"weight": "nan"}])
+def test_align_uniform_refuses_what_is_not_above_zero(parameters):
+    with pytest.raises(InputError, match="align_uniform: .* must be finite and above 0"):
+        losses.load("align_uniform", parameters)

@@ -25,6 +25,9 @@ NAMES = (
     "hist",
     "softtriple",
     "proxy_gml",
+    "adaface",
+    "curricularface",
+    "subcenter_arcface",
 )
 VARIANTS = (
     ("linear_softmax", {"smoothing": 0.0}),
@@ -46,6 +49,15 @@ VARIANTS = (
     ("softtriple", {"gamma": 2.0, "margin": 0.5}),
     ("proxy_gml", {"ratio": 1.0}),
     ("proxy_gml", {"ratio": 0.6}),
+    ("adaface", {"margin": 0.0}),
+    ("adaface", {"h": 0.0}),
+    ("adaface", {"margin": 1.4, "h": 3.0, "scale": 10.0}),
+    ("adaface", {"mean": 2.0, "deviation": 0.2}),
+    ("curricularface", {"t": 0.8}),
+    ("curricularface", {"t": -0.3, "margin": 1.3, "scale": 10.0}),
+    ("curricularface", {"margin": 3.0, "t": 1.0, "scale": 10.0}),
+    ("subcenter_arcface", {"margin": 0.0}),
+    ("subcenter_arcface", {"margin": 1.3, "scale": 10.0}),
 )
 FAR = 40.0  # a negative so far above that the softmax leaves all to it, and the loss is a straight line of the target
 
@@ -138,6 +150,8 @@ def test_half_precision_runs(name, dtype, random_pairs):
         ("arcface", {"margin": 0.0}),
         ("magface", {"l_m": 0.0, "u_m": 0.0, "lambda_g": 0.0}),
         ("linear_softmax", {"smoothing": 0.0}),
+        ("adaface", {"margin": 0.0}),
+        ("adaface", {"h": 0.0}),
         ("l_softmax", {}),
         ("l_softmax", {"margin": 1}),
         ("a_softmax", {"margin": 3, "annealing": 2.0}),
@@ -353,6 +367,76 @@ def test_the_gradient_of_the_raw_query_of_magface():
     close(tangent + loss.radial(pairs)[:, None] * direction, expected, 1e-12)
 
 
+def of_lengths(cosine, lengths):
+    """Queries of these lengths with a positive at the same cosine, far below their negative."""
+    norms = torch.as_tensor(lengths, dtype=torch.float64)
+    return one_positive(cosine.expand(len(norms)), [FAR], query_norm=norms)
+
+
+def test_adaface_turns_short_queries_away_and_long_ones_near():
+    """Deviation 5 and h = 1/3: three deviations make z = 1. Margins of cosines: ArcFace's, CosFace's, and 2m less m."""
+    theta = torch.tensor(1.1, dtype=torch.float64)
+    loss = losses.load("adaface", {"mean": 20, "deviation": 5 - 1e-3, "h": 1 / 3})
+    pairs = of_lengths(theta.cos(), [-1e3, 5.0, 12.5, 20.0, 27.5, 35.0, 1e3])
+    z = torch.tensor([-1, -1, -0.5, 0, 0.5, 1, 1], dtype=torch.float64)
+    close(FAR - loss(pairs) / 64, (theta - 0.4 * z).cos() - (0.4 + 0.4 * z), 1e-12)
+    close(-loss.weight(pairs)[:, 0] / 64, (theta - 0.4 * z).sin() / theta.sin(), 1e-12)
+
+
+def test_adaface_rests_where_the_turned_angle_is_clipped():
+    """A long query within 0.4 rad of its proxy, and a short one within 0.4 rad of its opposite: all push, no pull."""
+    loss = losses.load("adaface", {"mean": 20, "deviation": 5})
+    for theta, length, value in ((0.3, 1e3, 1 - 0.8), (math.pi - 0.3, 0.0, -1.0)):
+        pairs = of_lengths(torch.tensor(theta, dtype=torch.float64).cos(), [length])
+        weight = loss.weight(pairs)[0]
+        assert weight[0].item() == 0 and weight[1].item() == pytest.approx(64, rel=1e-9)
+        assert FAR - loss(pairs).item() / 64 == pytest.approx(value, abs=1e-9)
+    inside = of_lengths(torch.tensor(0.5, dtype=torch.float64).cos(), [1e3])
+    assert loss.weight(inside)[0, 0] < -10
+
+
+def test_adaface_takes_mean_and_deviation_from_its_first_batch():
+    *_, pairs = raw("cosine", seed=9)
+    loss = losses.load("adaface")
+    bound = loss.bind(pairs)
+    assert bound.mean == pytest.approx(pairs.query_norm.mean().item(), rel=1e-12)
+    assert bound.deviation == pytest.approx(pairs.query_norm.std().item(), rel=1e-12)  # of a sample, as published
+    close(bound.weight(pairs), loss.weight(pairs), 1e-12)
+    assert (loss.softmax_scale, bound.softmax_scale) == (None, 64)
+    few = pairs.first(2)  # alone they have other moments; bound, they weigh what they did
+    close(bound.weight(few), loss.weight(pairs)[:2], 1e-12)
+    assert not torch.allclose(loss.weight(few), loss.weight(pairs)[:2])
+    given = losses.load("adaface", {"mean": 7.0}).bind(pairs)
+    assert (given.mean, given.deviation) == (7.0, bound.deviation)
+    assert (weights.autograd_radial(loss, pairs) == 0).all()  # the lengths get no gradient
+
+
+def test_curricularface_weighs_hard_negatives_by_how_far_training_is():
+    """A positive at 60 degrees with a margin of 30 has a bar of 0: cosines above are hard."""
+    pairs = one_positive([0.5], [0.3, -0.3])
+    for t in (0.0, 0.5, 1.0):
+        loss = losses.load("curricularface", {"margin": math.pi / 6, "t": t, "scale": 8})
+        logits = torch.tensor([0.0, 8 * 0.3 * (t + 0.3), -8 * 0.3], dtype=torch.float64)
+        share = logits.softmax(dim=0)
+        expected = 8 * torch.stack([(share[0] - 1) / math.sin(math.pi / 3), (t + 0.6) * share[1], share[2]])
+        close(loss.weight(pairs)[0], expected, 1e-12)
+        close(loss(pairs), -share[0].log()[None], 1e-12)
+
+
+def test_curricularface_pulls_a_hard_negative_below_half_of_minus_t():
+    """Of an opposite positive even a negative at -0.6 is hard; t + 2s is below 0 there until t passes 1.2."""
+    pairs = one_positive([-0.9], [-0.6, 0.4])
+    weight = losses.load("curricularface", {"scale": 4, "t": 0.2}).weight(pairs)[0]
+    assert weight[0] < 0 and weight[1] < 0 < weight[2]
+
+
+def test_curricularface_keeps_a_running_mean_of_the_positives():
+    pairs, loss = one_positive([0.5, 0.7], [0.0]), losses.load("curricularface")
+    assert loss.updated(pairs).t == pytest.approx(0.006, rel=1e-12)
+    assert loss.updated(pairs, momentum=0.5).updated(pairs, momentum=0.5).t == pytest.approx(0.45, rel=1e-12)
+    assert loss.updated(dataclasses.replace(pairs, positive=torch.zeros_like(pairs.positive))) == loss
+
+
 # --- classifiers
 
 
@@ -453,6 +537,35 @@ def test_softtriple_shares_out_what_the_softmax_leaves_to_a_class(gamma):
     close(by_class(loss.weight(pairs), group), 20 * (logits.softmax(dim=1) - own.double()), 1e-11)
 
 
+def test_all_but_the_nearest_proxy_of_a_class_rest():
+    """ArcFace of the nearest ones, whose gradient they alone get; of equals the first."""
+    pairs, group, labels = several()
+    loss, plain = losses.load("subcenter_arcface", {"scale": 8}), losses.load("arcface", {"scale": 8})
+    nearest = torch.stack([pairs.scores[:, group == g].amax(dim=1) for g in group[:4]], dim=1)
+    of_classes = Pairs(nearest, labels[:, None] == group[None, :4])
+    close(loss(pairs), plain(of_classes), 1e-13)
+    weight = loss.weight(pairs)
+    close(by_class(weight, group), plain.weight(of_classes), 1e-13)
+    own = (group[:, None] == group[None, :4]).int().argmax(dim=1)
+    assert torch.equal(weight != 0, pairs.scores == nearest[:, own])
+    level = pairs.with_scores(torch.full_like(pairs.scores, 0.25))
+    assert (loss.weight(level) != 0).int().tolist() == [[1] * 4 + [0] * 8] * 5
+    close(loss.weight(level), weights.autograd(loss, level), 1e-13)
+
+
+def test_several_subcenters_are_the_library_s():
+    pytest.importorskip("pytorch_metric_learning")
+    generator = torch.Generator().manual_seed(3)
+    query, proxy = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (9, 12))
+    labels, group = torch.arange(9) % 4, torch.arange(4).repeat_interleave(3)
+    pairs = scores.pairs(Embeddings(query, proxy, labels, group, directions=("s2p",)))
+    ours = losses.load("subcenter_arcface", {"scale": 16.0, "margin": 0.3})
+    name, arguments, _ = ours.peer()
+    theirs = losses.load(f"pml:{name}", arguments).bind(pairs)
+    close(ours(pairs), theirs(pairs), 1e-12)
+    close(ours.weight(pairs), theirs.weight(pairs), 1e-11)
+
+
 def test_far_proxies_of_softtriple_have_the_opposite_sign():
     """A proxy that stands more than γ below its class's similarity."""
     scores_ = torch.tensor([[0.5, 0.35, 0.6, 0.42]], dtype=torch.float64)
@@ -474,7 +587,7 @@ def test_softtriple_with_one_proxy_a_class_is_cosface():
         close(loss(grouped), plain(pairs), 1e-13)
 
 
-@pytest.mark.parametrize("name", ("softtriple", "proxy_gml"))
+@pytest.mark.parametrize("name", ("softtriple", "proxy_gml", "subcenter_arcface"))
 def test_classes_are_what_the_masks_leave_of_the_groups(name):
     """A class in neither mask takes no part; nor does a proxy of the own group; without groups all are alone."""
     pairs, group, _ = several(queries=4)
@@ -494,7 +607,7 @@ def test_classes_are_what_the_masks_leave_of_the_groups(name):
     assert not torch.allclose(loss.weight(alone), loss.weight(pairs))
 
 
-@pytest.mark.parametrize("name", ("softtriple", "proxy_gml"))
+@pytest.mark.parametrize("name", ("softtriple", "proxy_gml", "subcenter_arcface"))
 def test_jacobians_of_several_batches_at_once(name):
     pairs, *_ = several()
     loss = losses.load(name)
@@ -567,6 +680,12 @@ def test_proxy_gml_keeps_whole_numbers_and_the_first_of_equals():
         ("softtriple", {"margin": -1}, "margin must be finite and at least 0, got -1.0"),
         ("proxy_gml", {"ratio": 0}, "ratio must be above 0 and at most 1, got 0.0"),
         ("proxy_gml", {"ratio": 1.5}, "ratio must be above 0 and at most 1, got 1.5"),
+        ("adaface", {"margin": 4}, "margin must be at least 0 and below pi (radians), got 4.0"),
+        ("adaface", {"h": -1}, "h must be finite and at least 0, got -1.0"),
+        ("adaface", {"deviation": -1}, "deviation must be None, or finite and at least 0, got -1.0"),
+        ("curricularface", {"t": 1.5}, "t must be from -1 to 1, got 1.5"),
+        ("curricularface", {"margin": -0.1}, "margin must be at least 0 and below pi (radians), got -0.1"),
+        ("subcenter_arcface", {"scale": 0}, "scale must be finite and above 0, got 0.0"),
     ],
 )
 def test_bad_parameters_get_a_sentence(name, parameters, sentence):

@@ -13,11 +13,11 @@ from cocos.errors import InputError
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
-    "MultipleNegativesRankingLoss NT-Xent NTXentLoss SimCLR",
+    "MultipleNegativesRankingLoss MultipleNegativesSymmetricRankingLoss NT-Xent NTXentLoss SimCLR",
     "n_pair": "npairs N-pairs NPairsLoss n_pair N-pair-mc",
     "supcon": "SupConLoss SupervisedContrastiveLoss sup-con",
     "a_softmax": "sphereface SphereFaceLoss",
-    "normalized_softmax": "normface NormalizedSoftmaxLoss",
+    "normalized_softmax": "normface NormalizedSoftmaxLoss ClusterContrast ClusterNCE cluster-contrast",
     "cosface": "AM-Softmax LMCL CosFaceLoss",
     "arcface": "AAM-Softmax ArcFaceLoss",
     "triplet": "sum_of_hinges VSE0 TripletLoss",
@@ -29,6 +29,10 @@ KNOWN = {
     "proxynca_pp": "ProxyNCA++",
     "smoothap": "Smooth-AP smooth_ap SmoothAP",
     "center_contrastive": "CCL",
+    "subcenter_arcface": "SubCenterArcFace SubCenterArcFaceLoss sub-center-arcface",
+    "adaface": "AdaFace",
+    "curricularface": "CurricularFace",
+    "align_uniform": "align-uniform alignment_and_uniformity",
 }
 
 

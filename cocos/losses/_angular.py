@@ -1,13 +1,15 @@
 """Margins on the angle of a positive, without an arc cosine."""
 
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from cocos.losses._shelf import SoftmaxLoss
+from cocos.losses._shelf import Range, SoftmaxLoss
 from cocos.scores import Pairs
+
+Angle = Annotated[float, Range("at least 0 and below pi (radians)", lambda value: 0 <= value < math.pi)]
 
 
 def multiplied(cosine: Tensor, margin: int, annealing: float) -> tuple[Tensor, Tensor]:
@@ -48,6 +50,21 @@ def shifted(cosine: Tensor, cos: Tensor | float, sin: Tensor | float) -> tuple[T
     root = torch.where(inside, (1 - cosine) * (1 + cosine), 1).sqrt()
     sine = torch.where(inside, root, 0)
     return cos * cosine - sin * sine, cos + sin * torch.where(inside, cosine / root, 0), sine
+
+
+def added(cosine: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """cos(θ + m) as ArcFace has it, and its slope with respect to cos θ, elementwise.
+
+    Beyond θ = π - m it goes on as the straight line cos θ - m sin m, as in the published code.
+
+    Args:
+        cosine: cos θ, any shape.
+        margin: m, in radians, at least 0 and below π.
+    """
+    cos, sin = math.cos(margin), math.sin(margin)
+    turned, slope, _ = shifted(cosine, cos, sin)
+    near = cosine > -cos
+    return torch.where(near, turned, cosine - margin * sin), torch.where(near, slope, 1)
 
 
 class MultipliedAngle(SoftmaxLoss):

@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from cocos.losses._angular import shifted
-from cocos.losses._shelf import Positive, Range, SoftmaxLoss
+from cocos.losses._angular import Angle, added
+from cocos.losses._shelf import Positive, SoftmaxLoss
 from cocos.scores import Pairs
 
 __all__ = ["ArcFace"]
@@ -51,7 +51,7 @@ class ArcFace(SoftmaxLoss):
     """
 
     scale: Positive = 64.0
-    margin: Annotated[float, Range("at least 0 and below pi (radians)", lambda value: 0 <= value < math.pi)] = 0.5
+    margin: Angle = 0.5
 
     @property
     def balanced(self) -> bool:
@@ -63,12 +63,9 @@ class ArcFace(SoftmaxLoss):
 
         :math:`t' = \cos m + \sin m \cos\theta / \sin\theta`, or 1 beyond π - m.
         """
-        cos, sin = math.cos(self.margin), math.sin(self.margin)
-        turned, slope, _ = shifted(pairs.scores, cos, sin)
-        near = pairs.scores > -cos
-        target = torch.where(near, turned, pairs.scores - self.margin * sin)
-        slope = torch.where(pairs.positive & near, slope, 1)
-        return self.scale * torch.where(pairs.positive, target, pairs.scores), self.scale * slope
+        target, slope = added(pairs.scores, self.margin)
+        logits = torch.where(pairs.positive, target, pairs.scores)
+        return self.scale * logits, self.scale * torch.where(pairs.positive, slope, 1)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """List the equal losses of the shelf: name, parameters, and condition."""

@@ -26,7 +26,8 @@ class NormalizedSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
-    Also called: N-Softmax, Softmax (cos), NormFace.
+    Also called: N-Softmax, Softmax (cos), NormFace, cluster contrast (temperature=0.05, arXiv:2103.11568, with the
+    centroids of the clusters as proxies), ClusterNCE (temperature=0.05, likewise).
     Family: proxy.
 
     Examples:

@@ -27,7 +27,8 @@ class NTXent(SoftmaxLoss):
     Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
     Also called: InfoNCE (van den Oord et al. 2018), SimCLR, in-batch softmax, CLIP loss (temperature=0.07),
-    multiple negatives ranking (temperature=0.05).
+    multiple negatives ranking (temperature=0.05), symmetric multiple negatives ranking (temperature=0.05, the mean of
+    both directions), multiple negatives symmetric ranking (temperature=0.05, likewise).
     Family: softmax.
 
     Examples:

@@ -1,4 +1,4 @@
-"""The losses of Veit & Wilber 2020, and SupCon."""
+"""The losses of Veit & Wilber 2020, SupCon, and alignment with uniformity."""
 
 import math
 
@@ -53,3 +53,11 @@ def ce_nm(pairs, scale, fraction):
         return [0.0] * len(found)
     total = logsumexp(scale * s for s in _hardest(everything, fraction))
     return [math.fsum(softplus(total - scale * row[p]) for p in positives) for row, positives, _ in found]
+
+
+def align_uniform(pairs, t, weight):
+    """Wang & Isola, section 4: squared distance of each positive, and one potential of all negatives."""
+    found = list(rows(pairs))
+    potentials = [t * row[n] for row, _, negatives in found for n in negatives]
+    spread = logsumexp(potentials) - math.log(len(potentials)) if potentials else 0.0
+    return [math.fsum(-row[p] + weight * spread for p in positives) for row, positives, _ in found]

@@ -45,19 +45,59 @@ def cosface(pairs, scale, margin):
     ]
 
 
+def _added(cosine, margin):
+    """A real angle plus a margin; cosines beyond 1 have no angle and are turned as if sin θ were 0."""
+    if cosine > 1:
+        return math.cos(margin) * cosine
+    theta = math.acos(max(-1.0, cosine))
+    return math.cos(theta + margin) if theta < math.pi - margin else cosine - margin * math.sin(margin)
+
+
 def arcface(pairs, scale, margin):
-    """ArcFace eq. 3 with a real angle; cosines beyond 1 have no angle and are turned as if sin θ were 0."""
-
-    def target(cosine):
-        if cosine > 1:
-            return math.cos(margin) * cosine
-        theta = math.acos(max(-1.0, cosine))
-        return math.cos(theta + margin) if theta < math.pi - margin else cosine - margin * math.sin(margin)
-
+    """ArcFace eq. 3."""
     return [
-        math.fsum(_cross_entropy(scale * target(row[p]), [scale * row[n] for n in negatives]) for p in positives)
+        math.fsum(
+            _cross_entropy(scale * _added(row[p], margin), [scale * row[n] for n in negatives]) for p in positives
+        )
         for row, positives, negatives in rows(pairs)
     ]
+
+
+def adaface(pairs, scale, margin, h, mean, deviation):
+    """AdaFace eqs. 11 to 15 with a real angle that stays between 0 and π, and the moments of the given norms."""
+    norms = [1.0] * len(pairs.scores) if pairs.query_norm is None else pairs.query_norm.tolist()
+    if mean is None:
+        mean = math.fsum(norms) / len(norms)
+    if deviation is None:
+        centre, spare = math.fsum(norms) / len(norms), max(1, len(norms) - 1)
+        deviation = math.sqrt(math.fsum((norm - centre) ** 2 for norm in norms) / spare)
+
+    def target(cosine, turn):
+        if (cosine > 1 and turn <= 0) or (cosine < -1 and turn >= 0):
+            turned = math.cos(turn) * cosine
+        else:
+            turned = math.cos(min(max(math.acos(min(max(cosine, -1.0), 1.0)) - turn, 0.0), math.pi))
+        return turned - (margin + turn)
+
+    losses = []
+    for norm, (row, positives, negatives) in zip(norms, rows(pairs), strict=True):
+        turn = margin * min(max(h * (norm - mean) / (deviation + 0.001), -1.0), 1.0)
+        others = [scale * row[n] for n in negatives]
+        losses.append(math.fsum(_cross_entropy(scale * target(row[p], turn), others) for p in positives))
+    return losses
+
+
+def curricularface(pairs, scale, margin, t):
+    """CurricularFace eqs. 5 to 9: each positive has hard negatives of its own."""
+    losses = []
+    for row, positives, negatives in rows(pairs):
+        total = 0.0
+        for p in positives:
+            edge = math.cos(margin) * row[p] - math.sin(margin) * math.sqrt(max(0.0, 1 - row[p] ** 2))
+            others = [scale * (row[n] * (t + row[n]) if row[n] > edge else row[n]) for n in negatives]
+            total += _cross_entropy(scale * _added(row[p], margin), others)
+        losses.append(total)
+    return losses
 
 
 def magface(pairs, scale, l_a, u_a, l_m, u_m, lambda_g):
@@ -170,3 +210,16 @@ def proxy_gml(pairs, ratio):
         others = [math.fsum(row[n] for n in places) for places in _classes(pairs, kept)]
         losses.append(_cross_entropy(own, others) if positives else 0.0)
     return losses
+
+
+def subcenter_arcface(pairs, scale, margin):
+    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these."""
+    return [
+        _cross_entropy(
+            scale * _added(max(row[p] for p in positives), margin),
+            [scale * max(row[n] for n in places) for places in _classes(pairs, negatives)],
+        )
+        if positives
+        else 0.0
+        for row, positives, negatives in rows(pairs)
+    ]

@@ -1,0 +1,106 @@
+"""Sub-center ArcFace: several proxies a class, of which the nearest one speaks for it."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.losses._angular import Angle, added
+from cocos.losses._shelf import Positive, ShelfLoss
+from cocos.scores import Pairs, logsumexp, softmax
+
+__all__ = ["SubCenterArcFace"]
+
+
+@dataclass(frozen=True)
+class SubCenterArcFace(ShelfLoss):
+    r"""Cross-entropy of classes with a margin on the angle; the similarity of a class is that of its nearest proxy.
+
+    .. math::
+        \ell(s) = -\log \frac{e^{\lambda t(S_y)}}{e^{\lambda t(S_y)} + \sum_{c \ne y} e^{\lambda S_c}}, \quad
+        S_c = \max_{k \in c} s_k, \quad t(\cos\theta) = \cos(\theta + m)
+
+    The positives of a query are its own class y, negatives of one group another class c each (without groups every
+    negative is a class of its own), and s are cosines. A class with no candidate in either mask of a query takes no
+    part. Beyond π - m, t goes on as a straight line, as in ArcFace. All of the gradient of a class goes to its nearest
+    proxy, the first one of equals: the others of a class rest, however near they are.
+
+    Args:
+        scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
+        margin: m, in radians; 0.5 as in the paper.
+
+    Counts: nearest proxies of other classes whose softmax probability, with the margin, exceeds eps; unit λ.
+    Net: the pull of the nearest own proxy is the push times t'.
+    Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4.
+    Family: proxy.
+
+    Examples:
+        Of two other classes, with two proxies each, the nearer ones are at 1 rad; the own nearest one is moved there.
+
+        >>> scores = torch.tensor([[0.5, 1.2, 1.0, 1.4, 1.6, 1.0]]).cos()
+        >>> positive = torch.tensor([[True, True, False, False, False, False]])
+        >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.tensor([0, 0, 1, 1, 2, 2]))
+        >>> loss = cocos.losses.load("subcenter_arcface")
+        >>> loss(pairs)
+        tensor([1.0986])
+        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
+        tensor([[0.0000, 0.3333, 0.0000, 0.0000, 0.3333]])
+    """
+
+    scale: Positive = 64.0
+    margin: Angle = 0.5
+    share: ClassVar[str] = "probability"
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the weights of a query sum to zero."""
+        return self.margin == 0
+
+    def _nearest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
+        """Column of the nearest proxy of each class, (Q, G + 1), the own class last, and whether a class takes part."""
+        place, number = pairs.classes()
+        taking_part = pairs.positive | pairs.negative
+        scores = pairs.scores.detach().masked_fill(~taking_part, -torch.inf)
+        whole = torch.full_like(scores[:, :1], -torch.inf).expand(-1, number)
+        best = whole.scatter_reduce(1, place, scores, "amax")
+        columns = torch.arange(scores.shape[1], device=scores.device).expand_as(place)
+        level = torch.where(taking_part & (scores == best.gather(1, place)), columns, scores.shape[1])
+        first = (
+            torch.full_like(place[:, :1], scores.shape[1]).expand(-1, number).scatter_reduce(1, place, level, "amin")
+        )
+        there = first < scores.shape[1]
+        return torch.where(there, first, 0), there
+
+    def _logits(self, pairs: Pairs, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the other classes, (Q, G), and of the own one with its slope, (Q, 1)."""
+        similarity = pairs.scores.gather(1, nearest)
+        target, slope = added(similarity[:, -1:], self.margin)
+        return self.scale * similarity[:, :-1], self.scale * target, slope
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        nearest, there = self._nearest(pairs)
+        others, own, _ = self._logits(pairs, nearest)
+        gap = logsumexp(others, there[:, :-1]) - own
+        return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), 0 for all proxies but the nearest one of each class.
+
+        Others :math:`\lambda \pi_c`, the own one :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
+        """
+        nearest, there = self._nearest(pairs)
+        others, own, slope = self._logits(pairs, nearest)
+        missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
+        error = torch.cat([missing * softmax(others, there[:, :-1]), -slope * missing], dim=1)
+        return self.scale * torch.zeros_like(pairs.scores).scatter_add(1, nearest, torch.where(there, error, 0))
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a class with all of the probability, (): λ."""
+        return pairs.scores.new_tensor(self.scale)
+
+    def peer(self) -> tuple[str, dict[str, Any], str]:
+        """The same loss in pytorch-metric-learning, which takes degrees: class, arguments, setting."""
+        return "SubCenterArcFaceLoss", {"margin": math.degrees(self.margin), "scale": self.scale}, "proxies"
