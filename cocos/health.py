@@ -15,9 +15,11 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.forces import gradient, sides
+from cocos.losses import Loss, name_of, traits
 from cocos.scores import NORMALISED_SIDES, Pairs, length
 
 WARNING = "WARNING: "  # prefix of the notes that tables repeat
+ON_THE_INPUT = "CAUTION: "  # prefix of notes on the input that stand before a table too
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
 FELT_ROWS = 128
@@ -167,6 +169,27 @@ def lengths(embeddings: Embeddings, metric: str) -> list[str]:
     return notes
 
 
+def norms(embeddings: Embeddings, loss: Loss) -> list[str]:
+    """Cautions on norms that are not 1, for a loss of others that reads inner products.
+
+    Either the model of its library divides the rows by their norms, and so the counts do, or nobody is known to.
+    """
+    known = traits(loss)
+    if known.normaliser is None and (known.reads != "embeddings" or loss.metric != "dot"):
+        return []
+    every = [norm for side in embeddings.norms for norm in (side.min().item(), side.max().item())]
+    low, high = min(every), max(every)
+    if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
+        return []
+    found = f"{ON_THE_INPUT}the embeddings have norms {low:.3g} to {high:.3g}"
+    if known.normaliser is not None:
+        return [f"{found}; {known.normaliser} divides them by their norms before {name_of(loss)}, and so they are here"]
+    return [
+        f"{found}, and {name_of(loss)} reads their inner products as they are: if the model is trained on unit "
+        "vectors, divide them by their norms first, since these counts are of other scores"
+    ]
+
+
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
     """Measure how much of pull and push reaches the embeddings of the first queries, and how many queries tie.
 
@@ -234,6 +257,11 @@ def report(sides: dict[str, dict], directions: dict[str, dict | None] | None = N
 def warnings(notes: str) -> list[str]:
     """Select the warnings among notes, one per line."""
     return [line for line in notes.splitlines() if line.startswith(WARNING)]
+
+
+def first(notes: str) -> list[str]:
+    """Select the notes that stand before a table: warnings, and cautions on the input, one per line."""
+    return [line for line in notes.splitlines() if line.startswith((WARNING, ON_THE_INPUT))]
 
 
 def sentence(found: dict[str, dict], names: dict[str, str]) -> str:

@@ -69,7 +69,7 @@ class Run:
             *health.lengths(self.embeddings, self.loss.metric),
             *losses.traits(self.loss).notes,
         )
-        return (*filter(None, [loud]), *given, *self._unreachable())
+        return (*filter(None, [loud]), *health.norms(self.embeddings, self.loss), *given, *self._unreachable())
 
     @cached_property
     def spread(self) -> dict[str, dict]:

@@ -117,7 +117,8 @@ def test_commands_of_a_page_run(page, inside):
         if "np.savez(" in text:
             exec(compile(text, str(page), "exec"), {})
     for words in commands(page):
-        if words[0] in LONG or (words[0] == "verify" and "--against" not in words):
+        foreign = any(word.partition(":")[0] in cocos.losses.PREFIXES_OF_LIBRARIES for word in words)
+        if foreign or words[0] in LONG or (words[0] == "verify" and "--against" not in words):
             get_command(app).get_command(None, words[0]).make_context(words[0], words[1:])
             continue
         asked = [re.sub(r"\.(png|pdf|svg)$", ".nc", word) for word in words]  # numbers without the picture

@@ -224,6 +224,9 @@ class Checkpoint:
         own = losses.brought(asked)
         usable, given = losses.known(name) or set(), losses.qualified(name, dict(parameters or {}))
         recorded = dict(self.recorded.get(name, {}))
+        if (twin := losses.counterpart(name)) and not recorded:  # the same numbers under the words of a library
+            theirs = self.recorded.get(twin, {})
+            recorded = losses.qualified(name, {key: value for key, value in theirs.items() if key in usable})
         for term, theirs in self.recorded.items():
             recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
         if {"temperature", "scale"} & given.keys():  # two words for one number: what is given replaces either

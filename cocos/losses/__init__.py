@@ -50,6 +50,7 @@ __all__ = [
     "brought",
     "cached",
     "canonical",
+    "counterpart",
     "distribution_of",
     "has_closed_form",
     "has_weight",
@@ -74,6 +75,10 @@ PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that w
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") | {"cached": "cached", "sides": "sides"}
+# Prefixes of the losses of other libraries, with the file of `external` that reads them.
+PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip"}
+# Packages whose modules are recognised by their class.
+ADAPTED_PACKAGES = {"open_clip": "open_clip"}
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
@@ -202,10 +207,8 @@ def reader_of(name: str) -> str | None:
         return "sum"
     if name.endswith(")") and importlib.import_module(f"{__name__}.external.kept").parted(name):
         return "kept"
-    if name.lower().startswith("pml:"):
-        return "pml"
     if ":" in name:
-        return "own"
+        return PREFIXES_OF_LIBRARIES.get(name.partition(":")[0].strip().lower(), "own")
     return "plugged" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
 
 
@@ -243,6 +246,18 @@ def known(name: str) -> set[str] | None:
     if reader:
         return reader.known(name.strip())
     return accepted(_class(name))
+
+
+def counterpart(name: str) -> str | None:
+    """Name of the loss of the shelf whose recorded parameters a loss of another library takes; None: none is.
+
+    Examples:
+        >>> cocos.losses.counterpart("open_clip:ClipLoss")
+        'ntxent'
+    """
+    reader = _reader(name.strip())
+    found = getattr(reader, "LIBRARY", None)
+    return found.counterpart(name.strip()) if found else None
 
 
 def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -311,9 +326,10 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
 
     Args:
         name: a file of the shelf, e.g. `ntxent`, or an alias on its card, e.g. `InfoNCE`; your own loss,
-            `package.module:attribute` or `file.py:attribute`; one of pytorch-metric-learning, `pml:CircleLoss`; one
-            that another distribution adds (see `cocos.plugins`); a sum of such, `triplet+0.5*contrastive_cosine`;
-            or one of some negatives, `top_k(ntxent)`, `random_k(...)`, `skip_k(...)`, `semi_hard(...)`, see `top_k`.
+            `package.module:attribute` or `file.py:attribute`; one of another library, `pml:CircleLoss` or
+            `open_clip:ClipLoss`; one that another distribution adds (see `cocos.plugins`); a sum of such,
+            `triplet+0.5*contrastive_cosine`; or one of some negatives, `top_k(ntxent)`, `random_k(...)`,
+            `skip_k(...)`, `semi_hard(...)`, see `top_k`.
         parameters: its fields or arguments, as numbers or as text; omitted ones have the paper's value. In a sum
             `triplet.margin` belongs to the term triplet, and `margin` to the only term that has one. A loss with a
             temperature also accepts `scale`, 1/temperature.
@@ -345,6 +361,8 @@ def load(name: str, parameters: dict[str, Any] | None = None) -> TrainingLoss:
 def of(loss: Any) -> Loss:
     """Make a loss of any object: a loss is returned as it is, a function, class or module is wrapped.
 
+    A module of a library that `load` knows by its prefix is recognised by its class, and keeps its own settings.
+
     Raises:
         InputError: it cannot be a loss.
 
@@ -360,6 +378,11 @@ def of(loss: Any) -> Loss:
     if not isinstance(loss, type) and all(hasattr(loss, name) for name in CONTRACT):
         return cast(Loss, loss)
     named = loss if hasattr(loss, "__qualname__") else type(loss)
+    package = str(named.__module__).partition(".")[0]
+    if not isinstance(loss, type) and package in ADAPTED_PACKAGES:
+        library = importlib.import_module(f"{__name__}.external.{ADAPTED_PACKAGES[package]}")
+        if (adapted := library.LIBRARY.of(loss)) is not None:
+            return cast(Loss, adapted)
     own = importlib.import_module(f"{__name__}.external.own")
     return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))
 

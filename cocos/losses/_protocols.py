@@ -142,6 +142,7 @@ class Traits:
         twin: loss of the shelf with the same weights, whose unit it takes.
         terms: coefficients and losses of a sum.
         wrapped: the loss that it hands its pairs to.
+        normaliser: who divides the rows by their norms before the loss, which reads them as they are.
         draws: it chooses at random by rows and columns, so that their order changes its weights.
         notes: remarks for the user, one sentence each.
         spelling: its name for `cocos.losses.load`.
@@ -170,6 +171,7 @@ class Traits:
     twin: Loss | None = None
     terms: tuple[tuple[float, Loss], ...] = ()
     wrapped: Loss | None = None
+    normaliser: str | None = None
     draws: bool = False
     notes: tuple[str, ...] = ()
     spelling: str | None = None

@@ -135,6 +135,7 @@ def verify(
         loss: a loss, or its name.
         embeddings: real ones, or a checkpoint.
         against: another loss that it should equal, up to a factor; or its name, with the parameters of the same name.
+            None: the loss of the shelf whose unit a loss of another library takes.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -158,6 +159,8 @@ def verify(
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
     loss, trials = _synthetic(loss) if run is None else (run.loss, list(_real(run)))
+    if other is None and losses.counterpart(losses.name_of(loss)):
+        other = losses.traits(loss).twin
     if other is not None and other.metric != loss.metric:
         raise InputError(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "

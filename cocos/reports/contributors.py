@@ -55,7 +55,7 @@ def _head(attrs: dict, query: str | None) -> tuple[str, ...]:
     """Name the query, the loss and the batch."""
     which = f"row {attrs['row']} of {attrs['direction']}, group {attrs['group']}"
     return (
-        *health.warnings(attrs["notes"]),
+        *health.first(attrs["notes"]),
         which if query is None else f"{which}: {_label(query, QUERY_LENGTH)}",
         f"{attrs['loss_repr']}, {results.above(attrs)} (eps = {attrs['eps']:g})",
         f"batch {attrs['batch'] + 1} of {attrs['batches']}, {attrs['batch_size']} {attrs['sample']}, "

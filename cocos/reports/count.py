@@ -78,7 +78,7 @@ def table(data: xr.Dataset) -> Table:
         (label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
     )
     head = [
-        *health.warnings(data.attrs["notes"]),
+        *health.first(data.attrs["notes"]),
         *_reading(data, summary),
         f"{loss_call(summary['loss'])}, {results.above(summary)} (eps = {summary['eps']:g}), "
         f"{summary['convention']} convention",
@@ -114,7 +114,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset]) -> Table
     file = first["checkpoint"]
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
     head = (
-        *health.warnings(datasets[0].attrs["notes"]),
+        *dict.fromkeys(line for each in datasets for line in health.first(each.attrs["notes"])),
         *readings,
         f"{source}eps = {first['eps']:g}",
         "means over all queries; batch sum, idle and deviations (±) over full batches",

@@ -19,7 +19,7 @@ def table(data: xr.Dataset) -> Table:
         for key in next(iter(directions.values()))
     )
     head = [
-        *health.warnings(data.attrs["notes"]),
+        *health.first(data.attrs["notes"]),
         *(_reading(str(name), data.sel(direction=name)) for name in data["direction"].values),
         f"{loss_call(found['loss'])}, {found['metric']} scores, {results.above(data.attrs)}",
         f"{drawn(data)}; {found['dtype']} on {found['device']}",

@@ -38,7 +38,7 @@ def table(data: xr.Dataset) -> Table:
     folds = f"; mean ± deviation over {found['folds']} folds, sizes of one fold" if found["folds"] > 1 else ""
     split = f"split {found['split']}, " if found["split"] else ""
     head = (
-        *health.warnings(data.attrs["notes"]),
+        *health.first(data.attrs["notes"]),
         f"{split}{found['metric']} scores on {found['device']}; in percent, except ranks{folds}",
         *sizes,
     )

@@ -39,7 +39,7 @@ def table(data: xr.Dataset) -> Table:
 def about(data: xr.Dataset) -> tuple[str, ...]:
     """State the measure, the loss, and the batches or queries of a Dataset."""
     attrs = data.attrs
-    lines = [attrs["title"], *health.warnings(attrs.get("notes", ""))]
+    lines = [attrs["title"], *health.first(attrs.get("notes", ""))]
     if "loss_repr" in attrs:
         eps = f", {results.above(attrs)}" if "eps" in attrs else ""
         lines.append(f"{attrs['loss_repr']}{eps}")

@@ -35,5 +35,5 @@ def table(data: xr.Dataset) -> Table:
     ]
     if missing := data.attrs.get("not_reached"):
         notes.append(f"no cut-off has a precision of {missing} over all pairs")
-    head = (data.attrs["title"], *health.warnings(data.attrs.get("notes", "")))
+    head = (data.attrs["title"], *health.first(data.attrs.get("notes", "")))
     return Table(columns, tuple(rows), head, tuple(notes))
