@@ -96,6 +96,8 @@ TRIPLET, CE, CE_SUMS = Reading("triplet"), Reading("ce_softmax"), Reading("ce_so
 SUMS, ALL = Reading("ntxent", T, spread=False), Reading("ntxent", T)
 NTXENT = "ntxent, all statistics"
 WIDTHS = (256, 512, 1024)
+# Width at which dense autograd is timed as well.
+AUTOGRAD_WIDTH = 512
 
 
 def _most(limit: float | None) -> tuple[Bar, ...]:
@@ -122,6 +124,19 @@ def _hard(name: str, kind: str = "pairs", temperature: float = 0.05, eps: float 
     return Case(f"hard-{name}", Inputs(8192, 512, kind), (BARE, *rows))
 
 
+def _sigmoids(width: int) -> Case:
+    """Passes of SigLIP: as it begins, and as it is learned."""
+    limits = LIMITS[width][1:3]
+    rows = (
+        Row("siglip, counts and sums", "pass", (SIGLIP_SUMS,), _most(limits[0])),
+        Row(SIGMOIDS, "pass", (SIGLIP,), _most(limits[1])),
+        Row("siglip, scale 60, bias -12", "pass", (LEARNED,), _most(limits[1])),
+    )
+    bars = (Bar(3.5, SIGMOIDS, least=True), Bar(50, SIGMOIDS, "bytes", least=True))  # one softmax less to differentiate
+    dense = (Row("dense autograd", "autograd", (SIGLIP,), bars),) if width == AUTOGRAD_WIDTH else ()
+    return Case(f"siglip-{width}", Inputs(8192, width), (BARE, *rows, *dense))
+
+
 def _growth(size: int) -> Case:
     rows = [BARE, Row(NTXENT, "pass", (ALL,))]
     rows += [Row("dense autograd", "autograd", (ALL,))] if size <= 8192 else []
@@ -143,6 +158,10 @@ OTHERS = (
     Reading("supcon", T),
     *(Reading(name) for name in ("ranks", "precision_recall", "histogram")),
 )
+SIGLIP, SIGLIP_SUMS = Reading("siglip"), Reading("siglip", spread=False)
+SIGMOIDS = "siglip, all statistics"
+# As learned: more shares are above eps, and more sigmoids are not small.
+LEARNED = Reading("siglip", {"scale": 60.0, "bias": -12.0})
 WARP, SMOOTH = Reading("warped_softmax", {"scale": 5.0}), Reading("smoothap", spread=False)
 
 CASES = (
@@ -180,6 +199,7 @@ CASES = (
             ),
         ),
     ),
+    *(_sigmoids(d) for d in WIDTHS),
     *(
         Case(f"proxies-{d}", Inputs(8192, d, "proxies"), (BARE, Row("warped_softmax", "pass", (WARP,), _most(limit))))
         for d, limit in zip(WIDTHS, (1.30, 1.20, 1.12), strict=True)

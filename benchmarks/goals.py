@@ -7,6 +7,7 @@ __all__ = ["GOALS"]
 
 WIDTH = 512
 NTXENT, TRIPLET, SMOOTH = Reading("ntxent"), Reading("triplet"), Reading("smoothap", spread=False)
+SIGLIP = Reading("siglip")
 VIOLATED = Reading("triplet", {"margin": 0.6})
 BARE = Row(FLOOR, "bare")
 # Multiples of the bare product: 1.2 times those of an earlier dense counter for SmoothAP with 5 captions, measured on
@@ -15,14 +16,16 @@ SMALL_COUNTER = {128: 4.77, 512: 3.33}
 
 
 def _batches(size: int, number: int, limit: float) -> Case:
-    """Batches of pairs, counted for NT-Xent and triplet by the public function and by peers."""
+    """Batches of pairs, counted for NT-Xent, triplet and SigLIP by the public function and by peers."""
     rows = [BARE]
-    for reading in (NTXENT, TRIPLET):
-        naive = f"{reading.name}, autograd + counting"
+    for reading in (NTXENT, TRIPLET, SIGLIP):
+        naive, published = f"{reading.name}, autograd + counting", reading is not SIGLIP
         bars = (Bar(limit), Bar(0.5, naive))
         rows += [Row(f"{reading.name}, measures.count", "count", (reading,), bars), Row(naive, "naive", (reading,))]
-        rows += [Row(f"{reading.name}, published counter", "published", (reading,))] if size <= 512 else []
-        rows += [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if size <= 128 else []
+        rows += (
+            [Row(f"{reading.name}, published counter", "published", (reading,))] if published and size <= 512 else []
+        )
+        rows += [Row(f"{reading.name}, PML's gradient", "pml", (reading,))] if published and size <= 128 else []
     return Case(f"goals-{size}", Inputs(size, WIDTH, batches=number), tuple(rows), "goals")
 
 
@@ -44,11 +47,11 @@ def _curves(size: int, number: int, *limits: float) -> Case:
 
 
 def _large(name: str, kind: str, limit: float) -> Case:
-    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in (NTXENT, TRIPLET)]
+    rows = [Row(f"{r.name}, measures.count", "count", (r,), (Bar(limit),)) for r in (NTXENT, TRIPLET, SIGLIP)]
     return Case(f"goals-{name}", Inputs(8192, WIDTH, kind), (BARE, *rows), "goals")
 
 
-FUSED = ("ntxent", "triplet", "ce_softmax", "supcon", "ranks")
+FUSED = ("ntxent", "triplet", "siglip", "ce_softmax", "supcon", "ranks")
 OTHERS = ("snm", "ce_nm", "precision_recall", "histogram")
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter
-from cocos import measures
+from cocos import losses, measures
 from cocos.embeddings import Embeddings
 
 __all__ = ["PEERS", "naive", "products"]
@@ -42,10 +42,10 @@ def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Ten
     """Count and sum the shares above eps in both directions, from ∂ loss / ∂ scores by autograd.
 
     Args:
-        loss: NT-Xent or triplet, of pairs.
+        loss: NT-Xent, SigLIP or triplet, of pairs.
         eps: smallest share that contributes.
     """
-    softmax = hasattr(loss, "temperature")
+    softmax, unit = hasattr(loss, "temperature"), getattr(loss, "scale", 1)
 
     def one(query: Tensor, candidate: Tensor) -> list[tuple[Tensor, Tensor]]:
         scores = (query @ candidate.T).requires_grad_()
@@ -53,11 +53,15 @@ def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Ten
         target, found = torch.arange(len(scores)), []
         for side in (scores, scores.T):
             if softmax:
-                value = cross_entropy(side / loss.temperature, target, reduction="sum")
+                value = cross_entropy(side * unit, target, reduction="sum")
+            elif losses.traits(loss).logistic:
+                value = binary_cross_entropy_with_logits(
+                    unit * side + loss.bias, (~other).to(side.dtype), reduction="sum"
+                )
             else:
                 value = ((loss.margin + side - side.diagonal()[:, None]).clamp(min=0) * other).sum()
             (gradient,) = torch.autograd.grad(value, side, retain_graph=True)
-            share = gradient.abs() * (loss.temperature if softmax else 1)
+            share = gradient.abs() / unit
             above = (share > eps) & other
             found.append((above.sum(dim=1), (share * above).sum(dim=1)))
         return found

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter, peers
 from benchmarks.cases import Reading, Row
@@ -64,12 +64,16 @@ def counted(embeddings: Embeddings, batches: tuple[Batch, ...], reading: Reading
     return found
 
 
-def autograd(query: Tensor, candidate: Tensor, temperature: float) -> Tensor:
-    """∂ loss / ∂ scores of NT-Xent in both directions, from the full score matrix, (Q, C)."""
+def autograd(query: Tensor, candidate: Tensor, loss) -> Tensor:
+    """∂ loss / ∂ scores of NT-Xent, of both directions, or of SigLIP, from the full score matrix, (Q, C)."""
     matrix = (query @ candidate.T).requires_grad_()
+    if losses.traits(loss).logistic:
+        match = torch.eye(len(matrix)).to(matrix)
+        binary_cross_entropy_with_logits(loss.scale * matrix + loss.bias, match, reduction="sum").backward()
+        return matrix.grad
     target = torch.arange(len(matrix), device=matrix.device)
-    total = cross_entropy(matrix / temperature, target, reduction="sum")
-    (total + cross_entropy(matrix.T / temperature, target, reduction="sum")).backward()
+    total = cross_entropy(matrix / loss.temperature, target, reduction="sum")
+    (total + cross_entropy(matrix.T / loss.temperature, target, reduction="sum")).backward()
     return matrix.grad
 
 
@@ -147,8 +151,8 @@ def prepare(
         count = peers.naive(loss_of(reading), reading.eps)
         return lambda: [count(part.query, part.candidate) for part in parts]
     if row.way == "autograd":
-        temperature = loss_of(reading).temperature
-        return lambda: [autograd(part.query, part.candidate, temperature) for part in parts]
+        loss = loss_of(reading)
+        return lambda: [autograd(part.query, part.candidate, loss) for part in parts]
     if row.way == "published":
         return lambda: [_published(part, reading) for part in parts]
     runs = [_pml(part, reading) for part in parts]

@@ -168,6 +168,10 @@ def weights(name, p, score, positive, negative, norm):
         return _smooth(p["temperature"], score, positive, negative), np.broadcast_to(
             1 / (p["temperature"] * number), score.shape
         )
+    if name == "siglip":
+        logits = p["scale"] * score + p["bias"]
+        share = np.where(negative, _sigmoid(logits), 0) - np.where(positive, _sigmoid(-logits), 0)
+        return p["scale"] * share, np.full_like(score, p["scale"])
     if name == "supcon":
         return _supcon(score / p["temperature"], positive, negative) / p["temperature"], np.full_like(
             score, 1 / p["temperature"]
@@ -188,7 +192,7 @@ def room(name, p, side, error):
         return 0.0
     if name == "smoothap":
         return 8 * error / p["temperature"]
-    if name in {"supcon", "ce_softmax", "ce_nm"}:
+    if name in {"supcon", "ce_softmax", "ce_nm", "siglip"}:
         return 4 * error * p.get("scale", 1 / p.get("temperature", 1))
     scale, own, slope, _ = _logits(name, p, score, side.norm)
     mine = score[positive]

@@ -155,7 +155,10 @@ def test_the_autograd_baseline_is_the_gradient_of_both_directions():
     reading = Reading("ntxent", {"temperature": 0.05})
     loss = ways.loss_of(reading)
     there, back = (weights.of(loss, scores.pairs(side)) for side in (embeddings, embeddings.flip()))
-    torch.testing.assert_close(ways.autograd(embeddings.query, embeddings.candidate, 0.05), there + back.T)
+    torch.testing.assert_close(ways.autograd(embeddings.query, embeddings.candidate, loss), there + back.T)
+    siglip = ways.loss_of(Reading("siglip"))
+    found = ways.autograd(embeddings.query, embeddings.candidate, siglip)
+    torch.testing.assert_close(found, siglip.weight(scores.pairs(embeddings)))  # of either direction
 
 
 def test_ratios_are_taken_within_rounds():

@@ -12,7 +12,7 @@ from cocos.engine.primitives.threshold import Threshold
 TILE = (64, 96)  # several tiles in a part
 OTHERS = ("labelled", "proxies")
 LOSSES = {  # a softmax over all negatives, one with wide exponents, and the other families that have a reader
-    **{name: {} for name in ("ntxent", "supcon", "triplet", "triplet_sh", "ce_softmax", "snm", "smoothap")},
+    **{name: {} for name in ("ntxent", "supcon", "triplet", "triplet_sh", "ce_softmax", "snm", "smoothap", "siglip")},
     "ce_nm": {"fraction": 0.3},
     "ntxent cold": {"temperature": 0.003},
 }

@@ -1,6 +1,7 @@
 """The engine against dense float64: every reader on every kind of input, whatever the tile, kernel, product, stack."""
 
 import functools
+import math
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -280,7 +281,7 @@ def check_all(given, asked, what):
 
 READ = [name for name in losses.names() if readers.has(losses.load(name))]
 REST = [name for name in losses.names() if name not in READ]
-CORE = ("ce_nm", "ce_softmax", "ntxent", "smoothap", "supcon", "triplet", "warped_softmax")
+CORE = ("ce_nm", "ce_softmax", "ntxent", "siglip", "smoothap", "supcon", "triplet", "warped_softmax")
 SOME = ("random", "raw", "captions", "labelled", "many positives", "proxies", "paired", "no negative")
 LENGTHS = {"any length", "beyond float32"}  # that no metric but the cosine allows
 
@@ -325,6 +326,30 @@ def test_counts_at_every_temperature_and_threshold(kind):
     assert check_all(inputs()[kind], asked, kind) >= 30 * 2 * 100
 
 
+@pytest.mark.parametrize("kind", [*HARD, "few duplicates", "captions", "labelled", "many positives", "no negative"])
+def test_sigmoids_at_every_scale_bias_and_threshold(kind):
+    """Also where all negatives of a query are so far below the bias that their sigmoids cannot be summed."""
+    asked = [
+        (losses.load("siglip", {"scale": scale, "bias": bias}), eps)
+        for scale, bias in ((10.0, -10.0), (117.0, -12.9), (30.0, 0.0), (5.0, 40.0), (200.0, -190.0), (20.0, -90.0))
+        for eps in (0.01, 1e-4, 0.5, 0.0)
+    ]
+    asked += [(losses.load("siglip"), eps) for eps in (1 / (1 + math.exp(10)), 1e-9, 1.0, 3.0)]
+    assert check_all(inputs()[kind], asked, kind) >= 30 * len(asked)
+
+
+def test_a_share_that_is_eps_is_reported(plain):
+    """Equal scores whose probability is eps to the last digit: above in no arithmetic, and uncertain in every one."""
+    same = torch.full((20, 8), 0.25)
+    given, loss = Input(Embeddings(same, same)), losses.load("siglip", {"scale": 3.0, "bias": -3.0})
+    for use in (lambda: None, plain):
+        use()
+        ((_, _, found),) = visited(given, [(loss, 0.5)])
+        for each in found:
+            assert (each["uncertain"] == 19).all() and (each["contributing"] <= 19).all()
+            assert torch.allclose(each["weight_above"] + each["weight_below"], torch.tensor(9.5, dtype=torch.float64))
+
+
 @pytest.mark.parametrize(
     "kind", [*HARD, "few duplicates", "captions", "labelled", "many positives", "paired, negative"]
 )
@@ -351,7 +376,7 @@ class Of:
 
 @pytest.mark.parametrize("metric", ["dot", "cosine_dot", "euclidean", "squared_euclidean"])
 def test_counts_on_every_metric(metric):
-    asked = [(Of(losses.load(name), metric), 0.01) for name in ("ntxent", "supcon", "triplet")]
+    asked = [(Of(losses.load(name), metric), 0.01) for name in ("ntxent", "supcon", "triplet", "siglip")]
     names = ("random", "clustered", "near duplicates", "raw", "captions", "labelled", "float16", "float64", "strided")
     assert sum(check_all(inputs()[kind], asked, f"{kind}, {metric}") for kind in names) > 3000
 
@@ -374,6 +399,8 @@ FAMILY = (  # of one metric, so that they share a pass
     (losses.load("triplet", {"margin": 0.0}), 0.01),  # duplicates are ties of it
     (losses.load("triplet_sh"), 0.01),
     (losses.load("smoothap"), 0.01),
+    (losses.load("siglip"), 0.01),
+    (losses.load("siglip", {"scale": 60.0, "bias": -20.0}), 1e-3),
 )
 DISTANCES = (
     (losses.load("warped_softmax"), 0.01),

@@ -7,5 +7,6 @@
 #include "logsumexp.c"
 #include "shares.c"
 #include "sigmoids.c"
+#include "logistic.c"
 #include "histogram.c"
 #include "pass.c"

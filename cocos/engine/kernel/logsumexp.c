@@ -236,23 +236,28 @@ static void noted(logsumexp *of, const tile *t, const float *row_top, const floa
     }
 }
 
+/* Update top scores and limits after the sums of a tile, and note the scores above the limits. */
+static void limited(logsumexp *of, const tile *t, const float *row_top, const beneath *under) {
+    asker *rows = of->asking, *columns = rows + 1;
+    top(rows, t->row, t->m, row_top);
+    renew(of, rows, t->row, t->m);
+    if (of->sides > 1) {
+        top(columns, t->column, t->there, under->top);
+        renew(of, columns, t->column, t->there);
+    }
+    if (!rows->limit) return;
+    for (int k = 0; k < of->sides; k++) spare(of->asking + k, k, (int64_t)t->m * t->n + WIDE);
+    noted(of, t, row_top, under->top);
+}
+
 static void logsumexp_see(void *arguments, const view *v, const tile *t) {
     logsumexp *of = arguments;
-    asker *rows = of->asking, *columns = rows + 1;
     float row_top[STRIP];
     beneath under;
     (void)v;
     if (of->grows) raise_all(of, t);
     all_sums(of, t, row_top, &under);
-    top(rows, t->row, t->m, row_top);
-    renew(of, rows, t->row, t->m);
-    if (of->sides > 1) {
-        top(columns, t->column, t->there, under.top);
-        renew(of, columns, t->column, t->there);
-    }
-    if (!rows->limit) return;
-    for (int k = 0; k < of->sides; k++) spare(of->asking + k, k, (int64_t)t->m * t->n + WIDE);
-    noted(of, t, row_top, under.top);
+    limited(of, t, row_top, &under);
 }
 
 static void logsumexp_end(void *arguments, const view *v, const area *here) {

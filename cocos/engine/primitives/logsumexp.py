@@ -92,6 +92,7 @@ class LogSumExp:
     """
 
     kernel: ClassVar[type[fused.Arguments]]
+    narrow: ClassVar[tuple[float, float]] = NARROW_EXPONENTS
 
     def __init__(
         self,
@@ -105,13 +106,14 @@ class LogSumExp:
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
         self.size = self.scale * view.most
-        self.wide = self.size > NARROW_EXPONENTS[moments]
+        self.wide = self.size > self.narrow[moments]
         sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
         self.zero = [torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes]  # read only, as `lowest`
         self.lowest = [zero - torch.inf for zero in self.zero]
         lines = floor or [torch.full_like(side.norm, -torch.inf) for side in view.sides]
         padded = [torch.nn.functional.pad(each.to(view.dtype), (0, fused.PAD)) for each in lines]
         self.floor = padded if self.wide or floor else None
+        self.lines = 4 if self.floor else 3  # number of sums of a query
         # Error of a score of a tile: `off`; for a distance, also square / |score|, but at most the root of `square`.
         self.deep = fused.deep(view, self)
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
@@ -140,7 +142,7 @@ class LogSumExp:
         """Return an empty state."""
         sizes = [len(lowest) for lowest in self.lowest]
         return Exponentials(
-            [zeros(4 if self.floor else 3, n, dtype=torch.float64, device=view.device) for n in sizes],
+            [zeros(self.lines, n, dtype=torch.float64, device=view.device) for n in sizes],
             [lowest.clone() for lowest in self.lowest],
             [torch.full_like(least, -math.ceil(self.size)) if self.wide else least for least in self.zero],
             [limit.clone() if self.known else limit for limit in self.floor or self.lowest],
@@ -304,11 +306,11 @@ class _KernelLogSumExp(fused.Arguments):
 
     def __init__(self, reader: LogSumExp, view: View, chunk: int):
         super().__init__(reader, view, chunk)
-        self.struct.set(sides=len(view.directions), moments=reader.moments, grows=reader.wide, scale=reader.scale)
-        self.struct.set(room=reader.room, square=reader.square, root=reader.square**0.5)
+        self.sums.set(sides=len(view.directions), moments=reader.moments, grows=reader.wide, scale=reader.scale)
+        self.sums.set(room=reader.room, square=reader.square, root=reader.square**0.5)
         self.lists = []
         for k in view.directions:
-            asker = self.struct.asking[k]
+            asker = self.sums.asking[k]
             asker.set(number=len(view.sides[k]) + fused.PAD)
             if reader.floor:
                 asker.set(floor=reader.floor[k])
@@ -316,10 +318,15 @@ class _KernelLogSumExp(fused.Arguments):
                 asker.set(base=reader.known[k][0], offset=reader.known[k][1])
                 self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2, side=False))
 
+    @property
+    def sums(self) -> structs.Struct:
+        """The struct of the sums: all of the arguments here, a part of those of a primitive that extends them."""
+        return self.struct
+
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
         for k in self.view.directions:
-            asker = self.struct.asking[k]
+            asker = self.sums.asking[k]
             asker.set(total=state.total[k], top=state.top[k], step=state.total[k].shape[1], kept=0, full=0)
             asker.set(reference=state.reference[k] if self.reader.floor else None)
             asker.set(limit=state.limit[k] if self.reader.known else None)
@@ -328,7 +335,7 @@ class _KernelLogSumExp(fused.Arguments):
         for k, found in enumerate(self.lists):
             taken = found.taken()
             noted = [(taken["row"], taken["column"], taken["score"])]
-            self.state.note(k, None if self.struct.asking[k].full else noted)
+            self.state.note(k, None if self.sums.asking[k].full else noted)
 
 
 LogSumExp.kernel = _KernelLogSumExp

@@ -1,4 +1,4 @@
-"""Weights of all negatives of a query, whole lines of scores at a time: for softmax losses, hinges and SmoothAP.
+"""Weights of all negatives of a query, whole lines of scores at a time: for softmax losses, hinges and sigmoids.
 
 A reader that uses `Lines` sets `whole_lines = True`, so that no part cuts a line, and is run with tiles of the size
 that `Lines.tile` returns.
@@ -13,7 +13,7 @@ from cocos import losses
 from cocos.engine.parts import Tile
 from cocos.engine.primitives.sigmoids import Positives
 from cocos.engine.primitives.threshold import about_positives
-from cocos.engine.readers import hinge, smooth_ap, softmax
+from cocos.engine.readers import hinge, sigmoid, smooth_ap, softmax
 from cocos.engine.view import View
 from cocos.scores import Pairs
 
@@ -33,6 +33,8 @@ class Lines:
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh = self._softmax
             self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
+        elif losses.traits(loss).logistic:
+            self._weigh = self._sigmoid
         elif losses.traits(loss).hinge:
             self._weigh, (self.levels, _) = self._hinge, about_positives(view, loss.margin)
         else:
@@ -42,6 +44,7 @@ class Lines:
     def reads(loss) -> bool:
         """Whether the weight of a negative depends on its own score and on a few numbers per query."""
         kinds = {softmax: softmax.SoftmaxReader, hinge: hinge.HingeReader, smooth_ap: smooth_ap.SmoothAPReader}
+        kinds |= {sigmoid: sigmoid.SigmoidReader}
         return any(type(file.reads(loss, 0.01, spread=False, relative=False)) is kind for file, kind in kinds.items())
 
     @staticmethod
@@ -73,6 +76,10 @@ class Lines:
         pairs.scores[:, -1] = top.double() + total.log() / self.scale
         share = (self.loss.weight(pairs).abs() / self.loss.unit(pairs))[:, -1]  # of all negatives together
         return power, torch.where(there, share / total, 0)
+
+    def _sigmoid(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
+        scale, bias = losses.traits(self.loss).logistic or (1.0, 0.0)
+        return (lines * scale).add_(bias).sigmoid_(), lines.new_ones(len(lines), dtype=torch.float64)
 
     def _hinge(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
         level, number = self.levels[k][a:b] + self.view.tie, torch.zeros_like(lines)

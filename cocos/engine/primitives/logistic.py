@@ -1,0 +1,177 @@
+r"""Sums of the sigmoids of the negatives of a query, their moments, and counts above one score for all queries.
+
+In: a view, and λ and b of σ(λ score + b). Out: `LogisticSums`: Σ σ with its effective number and participation ratio;
+the number of negatives with a share above eps, and their sum; and the few negatives whose part of the sum can exceed
+eps.
+
+A share σ(z) exceeds eps where the score exceeds (logit(eps) - b) / λ, whatever the query. So the count is one
+comparison; float64 decides where the rounding of the score does not. A part of the sum that exceeds eps has :math:`z >
+\mathrm{logit}(eps \sum \sigma) \ge \ln (eps \sum \sigma)`, and the sum only grows: so limits are those of `logsumexp`.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from cocos.engine import bounds, compact
+from cocos.engine.parts import Tile
+from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
+from cocos.engine.primitives.logsumexp import (
+    FLOAT32_ADDITIONS,
+    LOG2E,
+    LogSumExp,
+    Question,
+    Sums,
+    _KernelLogSumExp,
+)
+from cocos.engine.view import View
+
+# Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones. ABOVE, MASS
+# and OPEN in kernel/logistic.c.
+ABOVE, MASS, OPEN, LINES = 3, 4, 5, 6
+# Binary exponent up to which the kernel takes σ for 2^z - 4^z, which errs by 4^z <= 2^-22 of it: SHORT in logistic.c.
+SHORT_WAY = -11.0
+# Binary exponent: where no negative of a query exceeds it, the sums are taken from a log-sum-exp, since a sigmoid is an
+# exponential within 2^FAR of itself.
+FAR = -40.0
+# Smallest binary exponent of a sigmoid: smaller ones count as this, LOW in logsumexp.c.
+LOWEST_EXPONENT = -126.0
+
+
+class Logistic(LogSumExp):
+    """Sum the sigmoids of the negatives of every query, and count those above eps.
+
+    Args:
+        view: the scores.
+        scale: λ of σ(λ score + b), in 1/score.
+        bias: b.
+        eps: smallest share that counts, above 0 and below 1; otherwise none is counted here.
+        heavy: note the negatives whose part of the sum may exceed eps.
+        moments: compute the effective number and the participation ratio.
+
+    `done` returns `LogisticSums`.
+    """
+
+    narrow = (math.inf, math.inf)
+
+    def __init__(self, view: View, scale: float, bias: float, eps: float, *, heavy: bool, moments: bool = True):
+        self.bias, self.shift = bias, bias * LOG2E
+        counted = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
+        base = [each - torch.inf for each in counted] if heavy else None
+        offset = [each + math.log2(eps) - self.shift for each in counted] if heavy else None
+        super().__init__(view, scale, base=base, offset=offset, moments=moments)
+        self.lines = LINES
+        self.level, self.width = self._threshold(eps)
+        wide = self.width + float(torch.as_tensor(view.bound(self.level, deep=self.deep)))
+        low, high = bounds.outward(torch.tensor([self.level], dtype=torch.float64), wide, view.dtype)
+        self.low, self.high = float(low), float(high)
+
+    def _threshold(self, eps: float) -> tuple[float, float]:
+        """Score above which a share exceeds eps, and how near to it float64 cannot tell; infinite for no count.
+
+        The logarithm of a share changes by (1 - eps) λ with the score. The level itself errs by the roundings of a
+        logarithm, a difference and a quotient.
+        """
+        if not 0 < eps < 1:
+            return math.inf, 0.0
+        logit = math.log(eps) - math.log1p(-eps)
+        rounded = 8 * 2.0**-53 * (abs(logit) + abs(self.bias)) / self.nats
+        equal = bounds.equal(self.view.exactness, self.nats, 1) / (self.nats * (1 - eps))
+        return (logit - self.bias) / self.nats, equal + rounded
+
+    def error(self, top: Tensor) -> Tensor:
+        """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,)."""
+        view, number = self.view, max(len(side) for side in self.view.sides)
+        bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
+        if view.dtype == torch.float64:
+            return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
+        sigmoid = bounds.sigmoid(bound, self.nats, self.size + abs(self.shift)) + 2.0 ** (2 * SHORT_WAY)
+        error = sigmoid + bounds.total(FLOAT32_ADDITIONS, number) + bounds.clamped(number, FAR)
+        return torch.full_like(top, 1.0, dtype=torch.float64) * error
+
+    def see(self, state: Exponentials, tile: Tile) -> None:
+        """Add one tile."""
+        share = (tile.scores * self.nats).add_(self.bias).clamp_(min=LOWEST_EXPONENT / LOG2E).sigmoid_()
+        over = tile.scores > self.high
+        for k, where in enumerate((tile.rows, tile.columns)[: len(state.total)]):
+            total, dim = state.total[k][:, where], 1 - k
+            torch.maximum(state.top[k][where], tile.scores.amax(dim=dim), out=state.top[k][where])
+            total[0] += share.sum(dim=dim, dtype=torch.float64)
+            total[ABOVE] += over.sum(dim=dim)
+            total[MASS] += torch.where(over, share, 0).sum(dim=dim, dtype=torch.float64)
+            if self.moments:
+                total[1] -= torch.special.entr(share).sum(dim=dim, dtype=torch.float64)
+                total[2] += share.square().sum(dim=dim, dtype=torch.float64)
+            if self.known and state.noted[k] is not None:
+                ends = (state.renew(k, where), None)
+                found = tile.between(None if k else ends, ends if k else None, room=compact.LONG_LIST)
+                state.note(k, [(found.row.int(), found.column.int(), found.score)], MAX_NOTED_PER_PART, tile)
+        if self.level < math.inf:
+            self._decide(state, tile)
+
+    def _decide(self, state: Exponentials, tile: Tile) -> None:
+        """Compare the scores between both ends of the threshold in float64."""
+        low, high = (tile.scores.new_full((len(tile.scores),), end) for end in (self.low, self.high))
+        found = tile.between((low, high))
+        if not len(found.row):
+            return
+        excess = self.view.exact(*found.places) - self.level
+        above, near = (excess > 0) & found.there, (excess.abs() <= self.width) & found.there
+        share = (found.score.double() * self.nats + self.bias).sigmoid()
+        for total, place in zip(state.total, found.places, strict=False):
+            total[ABOVE].index_add_(0, place, above.double())
+            total[MASS].index_add_(0, place, torch.where(above, share, 0))
+            total[OPEN].index_add_(0, place, near.double())
+
+    def done(self, state: Exponentials) -> "LogisticSums":
+        """Return the sums of all parts."""
+        return LogisticSums(self, state)
+
+
+class LogisticSums(Sums):
+    """Results of a pass of `Logistic`, for each direction; `log2` and `error` are those of Σ σ."""
+
+    of: Logistic
+
+    def effective(self, k: int) -> Tensor:
+        """Effective number of negatives: exp of the entropy of their parts of the sum, (n,); 0 without any."""
+        total = self._total[k]
+        return torch.where(self.top[k] > -torch.inf, (total[0].log() - total[1] / total[0]).exp(), 0)
+
+    def above(self, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Number of negatives with a share above eps, (n,) int64; those that may be on either side; their sum."""
+        return self._total[k][ABOVE].long(), self._total[k][OPEN].long(), self._total[k][MASS]
+
+    def far(self, k: int) -> Tensor:
+        """Queries whose sigmoids are all too small to be summed, though they have negatives, (n,) bool."""
+        top = self.top[k].double()
+        return (top > -torch.inf) & (top * self.of.scale + self.of.shift < FAR)
+
+    def heavy(self, k: int, active: Tensor, eps: float) -> Question:
+        """The question which negatives have more than eps of the sum, of the queries of a mask, (n,) bool.
+
+        With T = Σ σ, σ(z) > eps T where z > ln(eps T) - ln(1 - eps T): never, where eps T reaches 1.
+        """
+        left = 1 - eps * self.log2[k].exp2()
+        some = active & (left > 0)
+        error = self.error[k] / torch.where(some, left, 1)
+        return Question(torch.where(some, left, 0), self.log2[k] - self.of.shift, error, eps, weighed=False)
+
+
+class _KernelLogistic(_KernelLogSumExp):
+    name = "logistic"
+
+    def __init__(self, reader: Logistic, view: View, chunk: int):
+        super().__init__(reader, view, chunk)
+        cut = math.nextafter((SHORT_WAY - reader.shift) / reader.scale, -math.inf)
+        self.struct.set(level=reader.level, width=reader.width, shift=reader.shift)
+        self.struct.set(cut=min(cut, reader.low), low=reader.low, high=reader.high)
+
+    @property
+    def sums(self):
+        """The struct of the sums, a field."""
+        return self.struct.sums
+
+
+Logistic.kernel = _KernelLogistic
