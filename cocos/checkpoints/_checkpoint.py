@@ -237,7 +237,8 @@ class Checkpoint:
         origin = []
         for key, value in losses.parameters(loss).items():
             where = "given" if key in given else f"recorded in {self.recorder}" if key in recorded else "default"
-            origin.append(f"{key} {value} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
+            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            origin.append(f"{key} {shown} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
         if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
             return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
         return loss, ", ".join(origin) or "no parameters given"

@@ -160,6 +160,7 @@ class Counting:
                 for name, part, index in zip(directions, sides, asking, strict=True):
                     if not part["push"].isfinite().all():
                         raise InputError(OUT_OF_RANGE.format(run.loss, "float64"))
-                    own.records[name].append(part | {"query_index": torch.cat(index)})
+                    pushes_all = {"pulled_negatives": torch.zeros_like(part["contributing"])}  # as all with a reader do
+                    own.records[name].append(pushes_all | part | {"query_index": torch.cat(index)})
                     own.sizes[name].extend(rows.shape[0] for rows in index)
         return found

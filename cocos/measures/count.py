@@ -348,7 +348,7 @@ def document(data: xr.Dataset) -> dict:
         one = data.sel(direction=name)
         found = {key: one[key] for key in BATCH_LABELS if key in one}
         entry = _whole(one, full) if standard else {key: results.mean_std(each) for key, each in found.items()}
-        entry.setdefault("n90", None)
+        entry |= {key: entry.get(key) for key in ("n90", "pushed_positives")}
         entry["queries"] = int(one["queries"].sum())
         entry["active_queries"] = int((one["contributing"] > 0).sum())
         entry["batch_queries"] = float(one["queries"].values[full].mean())

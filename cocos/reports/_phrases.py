@@ -55,7 +55,9 @@ def drawn(data: xr.Dataset) -> str:
 
 def loss_call(loss: dict) -> str:
     """Write a loss with its parameters: `ntxent(temperature=0.1)`."""
-    return f"{loss['name']}({', '.join(f'{key}={value}' for key, value in loss['parameters'].items())})"
+    shown = {key: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+             for key, value in loss["parameters"].items()}  # fmt: skip
+    return f"{loss['name']}({', '.join(f'{key}={value}' for key, value in shown.items())})"
 
 
 def has_images(directions: Iterable[str]) -> bool:

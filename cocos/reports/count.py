@@ -6,6 +6,7 @@ from pathlib import Path
 import xarray as xr
 
 from cocos import health, measures, results, several
+from cocos.reports import _by_source
 from cocos.reports._phrases import averaging, drawn, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Table
 
@@ -72,7 +73,7 @@ def table(data: xr.Dataset) -> Table:
         for key, label in COUNT_ROWS
         if next(iter(directions.values())).get(key) is not None
     )
-    rows += tuple(_marked(directions))
+    rows += (*_by_source.rows(directions), *_marked(directions))
     metrics = summary.get("metrics", {}).get("directions", {})
     rows += tuple(
         (label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
@@ -183,6 +184,7 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
                 f"the loss and push nothing; raise temperature ({summary['loss']['parameters']['temperature']:g}) or "
                 f"lower prior ({summary['loss']['parameters']['prior']:g})."
             )
+        sentences += _by_source.sentences(name, entry)
         for label, marked in entry.get("marks", {}).items():
             if marked["push"]["mean"] is not None:
                 parts = [mean(_times(marked[key], 100)) for key in ("negatives", "push", "placebo")]

@@ -45,6 +45,7 @@ class Whole:
     positive: Tensor  # total share of the positives
     push: Tensor
     pull: Tensor
+    pushed: Tensor  # positives that are pushed, with a share above eps
 
 
 class SoftmaxReader:
@@ -110,7 +111,8 @@ class SoftmaxReader:
             share = weights.abs() / self.loss.unit(pairs)
             positive = torch.where(pairs.positive, share, 0).sum(dim=1)
             whole = torch.where(pairs.negative[:, -1], share[:, -1], 0)
-            parts.append((whole, positive, statistics.push(weights), statistics.pull(weights)))
+            pushed = statistics.pushed_positives(share, weights, pairs, self.eps)
+            parts.append((whole, positive, statistics.push(weights), statistics.pull(weights), pushed))
         return Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
 
     def _statistics(self, sums: Sums, k: int, whole: Whole, counted: Counted, heavy: Counted | None = None) -> dict:
@@ -128,6 +130,7 @@ class SoftmaxReader:
             "pull": whole.pull,
             "hardest_share": torch.where(active, top, 0),
             "negatives": negatives,
+            "pushed_positives": whole.pushed,
         }
         if heavy:
             result |= {"relative": heavy.number, "relative_uncertain": heavy.uncertain}
