@@ -121,7 +121,7 @@ class CrossExample(SoftmaxReader):
             number, total = view.counted(k).clamp(min=1), torch.zeros_like(whole).index_add_(0, of, missing)
             part = torch.where(sums.log2[k] > -torch.inf, (sums.log2[k] - whole[of]).exp2(), 0)
             share, positive, unit = total[of] / number * part, missing / number, self.scale * number
-            wholes.append(Whole(share, positive, unit * share, unit * positive))
+            wholes.append(Whole(share, positive, unit * share, unit * positive, torch.zeros_like(number)))
             kinds = ((share, error[of]), ((share > 0).double(), sums.error[k]))
             for questions, (each, off) in zip(asked, kinds, strict=False):
                 questions.append(Question(each, sums.log2[k], off, self.eps))
