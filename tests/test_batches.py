@@ -426,7 +426,7 @@ def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, fli
     ("negatives", "sentence"),
     [
         (torch.zeros(40, 2), "negatives: torch.float32 of shape (40, 2), expected whole numbers of shape (40, K)"),
-        (torch.zeros(40, 2, 5), "negatives: torch.float32 of shape (40, 2, 5), expected floating point vectors of shape"),
+        (torch.zeros(40, 2, 5), "negatives: torch.float32 of shape (40, 2, 5), expected floating point vectors"),
         (torch.zeros(39, 2).long(), "negatives: torch.int64 of shape (39, 2), expected whole numbers of shape (40, K)"),
         (torch.zeros(40).long(), "negatives: torch.int64 of shape (40,), expected"),
         (torch.ones(40, 2).bool(), "negatives: torch.bool of shape (40, 2), expected"),
