@@ -1,7 +1,7 @@
 """The same queries in two results: the values of each, every query once, and what makes two results comparable."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,7 +111,7 @@ def _table(one: xr.Dataset) -> QueryTable:
     there = np.isfinite(drawn)
     draws = drawn[there].astype(np.int64)
     row, place, number = np.unique(draws, return_inverse=True, return_counts=True)
-    found = {key: np.bincount(place, each.ravel()[there], len(row)) / number for key, each in _values(one).items()}
+    found = {key: np.bincount(place, each.ravel()[there], len(row)) / number for key, each in values_of(one).items()}
     group = None
     if "query_group" in one:
         group = np.zeros(len(row), dtype=np.int64)
@@ -119,8 +119,13 @@ def _table(one: xr.Dataset) -> QueryTable:
     return QueryTable(row, group, found, draws)
 
 
-def _values(one: xr.Dataset) -> dict[str, np.ndarray]:
-    """Values of `COMPARED` that the result of one direction has, and `best_rank`; of an idle spread, NaN."""
+def values_of(one: xr.Dataset, more: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Values of `COMPARED` and `more` that the result of one direction has, and `best_rank`; of an idle spread, NaN.
+
+    Args:
+        one: a result, of one direction.
+        more: names of values beside those of `COMPARED`.
+    """
     shape = one["query_index"].dims
     found = {str(name).removesuffix("_per_query"): one[name] for name in one if one[name].dims == shape}
     found = {name: each.values.astype(np.float64) for name, each in found.items()}
@@ -131,7 +136,7 @@ def _values(one: xr.Dataset) -> dict[str, np.ndarray]:
     for name in OF_PUSHED:
         if name in found:
             found[name] = np.where(found[name] > 0, found[name], np.nan)
-    return {name: each for name, each in found.items() if name in COMPARED or name == "best_rank"}
+    return {name: each for name, each in found.items() if name in {*COMPARED, *more, "best_rank"}}
 
 
 def with_ranks(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

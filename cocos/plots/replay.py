@@ -1,0 +1,100 @@
+"""Plot of a replay: the paired change that each variant makes."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+
+from cocos import results
+from cocos.errors import InputError, nearest
+from cocos.plots._forest import forest
+from cocos.plots._labels import plain, single
+from cocos.plots._wording import number
+from cocos.statistics import Difference
+
+# Characters of the longest name of a variant beside its row.
+VARIANT_LENGTH = 34
+# Inches of a row, and of the axis and the title.
+ROW_INCHES, REST_INCHES = 0.32, 1.9
+
+
+def replay(
+    dataset: xr.Dataset | Sequence[xr.Dataset],
+    *,
+    direction: str | None = None,
+    metric: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the mean paired change of each variant with its interval, grey where it is not resolved.
+
+    Behind the name of a variant stands the mean that it has.
+
+    Args:
+        dataset: of `cocos.measures.replay`.
+        direction: None: the first.
+        metric: value whose change is drawn; None: the one that the replay compares by.
+        ax: where to draw; None is the current Axes.
+
+    Raises:
+        InputError: a direction or a value that the replay does not have, or several Datasets.
+
+    Examples:
+        >>> rows = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+        >>> data = cocos.measures.replay(cocos.Embeddings(rows, rows + 0.5), what="temperature=0.05,0.2")
+        >>> cocos.plots.replay(data).has_data()
+        True
+    """
+    dataset = single(dataset, alone())
+    ax, by = ax or plt.gca(), metric or str(dataset.attrs["by"])
+    known = [str(name) for name in dataset["metric"].values]
+    if by not in known:
+        raise InputError(nearest("value of a replay", by, known))
+    side = results.direction(direction, [str(name) for name in dataset["direction"].values])
+    one = dataset.sel(direction=side, metric=by)
+    shown = one.isel(variant=slice(1, None))
+    places = -np.arange(shown.sizes["variant"], dtype=float)
+    level, found = float(dataset.attrs["level"]), []
+    for place in range(shown.sizes["variant"]):
+        each = shown.isel(variant=place)
+        mean, low, high, p = (float(each[key]) for key in ("difference", "low", "high", "p"))
+        low, high = (mean, mean) if np.isnan(low) else (low, high)  # all differences are equal
+        found.append(Difference(mean, low, high, p, int(each["pairs"]), level))
+    forest(found, [[]] * len(found), at=places.tolist(), ax=ax)
+    means = [_written(value) for value in shown["mean"].values]
+    names = [plain(str(name), VARIANT_LENGTH) for name in shown["variant"].values]
+    ax.set_yticks(places, [f"{name}: {mean}" for name, mean in zip(names, means, strict=True)])
+    ax.set_ylim(places.min(initial=0) - 0.7, 0.7)
+    units = dataset["metric"].attrs.get("units", "")
+    ax.set_xlabel(f"change of {by}{units} per query, {100 * level:g} % interval")
+    ax.set_title(title(one), fontsize="medium")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _written(value: float) -> str:
+    return number(float(value)) if np.isfinite(value) else "none"
+
+
+def title(one: xr.Dataset) -> str:
+    """State the value as it is and that of the largest resolved change, of one direction and one metric."""
+    by, side = str(one["metric"].item()), plain(str(one["direction"].item()), 20)
+    said = f"{one.attrs['loss_repr']}, {side}: {by} {_written(one['mean'].values[0])} as it is"
+    clear = (one["low"].values > 0) | (one["high"].values < 0)
+    if not clear.any():
+        return f"{said},\nno change is resolved; embeddings frozen"
+    away = np.where(clear, np.abs(one["difference"].values), -1)
+    most = one.isel(variant=int(away.argmax()))
+    label = plain(str(most["variant"].item()), VARIANT_LENGTH)
+    return f"{said},\n{_written(most['mean'].item())} for {label}; embeddings frozen"
+
+
+def size(dataset: xr.Dataset) -> tuple[float, float]:
+    """Width and height of one panel in inches."""
+    return 7.2, REST_INCHES + ROW_INCHES * max(3, dataset.sizes["variant"] - 1)
+
+
+def alone() -> str:
+    """Why several Datasets cannot share the plot."""
+    return "its rows are the variants of one setting"
