@@ -16,6 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
+import taught
 from cocos import Embeddings, InputError, Pairs, forces, losses, measures, plots, results, run, scores
 from cocos import weights as weighing
 from cocos.batches import plan
@@ -460,7 +461,12 @@ def test_the_measure_is_what_the_functions_say_of_each_batch():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_loss_is_taken_apart_in_blocks_or_at_once(name, monkeypatch):
-    for embeddings in (planted(), labelled()):
+    for plain in (planted(), labelled()):
+        embeddings = taught.embeddings(plain, name)
+        if len(losses.traits(losses.load(name)).directions) > 1:  # the forces of other queries are not taken apart
+            with pytest.raises(InputError, match=f"{name}: it also reads .* scores, for which decomposition has no"):
+                measures.decomposition(embeddings, name, batch_size=24, batches=1)
+            return
         whole = measures.decomposition(embeddings, name, batch_size=24, batches=1)
         with monkeypatch.context() as patched:
             patched.setattr(run, "BLOCK_SCORES", 250)

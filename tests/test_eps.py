@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import taught
 from cocos import Embeddings, Pairs, conventions, engine, losses, measures, results, scores, statistics
 from cocos import weights as weights_
 from cocos.batches import Batch
@@ -74,6 +75,7 @@ def repeated(pairs, times):
         torch.cat([pairs.negative, false], dim=1),
         candidate_group=None if pairs.candidate_group is None else torch.cat([pairs.candidate_group, own_group]),
         query_norm=pairs.query_norm,
+        teacher=torch.cat([pairs.teacher, pairs.teacher[column].reshape(len(row), -1).expand(-1, times - 1)], dim=1),
     )
 
 
@@ -183,7 +185,7 @@ def slowly(weights, pairs, eps):
 @pytest.mark.parametrize("name", losses.names())
 def test_relative_is_what_a_loop_counts(name):
     loss = losses.load(name)
-    pairs = scores.pairs(planted(3), metric=loss.metric)
+    pairs = taught.pairs(scores.pairs(planted(3), metric=loss.metric), loss)
     weights = weights_.of(loss, pairs)
     for eps in (0, 0.013, 0.1):
         part = statistics.spread(weights, pairs)

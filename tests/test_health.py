@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import taught
 from cocos import Embeddings, health, losses, measures, plots, results
 from cocos.batches import Batch
 from cocos.commands import app
@@ -207,7 +208,7 @@ def test_proxies_and_neural_collapse():
 def test_every_loss_has_a_line_of_health(name):
     for rows, collapsed in ((noise(16, 6), False), (torch.ones(16, 6), True)):
         set_ = Embeddings.labelled(rows, torch.arange(16) % 4, noise(4, 6))
-        data = measures.count(set_, name, batch_size=8)
+        data = measures.count(taught.embeddings(set_, name), name, batch_size=8)
         found = measures.document("count", data)["health"]
         assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
         text = str(table("count", data))

@@ -77,7 +77,8 @@ def test_the_gradient_is_autograds(name):
         assert not exact or (found - weights.autograd(loss, pairs)).abs().max() <= 1e-10 * max(1, found.abs().max())
         scores = pairs.scores.clone().requires_grad_()
         value = loss(scores, pairs.positive, pairs.negative, query_norm=pairs.query_norm,
-                     candidate_norm=pairs.candidate_norm, candidate_group=pairs.candidate_group)  # fmt: skip
+                     candidate_norm=pairs.candidate_norm, candidate_group=pairs.candidate_group,
+                     teacher=pairs.teacher)  # fmt: skip
         assert torch.equal(value, loss(pairs)) and value.requires_grad
 
 

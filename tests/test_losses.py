@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import cocos
 import oracles
+import taught
 from cocos import InputError, Pairs, docstrings, losses, weights
 from cocos.commands import app
 from cocos.measures import _regimes
@@ -189,7 +190,7 @@ def test_a_query_without_positive_or_negative_has_no_weight(name):
     loss = losses.load(name)
     scores = torch.tensor([[-0.5, -0.2]], dtype=torch.float64)
     for value in (True, False):
-        one_sided = Pairs(scores, torch.full_like(scores, value, dtype=torch.bool))
+        one_sided = taught.pairs(Pairs(scores, torch.full_like(scores, value, dtype=torch.bool)), loss)
         assert (loss.weight(one_sided) == 0).all()
         assert (loss(one_sided) == 0).all()
 
@@ -207,6 +208,7 @@ def test_candidates_and_queries_permute_with_their_weights(name, random_pairs):
             candidate_group=pairs.candidate_group[columns],
             query_norm=pairs.query_norm[rows],
             candidate_norm=pairs.candidate_norm[columns],
+            teacher=pairs.teacher[rows][:, columns],
         )
         close(loss(shuffled), loss(pairs)[rows], 1e-12, f"seed {seed}")
         close(loss.weight(shuffled), loss.weight(pairs)[rows][:, columns], 1e-12, f"seed {seed}")
@@ -216,7 +218,7 @@ def test_candidates_and_queries_permute_with_their_weights(name, random_pairs):
 def test_without_groups_and_norms_every_candidate_is_a_class_of_unit_length(name, random_pairs):
     loss = losses.load(name)
     pairs = random_pairs(loss.metric, seed=3)
-    bare = Pairs(pairs.scores, pairs.positive)
+    bare = Pairs(pairs.scores, pairs.positive, teacher=pairs.teacher)
     ones = torch.ones(sum(pairs.scores.shape), dtype=torch.float64).split(pairs.scores.shape)
     assert torch.equal(loss(bare), loss(dataclasses.replace(pairs, query_norm=ones[0], candidate_norm=ones[1])))
 

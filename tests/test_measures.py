@@ -17,6 +17,7 @@ import xarray as xr
 
 import cocos
 import oracles
+import taught
 from cocos import Embeddings, InputError, losses, measures, plots, results, run, scores
 from cocos.batches import Batch, plan
 from cocos.measures import _per_query
@@ -83,6 +84,7 @@ def test_one_batch_of_everything_is_the_whole_matrix(embeddings):
 
 @pytest.mark.parametrize("name", losses.names())
 def test_blocks_of_queries_change_nothing(embeddings, monkeypatch, name):
+    embeddings = taught.embeddings(embeddings, name)
     whole = measures.count(embeddings, name, batch_size=64)
     monkeypatch.setattr(run, "BLOCK_SCORES", 1000)  # 15 queries at a time, and 4 in the end
     blocks = measures.count(embeddings, name, batch_size=64)
@@ -221,7 +223,7 @@ def test_labelled_sets_and_proxies_have_one_direction(name):
         (Embeddings.labelled(samples, labels), "s2s"),
         (Embeddings.labelled(samples, labels, proxies=samples[:6]), "s2p"),
     ):
-        data = measures.count(embeddings, name, batch_size=24)
+        data = measures.count(taught.embeddings(embeddings, name), name, batch_size=24)
         assert data["direction"].values.tolist() == [direction]
         assert data["contributing"].sum() > 0
 

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+import taught
 from cocos import Embeddings, Pairs, losses, scores, weights
 from cocos.measures import _regimes
 
@@ -53,7 +54,7 @@ def test_equal_embeddings_have_finite_weights(name):
     loss = losses.load(name)
     rows = torch.eye(3, dtype=torch.float64)[[0, 1, 2, 0, 0]]
     given = Embeddings(rows[:3], rows, torch.arange(3), torch.tensor([0, 1, 2, 0, 1]), directions=("s2p",))
-    pairs = scores.pairs(given, metric=loss.metric)
+    pairs = taught.pairs(scores.pairs(given, metric=loss.metric), loss)
     assert weigh(loss, pairs).isfinite().all()
     assert weights.autograd(loss, pairs).isfinite().all()
 
@@ -87,7 +88,7 @@ def test_a_scale_of_two_hundred_keeps_the_hardest_pair(name):
 @pytest.mark.parametrize("positive", (True, False))
 def test_one_candidate_and_one_query(name, positive):
     loss = losses.load(name)
-    pairs = Pairs(torch.tensor([[-0.25]], dtype=torch.float64), torch.tensor([[positive]]))
+    pairs = taught.pairs(Pairs(torch.tensor([[-0.25]], dtype=torch.float64), torch.tensor([[positive]])), loss)
     assert loss(pairs).isfinite().all() and weigh(loss, pairs).isfinite().all()
 
 
@@ -102,6 +103,7 @@ def test_duplicated_negatives_weigh_the_same_or_one_of_them_has_it_all(name):
         candidate_group=pairs.candidate_group[columns],
         query_norm=pairs.query_norm,
         candidate_norm=pairs.candidate_norm[columns],
+        teacher=pairs.teacher[:, columns],
     )
     first, second = weigh(loss, twice)[:, -2:].unbind(dim=1)
     assert ((first - second).abs().le(1e-12 * first.abs().max().clamp(min=1)) | (first == 0) | (second == 0)).all()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import cocos
+import taught
 from cocos import InputError, Pairs, losses
 from cocos.measures import _regimes
 
@@ -20,7 +21,7 @@ class OfPairs(torch.nn.Module):
         return pairs.cross_entropy(pairs.scores)
 """
 SPELLINGS = ["triplet+0.5*ntxent", "mine.py:softest", "mine.py:OfPairs"]
-BESIDE = ("candidate_group", "query_norm", "candidate_norm")
+BESIDE = ("candidate_group", "query_norm", "candidate_norm", "teacher")
 
 
 def value_and_gradient(call, scores):
@@ -43,8 +44,12 @@ def test_tensors_give_the_value_and_the_gradient_of_pairs(name, tmp_path, monkey
     expected = value_and_gradient(lambda s: loss(pairs.with_scores(s)), pairs.scores)
     assert all(map(torch.equal, found, expected))
     assert expected[1].abs().max() > 0
-    bare = Pairs(pairs.scores, pairs.positive)
-    for value in (loss(pairs.scores, bare.positive), loss(scores=pairs.scores, positive=bare.positive, negative=None)):
+    bare = Pairs(pairs.scores, pairs.positive, teacher=pairs.teacher)
+    given = {"teacher": pairs.teacher} if taught.needs(loss) else {}
+    for value in (
+        loss(pairs.scores, bare.positive, **given),
+        loss(scores=pairs.scores, positive=bare.positive, negative=None, **given),
+    ):
         assert torch.equal(value, loss(bare))
     assert torch.equal(loss(pairs=bare), loss(bare))
 

@@ -21,6 +21,8 @@ def gathered(
     query_norm: Tensor | None = None,
     candidate_norm: Tensor | None = None,
     embeddings: Any = None,
+    teacher: Tensor | None = None,
+    source: Tensor | None = None,
 ) -> Pairs:
     """Make the Pairs of a call `loss(scores, positive, negative)`; see `cocos.Pairs` for the arguments.
 
@@ -36,7 +38,8 @@ def gathered(
             "positive: missing; a loss is called with Pairs, or with (scores, positive, negative), where positive is "
             "torch.eye(len(scores), dtype=torch.bool, device=scores.device) if query i matches candidate i alone"
         )
-    return Pairs(scores, positive, cast(Tensor, negative), candidate_group, query_norm, candidate_norm, embeddings)
+    beside = candidate_group, query_norm, candidate_norm, embeddings, teacher, source
+    return Pairs(scores, positive, cast(Tensor, negative), *beside)
 
 
 def _calling(plain: Callable[[Any, Pairs], Tensor]) -> Callable[..., Tensor]:

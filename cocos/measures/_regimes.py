@@ -24,6 +24,14 @@ SYNTHETIC_REGIMES = (
 REGIME_QUERIES, REGIME_WIDTH, REGIME_DISTRACTORS = 7, 6, 4
 # Metrics whose scores are at most 0.
 NEGATIVE_METRICS = ("euclidean", "squared_euclidean", "mahalanobis")
+# Part of the pairs that have no score of the teacher.
+UNTAUGHT = 0.1
+
+
+def _teacher(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Scores of a teacher that knows nothing of the scores of the student, some of them missing."""
+    found = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return found.masked_fill(torch.rand(shape, generator=generator) < UNTAUGHT, torch.nan)
 
 
 def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
@@ -63,6 +71,7 @@ def embeddings(name: str = "random", seed: int = 0) -> Embeddings:
         candidate_group,
         directions=("s2p",),
         candidate_variance=variance,
+        teacher=_teacher((len(query), len(candidate)), generator),
     )
 
 
@@ -76,11 +85,12 @@ def _of_scores(scores: Tensor, positive: Tensor, metric: str, generator: torch.G
         candidate_group=torch.where(group < len(scores), group, len(scores) + torch.arange(len(group))),
         query_norm=lengths[: len(scores)],
         candidate_norm=lengths[len(scores) :],
+        teacher=_teacher(scores.shape, generator),
     )
 
 
 def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
-    """Pairs of one regime, with scores of one metric, norms and candidate groups, in float64.
+    """Pairs of one regime, with scores of one metric, norms, candidate groups and a teacher, in float64.
 
     Args:
         name: one of `SYNTHETIC_REGIMES`. `collapsed`: all embeddings within 1e-3. `separated`: positives near queries.
@@ -126,4 +136,5 @@ def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
     centres = torch.randn(4, REGIME_WIDTH, generator=generator, dtype=torch.float64)
     rows = centres[labels] + 0.7 * torch.randn(len(labels), REGIME_WIDTH, generator=generator, dtype=torch.float64)
     rows = rows / rows.norm(dim=1, keepdim=True) if seed % 2 else rows
-    return pairs(Embeddings.labelled(rows, labels), metric=metric)
+    found = replace(Embeddings.labelled(rows, labels), teacher=_teacher((len(rows), len(rows)), generator))
+    return pairs(found, metric=metric)

@@ -91,7 +91,9 @@ def hardest(metric: str) -> Pairs:
     """Each query beside its opposite, which is its positive, and beside itself, which is a negative."""
     query = _regimes.embeddings("random", 3).query
     group = torch.arange(2 * len(query))
-    given = Embeddings(query, torch.cat([-query, query]), group[: len(query)], group, directions=("s2p",))
+    sides = query, torch.cat([-query, query])
+    level = query.new_zeros(len(query), len(group))  # a teacher that is undecided
+    given = Embeddings(*sides, group[: len(query)], group, directions=("s2p",), teacher=level)
     return scores.pairs(given, metric=metric)
 
 
@@ -101,6 +103,7 @@ def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
     return replace(
         pairs,
         scores=pairs.scores.to(dtype),
+        teacher=None if pairs.teacher is None else pairs.teacher.to(dtype),
         query_norm=None if pairs.query_norm is None else pairs.query_norm.to(dtype),
         candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm.to(dtype),
         embeddings=None if part is None else part.to(dtype=dtype),
@@ -137,7 +140,8 @@ def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pa
     generator = torch.Generator().manual_seed(seed)
     rows, columns = (torch.randperm(n, generator=generator).to(pairs.scores.device) for n in pairs.scores.shape)
     part = pairs.embeddings
-    if (part is not None and part.shared) or (together and len(rows) == len(columns)):
+    wide = part is not None and len(part.candidate) < len(columns)  # columns of further directions
+    if (part is not None and part.shared and not wide) or (together and len(rows) == len(columns)):
         columns = rows
     return (
         replace(
@@ -145,10 +149,12 @@ def permuted(pairs: Pairs, seed: int = 5, *, together: bool = False) -> tuple[Pa
             scores=pairs.scores[rows][:, columns],
             positive=pairs.positive[rows][:, columns],
             negative=pairs.negative[rows][:, columns],
+            teacher=None if pairs.teacher is None else pairs.teacher[rows][:, columns],
+            source=None if pairs.source is None else pairs.source[rows][:, columns],
             candidate_group=None if pairs.candidate_group is None else pairs.candidate_group[columns],
             query_norm=None if pairs.query_norm is None else pairs.query_norm[rows],
             candidate_norm=None if pairs.candidate_norm is None else pairs.candidate_norm[columns],
-            embeddings=None if part is None else part.rows(rows, columns),
+            embeddings=None if part is None or wide else part.rows(rows, columns),
         ),
         rows,
         columns,

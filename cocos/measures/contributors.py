@@ -14,6 +14,7 @@ from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
+from cocos.measures import _narrow
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled, whole_number
 from cocos.scores import Pairs
@@ -149,6 +150,7 @@ def contributors(
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected a whole number")
     run = prepare(embeddings, loss, eps=eps, **sampling)
+    _narrow.check(run.loss, "contributors")
     direction, side, second = run.side(direction)
     row = _middle(run, side, second) if row is None else row
     if not 0 <= row < len(side.query):

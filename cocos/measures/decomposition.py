@@ -14,7 +14,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.forces import candidate_gradient, force_share, gradient, norm_slope, per_query, sides
-from cocos.measures import _felt
+from cocos.measures import _felt, _narrow
 from cocos.measures._per_query import arrays, dataset, deviation, drawn, full_batches
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
@@ -123,6 +123,7 @@ def decomposition(
     traits = losses.traits(run.loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
+    _narrow.check(run.loss, "decomposition")
     report = sampling["progress"] and sampling["progress"]("decomposing")
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):

@@ -14,7 +14,7 @@ from torch import Tensor
 from cocos import losses, results, scores
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
-from cocos.measures import _minima
+from cocos.measures import _minima, _narrow
 from cocos.measures._distance_functions import CurveSoftmax, parse
 from cocos.measures.weight_curve import MOST_POINTS
 from cocos.sampling import whole_number
@@ -178,6 +178,7 @@ def _chosen(f1: str, f2: str | None, loss, scale: float, **warp: float):
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: one alone has no landscape")
+    _narrow.check(loss, "landscape", teacher=False)
     if loss.metric == "mahalanobis":
         raise InputError(f"{losses.name_of(loss)} reads variances beside its proxies: its landscape is not drawn")
     return loss

@@ -5,6 +5,7 @@ import xarray as xr
 
 from cocos import losses, results, weights
 from cocos.errors import InputError
+from cocos.measures import _narrow
 from cocos.measures.weight_curve import MOST_POINTS, SPANS
 from cocos.sampling import whole_number
 from cocos.scores import Pairs
@@ -35,6 +36,7 @@ def score_landscape(loss="ntxent", *, negatives: int = 1, points: int = 161) -> 
     loss = losses.load(loss) if isinstance(loss, str) else losses.of(loss)
     if losses.traits(loss).weights != "score" or loss.couples != "query":
         raise InputError(f"{losses.name_of(loss)} couples the embeddings of a batch: two scores are not enough for it")
+    _narrow.check(loss, "score_landscape", teacher=False)
     score = torch.linspace(*SPANS[loss.metric], points, dtype=torch.float64)
     rows = torch.cartesian_prod(score, score)
     rows = torch.cat([rows[:, :1], rows[:, 1:].expand(-1, negatives)], dim=1)

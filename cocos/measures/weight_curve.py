@@ -28,7 +28,8 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     """Move one candidate of a query over the whole range of scores and watch its weight.
 
     The query has one positive, at three quarters of the range, and nine negatives: the one that moves, and eight that
-    are spread evenly over the lower half of the range. Then the positive moves, among the eight negatives alone.
+    are spread evenly over the lower half of the range. Then the positive moves, among the eight negatives alone. A
+    teacher, for a loss that needs one, scores the candidates as they stand, and the negative that moves in the middle.
 
     Args:
         loss: a loss, or its name.
@@ -55,11 +56,13 @@ def weight_curve(loss="ntxent", *, points: int = 481) -> xr.Dataset:
     scores = torch.linspace(low, high, points, dtype=torch.float64)
     others = torch.linspace(low, (low + high) / 2, STILL_NEGATIVES, dtype=torch.float64)
     positive = torch.tensor(low + 0.75 * (high - low), dtype=torch.float64)
+    still = torch.cat([positive[None], others, others.new_tensor([(low + high) / 2])])
+    taught = "teacher" in losses.traits(loss).requires
 
     def seen(row: torch.Tensor) -> Pairs:
         mask = torch.zeros(1, len(row), dtype=torch.bool)
         mask[0, 0] = True
-        return Pairs(row[None, :], mask)
+        return Pairs(row[None, :], mask, teacher=still[None, : len(row)] if taught else None)
 
     def weigh_row(row: torch.Tensor) -> torch.Tensor:
         return weights.of(loss, seen(row))

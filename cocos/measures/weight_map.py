@@ -9,6 +9,7 @@ from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
+from cocos.measures import _narrow
 from cocos.run import prepare
 from cocos.sampling import Sampling, sampled
 
@@ -69,6 +70,7 @@ def weight_map(
     if order not in ORDERS:
         raise InputError(nearest("order", str(order), ORDERS))
     run = prepare(embeddings, loss, eps=eps, batches=1, **sampling)
+    _narrow.check(run.loss, "weight_map")
     (direction, side, second), (batch,) = run.side(direction), run.plan.batches
     batch = batch.flip() if second else batch
     size = (len(batch.query_index), len(batch.candidate_index))

@@ -36,6 +36,16 @@ def dclw(pairs, temperature, sigma, detach, frozen=None):
     return losses
 
 
+def dhel(pairs, temperature):
+    """Koromilas 2024: decoupled, from the other queries alone, which are the columns of source 3."""
+    losses = []
+    for q, (row, positives, negatives) in enumerate(rows(pairs)):
+        others = [n for n in negatives if pairs.source is None or pairs.source[q, n] == 3]
+        total = logsumexp(row[n] / temperature for n in others)
+        losses.append(math.fsum(total - row[p] / temperature for p in positives) if others else 0.0)
+    return losses
+
+
 def hcl(pairs, temperature, beta, prior):
     """Robinson 2021, the published code: reweighted sum, correction, clamp; a large score is factored out."""
     losses = []

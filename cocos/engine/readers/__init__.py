@@ -15,6 +15,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
+from cocos import losses
 from cocos.engine.readers.histogram import Histogram
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
@@ -26,7 +27,7 @@ __all__ = ["Histogram", "Neighbours", "PositiveRanks", "PrecisionRecall", "Preci
 
 
 def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> PassReader | None:
-    """Return the reader of a loss; None if it couples queries in a way that needs the whole score matrix.
+    """Return the reader of a loss; None if it needs the whole score matrix, or more than the scores of the batch.
 
     Losses without a reader of their own are weighed from a few rows of float64 scores at a time.
 
@@ -38,7 +39,8 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
             candidates for this, and may need a second pass.
     """
     own = _own(loss, eps, spread=spread, relative=relative)
-    return RowsReader(loss, eps) if own is None and loss.couples == "query" else own
+    rows = loss.couples == "query" and not losses.traits(loss).wide
+    return RowsReader(loss, eps) if own is None and rows else own
 
 
 def has(loss) -> bool:

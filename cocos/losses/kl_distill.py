@@ -1,0 +1,92 @@
+"""KL distillation: the softmax of the student shall be that of a teacher."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cocos.losses._shelf import Positive, ShelfLoss, taught
+from cocos.scores import Pairs, logsumexp
+
+__all__ = ["KLDistill"]
+
+
+@dataclass(frozen=True)
+class KLDistill(ShelfLoss):
+    r"""Kullback-Leibler divergence of the student's softmax over the candidates of a query from a teacher's.
+
+    .. math:: \ell(s) = T^2 \sum_{j \in P \cup N} \pi^t_j \log \frac{\pi^t_j}{\pi^s_j}, \quad
+        \pi^s = \mathrm{softmax}(s / T), \quad \pi^t = \mathrm{softmax}(t / T_t)
+
+    P are the positives of a query and N its negatives that have a score t of the teacher, s their scores. A candidate
+    is pushed where the student gives it more probability than the teacher does, and **pulled** where it gives it
+    less, be it a positive or a negative.
+
+    Args:
+        temperature: T, in units of score.
+        squared: whether the loss is multiplied by T², so that its weights do not shrink with 1/T². Some codes leave
+            the factor out.
+        teacher_temperature: T of the teacher, in units of its scores; None: that of the student.
+
+    Counts: negatives whose probabilities under student and teacher differ by more than eps; unit T, or 1/T where the
+        loss is not squared. Candidates without a score of the teacher have no weight.
+    Net: the weights of a query sum to zero.
+    Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network, arXiv:1503.02531, sec. 2; over the
+        candidates of a query Lin et al. 2020, arXiv:2010.11386, eq. 4.
+    Also called: DistillKLDiv, KL divergence distillation.
+    Family: distillation.
+
+    Examples:
+        The student is undecided, the teacher gives the positive three times as much as the negative:
+
+        >>> scores, positive = torch.tensor([[0.0, 0.0]]), torch.tensor([[True, False]])
+        >>> pairs = cocos.Pairs(scores, positive, teacher=torch.tensor([[3.0, 1.0]]).log())
+        >>> cocos.losses.load("kl_distill").weight(pairs)
+        tensor([[-0.2500,  0.2500]])
+    """
+
+    temperature: Positive = 1.0
+    squared: bool = True
+    teacher_temperature: Positive | None = None
+    metric: ClassVar[str] = "dot"
+    balanced: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("teacher",)
+
+    def _logs(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""
+        teacher = taught(pairs, "kl_distill").to(pairs.scores.dtype)
+        known = ~teacher.isnan()
+        both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
+        taken = (pairs.positive | pairs.negative) & known & both
+        logits = pairs.scores / self.temperature, teacher.nan_to_num() / self._teacher
+        own, given = (torch.where(taken, z - torch.where(both, logsumexp(z, taken), 0), 0) for z in logits)
+        return taken, own, given
+
+    @property
+    def _teacher(self) -> float:
+        """Temperature of the teacher."""
+        return self.temperature if self.teacher_temperature is None else self.teacher_temperature
+
+    @property
+    def _slope(self) -> float:
+        """Weight of a difference of one in probability: T, or 1/T."""
+        return self.temperature if self.squared else 1 / self.temperature
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
+        taken, own, given = self._logs(pairs)
+        each = torch.where(taken, given.exp() * (given - own), 0)
+        return self._slope * self.temperature * each.sum(dim=1)
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
+
+        Each row sums to zero.
+        """
+        taken, own, given = self._logs(pairs)
+        return self._slope * torch.where(taken, own.exp() - given.exp(), 0)
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
+        return pairs.scores.new_tensor(self._slope)

@@ -1,0 +1,29 @@
+"""Measures that place each weight at a query and a candidate, and so cannot use scores of further directions."""
+
+from cocos import losses
+from cocos.errors import InputError
+from cocos.sources import DIRECTIONS
+
+
+def check(loss: losses.Loss, measure: str, *, teacher: bool = True) -> None:
+    """Refuse a loss that reads more than the scores of queries with candidates.
+
+    Args:
+        loss: the loss.
+        measure: its name, for the message.
+        teacher: whether the measure has the scores of a teacher, where the embeddings have them.
+
+    Raises:
+        InputError: the loss reads further directions, or a teacher that the measure does not have.
+
+    Examples:
+        >>> check(cocos.losses.load("ntxent"), "decomposition")
+    """
+    traits = losses.traits(loss)
+    further = [f"{name} scores" for name in traits.directions if name != DIRECTIONS[0]]
+    further += [] if teacher else [f"the {name}" for name in traits.requires]
+    if further:
+        raise InputError(
+            f"loss {losses.name_of(loss)}: it also reads {' and '.join(further)}, for which {measure} has no place; "
+            "cocos count can count it"
+        )
