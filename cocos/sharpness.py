@@ -196,7 +196,7 @@ def search(
         return math.log(found / effective)
 
     enough, start = math.log1p(tolerance), min(max(math.log(own), low), high)
-    bracket = _bracketed(off, start, (low, high), enough, SHARPNESS.get(name.rpartition(".")[2], ("", 1))[1])
+    bracket = bracketed(off, start, (low, high), enough, SHARPNESS.get(name.rpartition(".")[2], ("", 1))[1])
     if len(tried) < 2 and refused:
         raise InputError(f"{losses.name_of(loss)}: {refused[0]}")
     if not tried:
@@ -209,7 +209,7 @@ def search(
         end = min(ends, key=lambda value: abs(tried[value] - effective), default=least)
         return Solution(changed(loss, name, end), name, end, tried[end], ends.get(end, ""), tuple(tried.items()))
     if bracket is not None:
-        _refined(off, bracket, enough)
+        refined(off, bracket, enough)
         least = min(tried, key=lambda value: abs(tried[value] - effective))
     return Solution(changed(loss, name, least), name, least, tried[least], "", tuple(tried.items()))
 
@@ -217,7 +217,7 @@ def search(
 Offset = Callable[[float], float | None]
 
 
-def _bracketed(
+def bracketed(
     off: Offset, start: float, ends: tuple[float, float], enough: float, softer: int
 ) -> tuple[float, float, float, float] | None:
     """Two places between which the offset changes its sign, with their offsets; None without, or if the first will do.
@@ -255,7 +255,7 @@ def _bracketed(
     return None
 
 
-def _refined(off: Offset, bracket: tuple[float, float, float, float], enough: float) -> None:
+def refined(off: Offset, bracket: tuple[float, float, float, float], enough: float) -> None:
     """Narrow a bracket by false position (Illinois), with a halving in every third place, until an offset is small."""
     one, at_one, other, at_other = bracket
     if min(abs(at_one), abs(at_other)) <= enough:

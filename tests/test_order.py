@@ -38,6 +38,7 @@ ORDER = (
     "statistics",
     "collisions",
     "sharpness",
+    "equilibrium",
     "correlation",
     "health",
     "engine",

@@ -1,0 +1,413 @@
+"""Where does a learned temperature settle on these embeddings, for each batch size?"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import equilibrium, losses, results, sharpness, statistics
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.embeddings import Embeddings
+from cocos.engine import devices
+from cocos.equilibrium import Equilibrium
+from cocos.errors import InputError
+from cocos.measures.solve import solve
+from cocos.run import Run, prepare
+from cocos.sampling import Sampling, sampled
+from cocos.scores import Pairs
+
+# Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
+BATCH_SIZES = (32, 128, 512, 2048)
+# Scores of one direction and one batch size that are weighed where no number of batches is given.
+USUAL_SCORES = 2**22
+# Scores of both directions that stay in memory between two weighings: 128 MiB in float64.
+HELD_SCORES = 2**24
+# Standard errors on each side of a 95 % interval.
+NORMAL_95 = 1.959964
+# Relative step of the differences that give the curvature.
+CURVATURE_STEP = 1e-4
+STATES = {
+    "settles": "settles",
+    "clipped": "runs to the clip",
+    "grows": "runs to the clip: no equilibrium",
+    "falls": "falls towards 0",
+    "flat": "the scale has no effect",
+}
+EQUILIBRIUM_LABELS = {
+    "equilibrium_temperature": ("temperature at which dL/dscale is 0", "score"),
+    "equilibrium_scale": ("scale, 1/temperature, at which dL/dscale is 0", "1 / score"),
+    "low": ("lower end of the 95 % interval of the temperature", "score"),
+    "high": ("upper end of the 95 % interval of the temperature", "score"),
+    "held_temperature": ("temperature where a learned one stays: the equilibrium, or the clip", "score"),
+    "state": ("what a learned scale does", ""),
+    "effective": ("effective number of negatives at that temperature", "candidates"),
+    "effective_own": ("effective number of negatives at the loss's own temperature", "candidates"),
+    "slope_own": ("mean dL/dscale at the loss's own temperature", "score"),
+    "push_over_pull": ("total push over total pull at the loss's own values", "1"),
+    "batches": ("full batches", "batches"),
+    "direction_temperature": ("temperature at which dL/dscale of one direction is 0", "score"),
+    "not_first": ("queries with a negative that scores as high as a positive, or higher", "queries"),
+    "queries": ("queries", "queries"),
+}
+BIAS_LABELS = {
+    "equilibrium_bias": ("bias where a learned scale and bias stay", "1"),
+    "balanced_bias": ("bias at which push equals pull at the loss's own scale", "1"),
+}
+WANTED_LABELS = {"wanted_temperature": ("temperature with the wanted effective number of negatives", "score")}
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """The batches of one size, with their scores while they fit."""
+
+    run: Run
+
+    @cached_property
+    def _held(self) -> list[list[tuple[str, list[Pairs]]]] | None:
+        total = sum(math.prod(batch.sizes) for batch in self.run.plan.batches) * len(self.run.sides)
+        return [self._of(batch) for batch in self.run.plan.batches] if total <= HELD_SCORES else None
+
+    def _of(self, batch: Batch) -> list[tuple[str, list[Pairs]]]:
+        names = [name for name, _, _ in self.run.sides]
+        return [(names[second], list(blocks)) for second, blocks in self.run.scored(batch, whole=False)]
+
+    def pairs(self) -> Iterator[tuple[int, str, Pairs]]:
+        """Yield batch, direction, and Pairs of some queries."""
+        for k, batch in enumerate(self.run.plan.batches):
+            for name, blocks in self._of(batch) if self._held is None else self._held[k]:
+                for pairs in blocks:
+                    yield k, name, pairs
+
+    def weighed(self, loss: losses.Loss) -> Iterator[tuple[str, Pairs, Tensor]]:
+        """Yield direction, Pairs and weights of some queries."""
+        run = replace(self.run, loss=loss)
+        for _, name, pairs in self.pairs():
+            yield name, pairs, run.weighed(pairs)[0]
+
+    def derivatives(self, loss: losses.Loss) -> dict[str, Tensor]:
+        """Derivatives of every query with respect to the scale, and the bias if any, (queries, ...), by direction."""
+        found: dict[str, list[Tensor]] = {name: [] for name, _, _ in self.run.sides}
+        for name, pairs, weight in self.weighed(loss):
+            found[name].append(equilibrium.of_weights(weight, pairs, *equilibrium.values(loss)))
+        return {name: torch.cat(some) for name, some in found.items()}
+
+    def means(self, loss: losses.Loss) -> dict[str, float]:
+        """Effective number, push and pull: mean over the queries (with any push), then over the directions."""
+        found: dict[str, list[Tensor]] = {name: [] for name, _, _ in self.run.sides}
+        for name, pairs, weight in self.weighed(loss):
+            effective = statistics.effective(statistics.spread(weight, pairs))
+            sums = [statistics.push(weight), statistics.pull(weight), effective, effective > 0]
+            found[name].append(torch.stack([each.double().sum() for each in sums]))
+        push, pull, effective, pushed = torch.stack([sum(some) for some in found.values()]).T.cpu()
+        return {
+            "effective": float((effective[pushed > 0] / pushed[pushed > 0]).mean()),
+            "push_over_pull": float(push.sum() / pull.sum()),
+        }
+
+    def rows(self) -> dict[str, Tensor]:
+        """Row number of every query; where both directions ask with paired rows, they share the numbers."""
+        found = {}
+        for name, _, second in self.run.sides:
+            shared = all(batch.paired and batch.square for batch in self.run.plan.batches)
+            ask = [(batch.flip() if second and not shared else batch).query_index for batch in self.run.plan.batches]
+            offset = len(self.run.embeddings.query) if second and not shared else 0
+            found[name] = torch.cat(ask).cpu() + offset
+        return found
+
+    def not_first(self) -> dict[str, tuple[int, int]]:
+        """Queries with a negative that scores as high as one of their positives, and all queries, by direction."""
+        found = {name: [0, 0] for name, _, _ in self.run.sides}
+        for _, name, pairs in self.pairs():
+            best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
+            worst = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1)
+            found[name][0] += int((best >= worst).sum())
+            found[name][1] += len(best)
+        return {name: (first, whole) for name, (first, whole) in found.items()}
+
+
+def _mean(derivatives: dict[str, Tensor]) -> Tensor:
+    """Mean over the queries of each direction, then over the directions, (k,)."""
+    return torch.stack([each.mean(dim=0) for each in derivatives.values()]).mean(dim=0)
+
+
+def _interval(scored: _Scored, found: Equilibrium) -> tuple[float, float]:
+    """95 % interval of the temperature of an equilibrium, from the scatter of the queries; NaN for fewer than two.
+
+    With g_r the derivatives of the queries of row r, summed over directions, and H the curvature of the mean loss, the
+    equilibrium has the covariance H^-1 (sum g_r g_r') H^-1 / n^2 (a sandwich, as for any M-estimator), and the interval
+    is symmetric in the logarithm.
+    """
+    assert found.loss is not None and found.scale is not None
+    scale, bias = equilibrium.values(found.loss)
+    steps = [(CURVATURE_STEP * scale, 0.0)] + ([] if bias is None else [(0.0, CURVATURE_STEP)])
+    columns = []
+    for step in steps:
+        ends = []
+        for sign in (1, -1):
+            other = None if bias is None else bias + sign * step[1]
+            ends.append(_mean(scored.derivatives(equilibrium.at(found.loss, scale + sign * step[0], other))))
+        columns.append((ends[0] - ends[1]) / (2 * max(step)))
+    curvature = torch.stack(columns, dim=1).cpu().numpy()
+    sums: dict[int, np.ndarray] = {}
+    there, rows = scored.derivatives(found.loss), scored.rows()
+    for name, each in there.items():
+        own = each.cpu().numpy() / (len(rows[name]) * len(there))
+        for row, value in zip(rows[name].tolist(), own, strict=True):
+            sums[row] = sums.get(row, 0) + value
+    score = np.stack(list(sums.values()))
+    if len(score) < 2 or not np.isfinite(curvature).all() or np.linalg.matrix_rank(curvature) < len(curvature):
+        return math.nan, math.nan
+    inverse = np.linalg.inv(curvature)
+    error = math.sqrt((inverse @ (score.T @ score) @ inverse.T)[0, 0]) / scale
+    reach = math.exp(min(NORMAL_95 * error, math.log(equilibrium.REACH)))
+    return 1 / (scale * reach), reach / scale
+
+
+def _found(scored: _Scored, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
+    """Everything about one batch size."""
+    run = scored.run
+
+    @functools.cache
+    def by_direction(loss: losses.Loss) -> dict[str, list[float]]:
+        return {name: each.mean(dim=0).tolist() for name, each in scored.derivatives(loss).items()}
+
+    def pooled(loss: losses.Loss) -> list[float]:
+        return np.mean(list(by_direction(loss).values()), axis=0).tolist()
+
+    found, own = equilibrium.search(pooled, run.loss, clip=clip), scored.means(run.loss)
+    near = run.loss if found.loss is None else found.loss
+    sides = [
+        equilibrium.search(lambda loss, name=name: by_direction(loss)[name], near, clip=clip)
+        for name, _, _ in run.sides
+    ]
+    low, high = (math.nan, math.nan) if found.scale is None else _interval(scored, replace(found, loss=_exact(found)))
+    numbers: dict[str, Any] = {
+        "equilibrium_scale": _nan(found.scale),
+        "equilibrium_temperature": _nan(found.temperature),
+        "low": low,
+        "high": high,
+        "held_temperature": math.nan if found.loss is None else 1 / equilibrium.values(found.loss)[0],
+        "state": found.state,
+        "effective": math.nan if found.loss is None else scored.means(found.loss)["effective"],
+        "effective_own": own["effective"],
+        "slope_own": pooled(run.loss)[0],
+        "push_over_pull": own["push_over_pull"],
+        "batches": len(run.plan.batches),
+        "direction_temperature": [_nan(each.temperature) for each in sides],
+    }
+    numbers["not_first"], numbers["queries"] = zip(*scored.not_first().values(), strict=True)
+    if found.bias is not None or equilibrium.values(run.loss)[1] is not None:
+        numbers["equilibrium_bias"] = _nan(found.bias)
+        numbers["balanced_bias"] = equilibrium.values(equilibrium.balanced(pooled, run.loss))[1]
+    if wanted is not None:
+        numbers["wanted_temperature"] = _wanted(run, wanted, options)
+    return numbers
+
+
+def _exact(found: Equilibrium) -> losses.TrainingLoss | None:
+    """The loss at its equilibrium, beyond the clip as well."""
+    assert found.loss is not None and found.scale is not None
+    return equilibrium.at(found.loss, found.scale)
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _wanted(run: Run, wanted: float, options: dict) -> float:
+    """Temperature at which the effective number is the wanted one; NaN where none gives it."""
+    name, _ = equilibrium.names(run.loss)
+    given = {key: options[key] for key in ("same_group", "sample", "seed")} | {"batches": run.plan.batches}
+    try:
+        found = solve(run.embeddings, run.loss, effective=wanted, parameter=name, **given)
+    except InputError:
+        return math.nan
+    return float(found["value"]) ** -equilibrium.SCALE_POWERS[name.rpartition(".")[2]]
+
+
+def _full(batches: Sequence[Batch], size: int) -> tuple[Batch, ...]:
+    """Batches with as many rows as were asked for, or with the most where none has; only these have the batch size."""
+    rows = [max(len(batch.query_index), len(batch.candidate_index) - batch.extra) for batch in batches]
+    least = min(size, max(rows))
+    return tuple(batch for batch, number in zip(batches, rows, strict=True) if number >= least)
+
+
+def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] | None, options: dict) -> list[Run]:
+    """A run of full batches for each batch size; without given sizes, the usual ones that the set fills, and the set.
+
+    Raises:
+        InputError: as `prepare`.
+    """
+    made: list[Run] = []
+    for size in sizes or BATCH_SIZES:
+        run = prepare(embeddings, loss, **options, batch_size=size)
+        embeddings = run.checkpoint and replace(run.checkpoint, embedder=lambda *_, e=run.embeddings: e) or embeddings
+        there = run.plan.batch_size
+        if sizes is None and any(each.plan.batch_size == there for each in made):
+            break
+        full = _full(run.plan.batches, there)
+        kept = full[: max(1, USUAL_SCORES // there**2)] if options["batches"] is None else full
+        short = [note for note in run.plan.notes if note not in run.plan.undrawn]
+        if len(kept) < len(full):
+            short.append(
+                f"batch size {there}: {len(kept)} of {len(full)} batches were read; --batches for another number"
+            )
+        made.append(replace(run, plan=replace(run.plan, batches=kept, notes=tuple(short) if sizes else ())))
+    return made
+
+
+@devices.threads(1)
+@sampled(without=("batch_size",))
+def temperature(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    batch_sizes: Sequence[int | str] | None = None,
+    *,
+    effective: float | None = None,
+    clip: float = equilibrium.CLIP,
+    **sampling: Unpack[Sampling],
+) -> xr.Dataset:
+    """Find where a learned temperature, and SigLIP's bias, would settle on frozen embeddings, for each batch size.
+
+    Gradient descent on the scale alone ends where dL/dscale = 0: for NT-Xent, where the expected score under the
+    softmax equals that of the positive. The loss is the mean over the queries of full batches, then over the
+    directions. In a training the embeddings move with the scale, so this is where the scale heads at this moment.
+
+    Args:
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
+        loss: a loss of scale * score (+ bias), such as ntxent or siglip, or its name.
+        batch_sizes: at least 2 each, or `all`; None: 32, 128, 512 and 2048 as far as the set fills them, or else the
+            whole set.
+        effective: find the temperature with this effective number of negatives as well.
+        clip: largest scale that training allows; 100 is CLIP's.
+        **sampling: options of the batches, see `cocos.sampling.Sampling`. Without a number of batches, one pass is
+            read, but at most 4.2 million scores of a direction.
+
+    Returns:
+        Each (batch_size,): `equilibrium_temperature`, `equilibrium_scale`, the interval `low` to `high` of the
+        temperature from the scatter of the queries, `state` (see `cocos.equilibrium.Equilibrium`), `held_temperature`
+        (the equilibrium, or the clip), `effective` there and `effective_own` at the loss's own temperature, its
+        `slope_own` and `push_over_pull`, `batches`; with a bias `equilibrium_bias` and `balanced_bias`; and
+        `wanted_temperature` if asked for. Each (direction, batch_size): `direction_temperature`, `not_first` and
+        `queries`. Attributes: `own_temperature`, and `trained_temperature` where the file records one.
+
+    Raises:
+        InputError: a loss that is no function of scale * score + bias, or an option or an embedding that cannot be
+            used.
+
+    Source: clip: Radford et al. 2021, arXiv:2103.00020, section 2.5; bias: Zhai et al. 2023, arXiv:2303.15343.
+
+    Examples:
+        Every positive ranks first, so that the loss falls with the scale without end:
+
+        >>> embeddings = cocos.Embeddings(torch.eye(4), torch.eye(4) + 0.1)
+        >>> data = cocos.measures.temperature(embeddings, batch_sizes=[4])
+        >>> data["state"].item(), data["equilibrium_temperature"].item(), data["held_temperature"].item()
+        ('grows', nan, 0.01)
+    """
+    sizes = _sizes(batch_sizes)
+    if not isinstance(loss, str):
+        equilibrium.names(losses.of(loss))
+    if effective is not None:
+        sharpness.check(effective, None, 0.5)
+    runs = _runs(embeddings, loss, sizes, dict(sampling))
+    first = runs[0]
+    _, side, _ = first.sides[0]
+    equilibrium.check(first.loss, next(first.pairs(side, first.plan.batches[0], whole=False)))
+    report = sampling["progress"] and sampling["progress"]("weighing")
+    columns = []
+    for done, run in enumerate(runs):
+        columns.append(_found(_Scored(run), clip, effective, dict(sampling)))
+        if report:
+            report(done + 1, len(runs))
+    return _labelled(runs, columns, clip, effective)
+
+
+def _sizes(given: Sequence[int | str] | int | str | None) -> list[int | str] | None:
+    """Batch sizes, each once; None without any.
+
+    Raises:
+        InputError: an empty list, or a size that is given twice.
+    """
+    if given is None:
+        return None
+    sizes = [given] if isinstance(given, int | str) else list(given)
+    twice = [each for each in sizes if sizes.count(each) > 1]
+    if not sizes or twice:
+        said = f"{twice[0]} is given {len([*filter(twice[0].__eq__, sizes)])} times" if twice else "none were given"
+        raise InputError(f"batch sizes: {said}, expected different ones, like 32 and 128")
+    return sizes
+
+
+def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: float, wanted: float | None) -> xr.Dataset:
+    """The Dataset of all batch sizes."""
+    first, labels = runs[0], EQUILIBRIUM_LABELS | BIAS_LABELS | WANTED_LABELS
+    variables: dict[str, tuple] = {}
+    for name in (name for name in labels if name in columns[0]):
+        values = np.array([each[name] for each in columns])
+        dims = ("batch_size",) if values.ndim == 1 else ("direction", "batch_size")
+        variables[name] = (dims, values if values.ndim == 1 else values.T, *labels[name])
+    variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
+    variables["direction"] = ("direction", [name for name, _, _ in first.sides])
+    scale, bias = equilibrium.values(first.loss)
+    extra = {"own_bias": bias, "trained_temperature": _recorded(first.checkpoint, first.loss), "wanted": wanted}
+    attrs = first.provenance(
+        title=f"Where the temperature settles, {losses.name_of(first.loss)}",
+        own_temperature=1 / scale,
+        clip=float(clip),
+        **{name: float(value) for name, value in extra.items() if value is not None},
+        notes="\n".join(dict.fromkeys(note for run in runs for note in run.notes)),
+    )
+    del attrs["batch_size"]
+    return results.labelled(variables, attrs)
+
+
+def _recorded(checkpoint: Checkpoint | None, loss: losses.Loss) -> float | None:
+    """Temperature that the file records of its training: that of this loss, or of any if all agree; None without."""
+    recorded = {} if checkpoint is None else checkpoint.recorded
+    own = recorded.get(losses.name_of(loss))
+    found = set()
+    for each in recorded.values() if own is None else [own]:
+        found |= {float(each[name]) ** -power for name, power in equilibrium.SCALE_POWERS.items() if each.get(name)}
+    return found.pop() if len(found) == 1 else None
+
+
+def document(data: xr.Dataset) -> dict:
+    """Make the JSON document of `cocos temperature --json`: an entry for each batch size."""
+    attrs = data.attrs
+
+    def plain(value):
+        value = value.item()
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def of_size(one: xr.Dataset) -> dict:
+        numbers = {str(name): plain(each) for name, each in one.data_vars.items() if not each.dims}
+        interval = [numbers.pop("low"), numbers.pop("high")]
+        sides = {
+            str(side.item()): {
+                "equilibrium_temperature": plain(one["direction_temperature"].sel(direction=side)),
+                "not_first": plain(one["not_first"].sel(direction=side)),
+                "queries": plain(one["queries"].sel(direction=side)),
+            }
+            for side in one["direction"]
+        }
+        return {"batch_size": int(one["batch_size"]), **numbers, "interval": interval, "directions": sides}
+
+    found = [of_size(data.isel(batch_size=k)) for k in range(data.sizes["batch_size"])]
+    return results.about(attrs) | {
+        "own_temperature": attrs["own_temperature"],
+        "own_bias": attrs.get("own_bias"),
+        "trained_temperature": attrs.get("trained_temperature"),
+        "clip": attrs["clip"],
+        "wanted_effective": attrs.get("wanted"),
+        "batch_sizes": {str(each["batch_size"]): each for each in found},
+        "seed": int(attrs["seed"]),
+    }
