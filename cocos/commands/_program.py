@@ -31,7 +31,7 @@ COMMANDS_FOLDER = Path(__file__).parent
 SECTIONS = ("Look at a file", "Training runs", "Losses", "Plots", "The repository", "The installation")
 # Titles of the groups of options, with the names of their options, in the order of the help text.
 OPTION_GROUPS = {
-    "Loss": ("loss", "param", "eps", "convention", "against"),
+    "Loss": ("loss", "param", "eps", "convention", "against", "same_as", "tolerance"),
     "Batches": ("batch_size", "batches", "sample", "per_group", "same_group", "seed"),
     "File and model": (
         *(

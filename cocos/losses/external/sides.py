@@ -37,14 +37,23 @@ def _every(candidate: Tensor, negatives: Tensor | None) -> Tensor:
     return candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
 
 
+def _places(queries: int, candidates: int, negatives: Tensor | None) -> Tensor | None:
+    """Rows of the candidates that are the hard negatives of each query, (Q, K), as `_every` puts them."""
+    if negatives is None:
+        return None
+    number = negatives.shape[1]
+    return candidates + torch.arange(queries * number, device=negatives.device).reshape(queries, number)
+
+
 def _pairs(metric: str, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Pairs:
     """Pairs of one batch, scored so that autograd follows: query i matches candidate i alone."""
     every = _every(candidate, negatives)
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
     positive = row[:, None] == column[None, :]
     part = object.__new__(Embeddings)
-    plain = {each: None for each in ("candidate_variance", "names", "negatives", "pictures", "candidate_negatives")}
+    plain = {each: None for each in ("candidate_variance", "names", "pictures", "candidate_negatives")}
     part.__dict__.update(plain, query=query, candidate=every, query_group=row, candidate_group=column)
+    part.__dict__["negatives"] = _places(len(query), len(candidate), negatives)
     part.__dict__.update(directions=("q2c",), shared=False, notes=(), mapped=(), marks={}, _kept={})
     return Pairs(
         METRICS[metric](query, every),
@@ -115,7 +124,7 @@ def _of_library(loss: Embedded, name: str) -> Sides:
         part = cast(Embeddings, _pairs("dot", query, candidate, negatives).embeddings)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
 
-    return Sides(name, call, columns=False)
+    return Sides(name, call, columns=True)
 
 
 def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:

@@ -1,0 +1,133 @@
+"""Two gradients of one batch side by side: what their comparison needs, and how its sentences are written."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, Fit, Layout, fit
+from cocos.measures._rows_of_pairs import Gradients
+
+# Part of the largest number of a gradient below which another one is zero, or a structure is found in the difference.
+STRUCTURE = 1e-6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was found.
+
+    Args:
+        verdict: one sentence.
+        same: whether the gradients agree, so that training with one is training with the other.
+        ratio: the number in the sentence; NaN without one.
+        kind: which of the questions of `outcome` was answered, in one word.
+    """
+
+    verdict: str
+    same: bool
+    ratio: float
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Two gradients of one batch.
+
+    Args:
+        first: of A.
+        second: of B.
+        layout: of the rows.
+        tolerance: largest difference of gradients that are the same, in parts of the largest number.
+        exchanged: gradients of A with queries and candidates exchanged, in the order of A's rows, or None.
+        returned: likewise of B.
+        unit_rows: whether all rows have length 1.
+        counts: numbers that a factor may be, with a word for each.
+        cosines: of all rows as their pairs were scored, (R, R).
+        scale: factor of A's scores in a softmax, where it is known.
+    """
+
+    first: Gradients
+    second: Gradients
+    layout: Layout
+    tolerance: float
+    exchanged: Gradients | None
+    returned: Gradients | None
+    unit_rows: bool
+    counts: tuple[tuple[float, str], ...]
+    cosines: Tensor
+    scale: float | None
+
+    @property
+    def room(self) -> float:
+        """Tolerance of a structure."""
+        return max(self.tolerance, STRUCTURE)
+
+    @property
+    def pairs(self) -> tuple[Tensor, Tensor] | None:
+        """Both matrices of pairs; None where one of them is not known."""
+        a, b = self.first.pairs, self.second.pairs
+        return None if a is None or b is None else (a, b)
+
+    def close(self, found: Fit, room: float | None = None) -> bool:
+        """Whether a fit leaves nothing but rounding, in parts of the largest number of all pairs."""
+        assert self.pairs is not None
+        size = max(float(self.pairs[0].abs().max()), float(self.pairs[1].abs().max()) / max(abs(found.ratio), 1e-9))
+        return found.off <= (self.room if room is None else room) * size * max(abs(found.ratio), 1e-9)
+
+
+def number(value: float) -> str:
+    """Write a ratio with two or three digits."""
+    return f"{value:.3g}" if abs(value) >= 100 or 0 < abs(value) < 0.01 else f"{value:.2f}"
+
+
+def span(rows: Sequence[int], limit: int = 4) -> str:
+    """Write row numbers as ranges.
+
+    Examples:
+        >>> span([0, 1, 2, 5])
+        '0-2, 5'
+    """
+    found: list[list[int]] = []
+    for row in sorted(rows):
+        if found and row == found[-1][1] + 1:
+            found[-1][1] = row
+        else:
+            found.append([row, row])
+    text = [f"{a}" if a == b else f"{a}-{b}" for a, b in found]
+    more = f" and {len(text) - limit} more ranges" if len(text) > limit else ""
+    return ", ".join(text[:limit]) + more
+
+
+def named(both: Compared, rows: Sequence[int]) -> str:
+    """Write row numbers by kind of row: `queries 0-3 and candidates 5`."""
+    end, parts = both.layout.end.tolist(), []
+    for place, name in enumerate(ENDS):
+        start = both.layout.rows(place).start
+        own = [row - start for row in rows if end[row] == place]
+        if own:
+            parts.append(f"{name} {span(own)}")
+    return " and ".join(parts)
+
+
+def zero(both: Compared, values: Tensor, mask: Tensor) -> bool:
+    return float(values[mask].abs().max()) <= both.room * float(values.abs().max())
+
+
+def cosine_of(both: Compared) -> float:
+    a, b = (each.rows.flatten() for each in (both.first, both.second))
+    return float(torch.nn.functional.cosine_similarity(a, b, dim=0))
+
+
+def by_kind(both: Compared) -> Iterator[tuple[str, str, Fit, float]]:
+    """Yield (end, kind of pair, fit, part of A's weights) for each kind of pair that one of them has."""
+    if both.pairs is None:
+        return
+    a, b = both.pairs
+    total = max(float(a.abs().sum()), 1e-300)
+    for place, end in enumerate(ENDS):
+        reached = (both.layout.end == place)[:, None].expand_as(a)
+        for index, kind in enumerate(PAIR_KINDS):
+            mask = reached & (both.layout.kind == index)
+            if mask.any() and bool((a[mask] != 0).any() | (b[mask] != 0).any()):
+                yield end, kind, fit(a, b, mask), float(a[mask].abs().sum()) / total

@@ -1,0 +1,191 @@
+"""Gradients of a loss of one batch: of every row, and of every row along every other one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.losses.external.cut import seeded
+from cocos.losses.external.guard import DETACHED, guarded
+
+# Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
+OWN_COORDINATE = 2.0**-8
+# Width and noise of synthetic batches: at temperature 0.1 most negatives of a query have a weight that is not tiny.
+SYNTHETIC_WIDTH, SYNTHETIC_NOISE = 24, 0.9
+# Smallest number of pairs in which rows, mini-batches and processes can be told apart.
+FEWEST_PAIRS = 4
+Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A batch of pairs, with hard negatives of each query.
+
+    Args:
+        query: (N, D).
+        candidate: (N, D); candidate i belongs to query i alone.
+        negatives: (N, K, D) or None.
+    """
+
+    query: Tensor
+    candidate: Tensor
+    negatives: Tensor | None
+
+    @property
+    def number(self) -> int:
+        """Pairs, N."""
+        return len(self.query)
+
+    @property
+    def hard(self) -> int:
+        """Hard negatives of each query, K."""
+        return 0 if self.negatives is None else self.negatives.shape[1]
+
+    @property
+    def matrix(self) -> Tensor:
+        """All rows: queries, candidates, hard negatives query by query, (R, D)."""
+        hard = [] if self.negatives is None else [self.negatives.flatten(0, 1)]
+        return torch.cat([self.query, self.candidate, *hard])
+
+    def like(self, matrix: Tensor) -> "Rows":
+        """The same batch with other rows, (R, D)."""
+        number = self.number
+        hard = None if not self.hard else matrix[2 * number :].unflatten(0, (number, self.hard))
+        return Rows(matrix[:number], matrix[number : 2 * number], hard)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """Gradients of one loss, in float64.
+
+    Args:
+        value: of the loss.
+        rows: of each row, (R, D).
+        pairs: (R, R), entry (i, j) the derivative of the loss with respect to the cosine of rows i and j, as it reaches
+            row i; 0 on the diagonal. None where the loss cannot be asked for it.
+    """
+
+    value: float
+    rows: Tensor
+    pairs: Tensor | None
+
+
+def _gradient(name: str, call: Call, rows: Rows) -> tuple[float, Tensor]:
+    """Value, and gradient of every row, (R, D), by autograd.
+
+    Raises:
+        InputError: the loss fails, or has no gradient.
+    """
+    leaf = rows.matrix.detach().clone().requires_grad_()
+    batch = rows.like(leaf)
+    with torch.enable_grad(), guarded(name), seeded(leaf.device):
+        value = call(batch.query, batch.candidate, batch.negatives)
+        if not value.requires_grad:
+            raise InputError(f"{name}: {DETACHED}")
+        (found,) = torch.autograd.grad(value, leaf, allow_unused=True, materialize_grads=True)
+    return float(value.detach()), found.double()
+
+
+def gradients(name: str, call: Call, rows: Rows, rounded: torch.dtype | None = None) -> Gradients:
+    """Gradients of a loss on a batch.
+
+    The derivative with respect to a single pair does not follow from the code of a loss, which may compute its scores
+    in any way, nor from the gradient of a row, which is a sum over pairs. So each row gets a coordinate of its own: row
+    j becomes (√(1 - δ²) x_j, δ ‖x_j‖ e_j). Norms stay, cosines of different rows are multiplied by 1 - δ², and the
+    gradient of row i has in coordinate j what the pair (i, j) alone contributes to it.
+
+    Args:
+        name: of the loss, for messages.
+        call: the loss.
+        rows: the batch.
+        rounded: dtype to which the rows are rounded first, so that both of two losses read the same numbers.
+
+    Raises:
+        InputError: the loss fails, or has no gradient.
+    """
+
+    def read(matrix: Tensor) -> Rows:
+        return rows.like(matrix if rounded is None else matrix.to(rounded).to(matrix.dtype))
+
+    matrix = rows.matrix
+    value, plain = _gradient(name, call, read(matrix))
+    norms: Tensor = matrix.norm(dim=1, keepdim=True)
+    own = OWN_COORDINATE * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device) * norms
+    lifted = torch.cat([(1 - OWN_COORDINATE**2) ** 0.5 * matrix, own], dim=1)
+    try:
+        _, found = _gradient(name, call, read(lifted))
+    except InputError:  # it has parameters of the width of the embeddings
+        return Gradients(value, plain, None)
+    pairs = found[:, matrix.shape[1] :] * norms.double() / OWN_COORDINATE
+    return Gradients(value, plain, pairs.fill_diagonal_(0))
+
+
+def synthetic(number: int, hard: int, seed: int, device: torch.device) -> Rows:
+    """A batch of unit vectors: candidates and hard negatives are noisy copies of their query."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, SYNTHETIC_WIDTH, generator=generator, dtype=torch.float64)
+
+    query = drawn(number)
+    candidate = query + SYNTHETIC_NOISE * drawn(number)
+    negatives = query[:, None] + 2 * SYNTHETIC_NOISE * drawn(number, hard) if hard else None
+    query, candidate, negatives = (
+        None if each is None else (each / each.norm(dim=-1, keepdim=True)).to(device)
+        for each in (query, candidate, negatives)
+    )
+    return Rows(query, candidate, negatives)
+
+
+def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> Rows:
+    """Draw a batch of pairs: rows of different groups, each with one of its candidates and its hard negatives.
+
+    Args:
+        embeddings: a training set.
+        number: of pairs, at most; fewer where there are fewer groups.
+        hard: whether the hard negatives that queries name are drawn with them.
+        seed: for drawing.
+
+    Raises:
+        InputError: fewer than `FEWEST_PAIRS` groups have a pair.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    asking, asked = (group.cpu() for group in (embeddings.query_group, embeddings.candidate_group))
+    place: dict[int, list[int]] = {}
+    for row in torch.randperm(len(asked), generator=generator).tolist():
+        place.setdefault(int(asked[row]), []).append(row)
+    pairs, seen = [], set()
+    for row in torch.randperm(len(asking), generator=generator).tolist():
+        group = int(asking[row])
+        others = [each for each in place.get(group, []) if not (embeddings.shared and each == row)]
+        if group not in seen and others and (not hard or _all_named(embeddings, row)):
+            seen.add(group)
+            pairs.append((row, others[0]))
+        if len(pairs) == number:
+            break
+    if len(pairs) < FEWEST_PAIRS:
+        raise InputError(
+            f"{len(pairs)} groups have a query and a candidate of its own, expected at least {FEWEST_PAIRS}"
+        )
+    rows, columns = (torch.tensor(each, device=embeddings.query.device) for each in zip(*pairs, strict=True))
+    negatives = _negatives(embeddings, rows) if hard else None
+    found = Rows(embeddings.query[rows], embeddings.candidate[columns], negatives)
+    if not bool((found.matrix != 0).any(dim=1).all()):
+        raise InputError("a row that was drawn is a zero vector, which has no direction; remove it")
+    return found
+
+
+def _all_named(embeddings: Embeddings, row: int) -> bool:
+    """Whether a query has all of its hard negatives."""
+    named: Any = embeddings.negatives
+    return named.is_floating_point() or bool((named[row] >= 0).all())
+
+
+def _negatives(embeddings: Embeddings, rows: Tensor) -> Tensor:
+    """Hard negatives of some queries, (N, K, D)."""
+    named: Any = embeddings.negatives
+    return named[rows] if named.is_floating_point() else embeddings.candidate[named[rows]]

@@ -1,0 +1,367 @@
+"""Say in one sentence how two gradients of one batch differ: by a factor, on some rows, or on a kind of pair."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from cocos.measures._compared import STRUCTURE, Compared, Outcome, cosine_of, named, number, span, zero
+from cocos.measures._kinds_of_pairs import PAIR_KINDS, Fit, fit
+
+SAME = "the same"
+# Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
+# logarithm from a line, in parts of the line's range.
+SEEN_WEIGHT, LINEAR = 1e-4, 1e-2
+
+
+def outcome(both: Compared) -> Outcome:
+    """Answer the questions in their order; the first that applies makes the sentence."""
+    for question in QUESTIONS:
+        found = question(both)
+        if found is not None:
+            return found
+    return _otherwise(both)
+
+
+def _unusable(both: Compared) -> Outcome | None:
+    for name, one in (("A", both.first), ("B", both.second)):
+        if not one.rows.isfinite().all():
+            bad = (~one.rows.isfinite()).any(dim=1).nonzero().flatten().tolist()
+            return Outcome(
+                f"{name} has a gradient that is NaN or infinite, in {named(both, bad)}", False, math.nan, "nan"
+            )
+    empty = [not one.rows.any() for one in (both.first, both.second)]
+    if all(empty):
+        return Outcome("neither has a gradient on these rows, so nothing is compared", False, math.nan, "none")
+    if any(empty):
+        name = "A" if empty[0] else "B"
+        return Outcome(f"{name} has no gradient at all", False, math.inf if empty[0] else 0.0, "none")
+    return None
+
+
+def _scaled(both: Compared) -> Outcome | None:
+    """The same, up to a factor or not."""
+    rows = fit(both.first.rows, both.second.rows)
+    if rows.off > both.tolerance * max(rows.other, 1e-300):
+        return None
+    if both.pairs is not None:
+        pairs = fit(*both.pairs)
+        if pairs.off > both.tolerance * max(pairs.other, 1e-300) or abs(pairs.ratio - rows.ratio) > both.room:
+            return None
+    if abs(rows.ratio - 1) <= both.tolerance:
+        return Outcome(SAME, True, rows.ratio, "same")
+    if rows.ratio < 0:
+        said = f"the opposite: factor {number(rows.ratio)}, so that B pulls where A pushes (a sign?)"
+        return Outcome(said, False, rows.ratio, "sign")
+    return Outcome(
+        f"the same up to a factor of {number(rows.ratio)}{_guess(both, rows.ratio)}", False, rows.ratio, "factor"
+    )
+
+
+def _guess(both: Compared, ratio: float) -> str:
+    """Name what a factor may come from."""
+    room = 10 * both.room
+
+    def near(value: float) -> bool:
+        return abs(ratio / value - 1) <= room or abs(ratio * value - 1) <= room
+
+    words = list(dict.fromkeys(word for value, word in both.counts if value != 1 and near(value)))
+    whole = round(max(ratio, 1 / ratio))
+    if not words and whole > 1 and near(whole):
+        words = ["mean against sum?", "world size?"]
+    return f" ({' '.join(words)})" if words else ""
+
+
+def _along_rows(both: Compared) -> Outcome | None:
+    """The same pair by pair; what differs points along the rows themselves, which normalising removes."""
+    if both.pairs is None:
+        return None
+    pairs = fit(*both.pairs)
+    if pairs.off > both.room * max(pairs.other, 1e-300):
+        return None
+    factor = abs(pairs.ratio - 1) > both.room
+    said = SAME if not factor else f"the same up to a factor of {number(pairs.ratio)}{_guess(both, pairs.ratio)}"
+    if both.unit_rows:
+        said += " on unit vectors: they differ along each row alone, which a model that normalises removes"
+        return Outcome(said, not factor, pairs.ratio, "normalised")
+    said += " in its pairs, but not along each row: only one of them normalises"
+    return Outcome(said, False, pairs.ratio, "normalised")
+
+
+def _exchanged(both: Compared) -> Outcome | None:
+    """The other direction, or both directions."""
+    for own, other, mine, name in (
+        (both.exchanged, both.second, both.first, "A"),
+        (both.returned, both.first, both.second, "B"),
+    ):
+        if own is None:
+            continue
+        turned = fit(own.rows, other.rows)
+        if turned.off <= both.room * max(turned.other, 1e-300) and turned.ratio > 0:
+            beside = "" if abs(turned.ratio - 1) <= both.room else f", and a factor of {number(turned.ratio)}"
+            return Outcome(f"queries and candidates exchanged{beside}", False, turned.ratio, "exchanged")
+        mean = fit((own.rows + mine.rows) / 2, other.rows)
+        if mean.off <= both.room * max(mean.other, 1e-300) and mean.ratio > 0:
+            two, one = ("B", "A") if name == "A" else ("A", "B")
+            scale = "" if abs(mean.ratio - 1) <= both.room else f", and a factor of {number(mean.ratio)}"
+            said = f"{two} is the mean of both directions, {one} has only the queries ask{scale}"
+            return Outcome(said, False, mean.ratio, "directions")
+    return None
+
+
+def _mini_batch(both: Compared) -> Outcome | None:
+    """A range of queries that alone has a gradient of its own."""
+    if both.pairs is None:
+        return None
+    a, b = (each[both.layout.rows(0)].abs().amax(dim=1) for each in both.pairs)
+    missing = (b <= both.room * b.max()) & (a > both.room * a.max())
+    left = (~missing).nonzero().flatten().tolist()
+    if not missing.any() or not left or left[-1] - left[0] + 1 != len(left):
+        return None
+    kept = fit(both.pairs[0][left], both.pairs[1][left])
+    gone = span(missing.nonzero().flatten().tolist())
+    last = left[-1] == both.layout.number - 1 and len(left) < both.layout.number
+    said = "the last mini-batch alone has a gradient" if last else "some queries alone have a gradient"
+    said += f": queries {span(left)}, ratio {number(kept.ratio)}; 0 for queries {gone}"
+    return Outcome(said, False, kept.ratio, "last" if last else "rows")
+
+
+def _misaligned(both: Compared) -> Outcome | None:
+    """Queries that are pulled to other rows than their own candidates."""
+    if both.pairs is None:
+        return None
+    number_, rows = both.layout.number, both.layout.rows(0)
+    a, b = (each[rows] for each in both.pairs)
+    own = torch.arange(number_, device=a.device)
+    pulled = a[own, number_ + own] < -both.room * a.abs().max()
+    target = b.argmin(dim=1)
+    elsewhere = (target != number_ + own) & (b.amin(dim=1) < 0) & (b[own, number_ + own] >= 0)
+    wrong = (pulled & elsewhere).nonzero().flatten()
+    if not len(wrong):
+        return None
+    kinds = both.layout.kind[wrong, target[wrong]].bincount(minlength=len(PAIR_KINDS))
+    where = {
+        "in-batch": "candidates of other queries",
+        "own hard": "hard negatives of their own",
+        "others' hard": "hard negatives of other queries",
+        "query-query": "other queries",
+    }.get(PAIR_KINDS[int(kinds.argmax())], "other rows")
+    kept = float(b[own, number_ + own].clamp(max=0).sum() / a[own, number_ + own].clamp(max=0).sum())
+    said = (
+        f"misaligned targets: queries {span(wrong.tolist())} are pulled to {where}, pushed from their own candidates; "
+        f"ratio {number(kept)} of the pull on own candidates"
+    )
+    return Outcome(said, False, kept, "misaligned")
+
+
+def _blocks(both: Compared) -> Outcome | None:
+    """Pairs across mini-batches or processes."""
+    if both.pairs is None:
+        return None
+    total = both.layout.number
+    sizes = [total // k for k in range(total // 2, 1, -1) if total % k == 0]
+    asked = *((_apart, size) for size in sizes), *((_detached, size) for size in reversed(sizes))
+    return next(filter(None, (ask(both, size) for ask, size in asked)), None)
+
+
+def _apart(both: Compared, size: int) -> Outcome | None:
+    """No pair across blocks of so many rows, and some within them."""
+    assert both.pairs is not None
+    a, b = both.pairs
+    block = both.layout.pair // size
+    across, mixed = block[:, None] != block[None, :], both.layout.kind == PAIR_KINDS.index("in-batch")
+    if not zero(both, b, across) or zero(both, a, across) or zero(both, b, mixed & ~across):
+        return None
+    part = float(a[across].abs().sum() / a.abs().sum())
+    length = float(both.second.rows.norm() / both.first.rows.norm())
+    said = (
+        f"B has no pair across mini-batches of {size} rows: ratio 0 on {100 * part:.0f} % of A's weights "
+        f"(accumulated, or not gathered); its gradient has cosine {number(cosine_of(both))} with A's and {number(length)} of its length"
+    )
+    return Outcome(said, False, 0.0, "blocks")
+
+
+def _detached(both: Compared, size: int) -> Outcome | None:
+    """The same within blocks of so many rows, and not across them."""
+    assert both.pairs is not None
+    a, b = both.pairs
+    block = both.layout.pair // size
+    across = block[:, None] != block[None, :]
+    asking = (both.layout.end == 0)[:, None].expand_as(across)
+    here = fit(a, b, ~across)
+    if not both.close(here) or zero(both, a, across) or both.close(fit(a, b)):
+        return None
+    loud = f", and a factor of {number(here.ratio)} elsewhere" if abs(here.ratio - 1) > both.room else ""
+    there, back, every = fit(a, b, across & asking), fit(a, b, across & ~asking), fit(a, b, across)
+    if both.close(there) and abs(there.ratio - here.ratio) <= both.room:
+        said = (
+            f"queries have the same gradient, candidates have ratio {number(back.ratio)} of what queries of other "
+            f"mini-batches of {size} rows give them (gathered without gradient){loud}"
+        )
+        return Outcome(said, False, back.ratio, "detached")
+    said = (
+        f"the same within mini-batches of {size} rows, across them ratio {number(every.ratio)} (gathered in "
+        f"part without gradient){loud}"
+    )
+    return Outcome(said, False, every.ratio, "across")
+
+
+def _sources(both: Compared) -> Outcome | None:
+    """Kinds of pairs that one of them leaves out, or that alone differ."""
+    if both.pairs is None:
+        return None
+    a, b = both.pairs
+    there = {
+        name: both.layout.kind == place for place, name in enumerate(PAIR_KINDS) if (both.layout.kind == place).any()
+    }
+    off_diagonal = ~torch.eye(len(a), dtype=torch.bool, device=a.device)
+    there = {name: mask & off_diagonal for name, mask in there.items()}
+    for values, others, name, word in ((b, a, "B", "leaves out"), (a, b, "B", "adds")):
+        gone = [kind for kind, mask in there.items() if zero(both, values, mask) and not zero(both, others, mask)]
+        if gone:
+            part = sum(float(others[there[kind]].abs().sum()) for kind in gone) / float(others.abs().sum())
+            rest = torch.stack([mask for kind, mask in there.items() if kind not in gone]).any(dim=0)
+            same = fit(a, b, rest)
+            beside = (
+                f"the rest is {SAME}" if both.close(same) and abs(same.ratio - 1) <= both.room else _rest(both, same)
+            )
+            ratio = 0.0 if word == "leaves out" else math.inf
+            said = f"{name} {word} {_list(gone)}: {'ratio 0, ' if not ratio else ''}{100 * part:.0f} % of "
+            whose = "A" if word == "leaves out" else "B"
+            return Outcome(f"{said}{whose}'s weights; {beside}", False, ratio, "source")
+    fits = {kind: fit(a, b, mask) for kind, mask in there.items() if not zero(both, a, mask)}
+    if len(fits) < 2 or not all(both.close(each) for each in fits.values()):
+        return _one_source(both, there)
+    ratios = {kind: each.ratio for kind, each in fits.items()}
+    usual = sorted(ratios.values())[len(ratios) // 2]
+    apart = [kind for kind, ratio in ratios.items() if abs(ratio - usual) > 10 * both.room * max(abs(usual), 1)]
+    if len(apart) == 1 and abs(usual - 1) <= 10 * both.room:
+        return Outcome(
+            f"differ on {_list(apart)} only: ratio {number(ratios[apart[0]])}", False, ratios[apart[0]], "source"
+        )
+    said = ", ".join(f"{kind} {number(ratio)}" for kind, ratio in ratios.items())
+    return Outcome(f"each kind of pair has its own factor: {said}", False, math.nan, "factors")
+
+
+def _rest(both: Compared, found: Fit) -> str:
+    if both.close(found):
+        return f"the rest has a factor of {number(found.ratio)}"
+    return f"the rest changes with it (ratio {number(found.ratio)})"
+
+
+def _one_source(both: Compared, there: dict[str, Tensor]) -> Outcome | None:
+    """A single kind of pair that differs, and not by one factor."""
+    assert both.pairs is not None
+    a, b = both.pairs
+    scale = both.room * float(a.abs().max())
+    apart = [kind for kind, mask in there.items() if float((b - a)[mask].abs().max()) > scale]
+    if len(apart) != 1:
+        return None
+    ratio = fit(a, b, there[apart[0]]).ratio
+    return Outcome(f"differ on {_list(apart)} only: ratio {number(ratio)}", False, ratio, "source")
+
+
+def _list(kinds: Sequence[str]) -> str:
+    words = {
+        "in-batch": "in-batch negatives",
+        "own hard": "own hard negatives",
+        "others' hard": "others' hard negatives",
+    }
+    words |= {"query-query": "query-query pairs", "candidate-candidate": "candidate-candidate pairs"}
+    return " and ".join(words.get(kind, kind) for kind in kinds)
+
+
+def _temperature(both: Compared) -> Outcome | None:
+    """A softmax at another temperature: the logarithm of the ratio of two weights is linear in the score."""
+    if both.pairs is None:
+        return None
+    rows, columns = both.layout.rows(0), both.layout.kind[both.layout.rows(0)]
+    a, b, scores = both.pairs[0][rows], both.pairs[1][rows], both.cosines[rows]
+    least = SEEN_WEIGHT * float(a.max()), SEEN_WEIGHT * float(b.max())
+    used = (columns == PAIR_KINDS.index("in-batch")) & (a > least[0]) & (b > least[1])
+    ratios = torch.where(used, b / torch.where(used, a, 1), 1).log()
+    number_ = used.sum(dim=1, keepdim=True).clamp(min=1)
+    x, y = (torch.where(used, each - (each * used).sum(dim=1, keepdim=True) / number_, 0) for each in (scores, ratios))
+    if not float(x.square().sum()) or int(used.sum()) < 4 * both.layout.number:
+        return None
+    slope = float((x * y).sum() / x.square().sum())
+    if abs(slope) <= STRUCTURE or float((y - slope * x).abs().max()) > LINEAR * abs(slope) * float(x.abs().max()):
+        return None
+    known = both.scale
+    said = (
+        f"another temperature: B multiplies its scores by {number(abs(slope))} {'more' if slope > 0 else 'less'} than A"
+    )
+    if known is not None and known + slope > 0:
+        said += f" (temperature {1 / (known + slope):.4g} in place of {1 / known:.4g})"
+    ratio = math.nan if known is None else (known + slope) / known
+    return Outcome(said, False, ratio, "temperature")
+
+
+def _some_rows(both: Compared) -> Outcome | None:
+    """Some queries, or a factor for each query."""
+    if both.pairs is None:
+        return None
+    a, b = (each[both.layout.rows(0)] for each in both.pairs)
+    fits = [fit(one, other) for one, other in zip(a, b, strict=True)]
+    scale = both.room * float(a.abs().max())
+    agrees = [each.off <= scale and abs(each.ratio - 1) * each.size <= scale for each in fits]
+    apart = [row for row, same in enumerate(agrees) if not same]
+    if not 0 < len(apart):
+        return None
+    together = fit(a[apart], b[apart])
+    if len(apart) < both.layout.number:
+        alike = together.off <= scale
+        by = (
+            f"ratio {number(together.ratio)}"
+            if alike
+            else f"ratio {number(together.ratio)}, not the same in all of them"
+        )
+        return Outcome(f"the same but for queries {span(apart)}: {by}", False, together.ratio, "rows")
+    if all(each.off <= scale for each in fits):
+        ratios = [each.ratio for each in fits if each.size > scale]
+        said = f"the same up to a factor for each query, {number(min(ratios))} to {number(max(ratios))}"
+        return Outcome(said, False, math.nan, "queries")
+    return None
+
+
+def _signs(both: Compared) -> Outcome | None:
+    """A pull where the other one pushes."""
+    if both.pairs is None:
+        return None
+    a, b = both.pairs
+    cosine = cosine_of(both)
+    if cosine < 0:
+        ratio = fit(a, b).ratio
+        return Outcome(
+            f"the opposite, roughly: B pulls where A pushes: ratio {number(ratio)}, cosine {number(cosine)}",
+            False,
+            ratio,
+            "sign",
+        )
+    return None
+
+
+def _otherwise(both: Compared) -> Outcome:
+    """A difference without a pattern that is known here."""
+    rows = fit(both.first.rows, both.second.rows)
+    apart = (both.second.rows - rows.ratio * both.first.rows).abs().amax(dim=1)
+    worst = named(both, [int(apart.argmax())])
+    off = rows.off / max(rows.other, 1e-300)
+    said = f"differ: cosine {number(cosine_of(both))}, ratio {number(rows.ratio)}; the largest difference is "
+    return Outcome(f"{said}{100 * off:.2g} % of the largest gradient, in {worst}", False, rows.ratio, "other")
+
+
+QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (
+    _unusable,
+    _scaled,
+    _along_rows,
+    _exchanged,
+    _mini_batch,
+    _misaligned,
+    _blocks,
+    _sources,
+    _temperature,
+    _some_rows,
+    _signs,
+)

@@ -1,0 +1,423 @@
+"""`cocos verify --same-as A B`: are two losses, or two ways of computing one, the same gradient; and what differs."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, normalize
+from typer.testing import CliRunner
+
+import cocos
+from cocos import measures
+from cocos.commands import app
+from cocos.errors import InputError
+from cocos.measures._kinds_of_pairs import PAIR_KINDS, Layout
+from cocos.measures._rows_of_pairs import OWN_COORDINATE, Rows, gradients, synthetic
+from cocos.measures._ways import way
+
+CPU = torch.device("cpu")
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def verdict(a, b, *more, **options):
+    return measures.same_gradient(a, b, *more, **options).attrs
+
+
+def infonce(query, candidate, negatives=None, scale=10.0, own=1.0, others=1.0, positive=1.0):
+    """InfoNCE with a factor for the exponentials of hard negatives, as plain as can be."""
+    query, candidate = normalize(query, dim=1), normalize(candidate, dim=1)
+    logits = scale * query @ candidate.T
+    if negatives is not None:
+        hard = scale * query @ normalize(negatives, dim=2).flatten(0, 1).T
+        mine = torch.eye(len(query), dtype=torch.bool).repeat_interleave(negatives.shape[1], dim=1)
+        hard = hard + torch.where(mine, own, others).to(hard).log()
+        logits = torch.cat([logits, hard], dim=1)
+    return positive * cross_entropy(logits, torch.arange(len(query)))
+
+
+def symmetric(query, candidate):
+    return (infonce(query, candidate) + infonce(candidate, query)) / 2
+
+
+# ---------------------------------------------------------------------------------------------------- the numbers
+
+
+def slow_pairs(loss, rows, step=1e-6):
+    """∂ loss / ∂ cosine of query i and another row, times one over N, from the definition, moving one score at a time."""
+    count = rows.number
+    every = normalize(rows.matrix[count:], dim=1)
+    scores = (1 - OWN_COORDINATE**2) * normalize(rows.query, dim=1) @ every.T
+    positive = torch.eye(count, len(every), dtype=torch.bool)
+    found = torch.zeros_like(scores)
+    for i in range(count):
+        for j in range(len(every)):
+            moved = []
+            for sign in (1, -1):
+                other = scores.clone()
+                other[i, j] += sign * step
+                moved.append(float(loss(cocos.Pairs(other, positive)).mean()))
+            found[i, j] = (moved[0] - moved[1]) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("name", ["ntxent", "triplet", "smoothap"])
+@pytest.mark.parametrize("hard", [0, 2])
+def test_the_gradient_of_a_pair_is_that_of_its_score(name, hard):
+    rows, loss = synthetic(6, hard, 3, CPU), cocos.losses.load(name)
+    found = gradients(name, way(name), rows).pairs
+    slow = slow_pairs(loss, rows)
+    torch.testing.assert_close(found[:6, 6:], slow, rtol=1e-5, atol=1e-7 * float(slow.abs().max()))
+    closed = loss.weight(
+        cocos.Pairs(
+            (1 - OWN_COORDINATE**2) * rows.query @ rows.matrix[6:].T,
+            torch.eye(6, len(rows.matrix) - 6, dtype=torch.bool),
+        )
+    )
+    torch.testing.assert_close(found[:6, 6:], closed / 6, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found[6:, :6], closed.T / 6, rtol=1e-9, atol=1e-12)  # as it reaches the candidates
+    assert not found[:6, :6].any() and not found[6:, 6:].any()
+
+
+def test_the_rows_add_up_from_their_pairs():
+    rows = synthetic(8, 2, 0, CPU)
+    found = gradients("ntxent", way("ntxent"), rows)
+    matrix = rows.matrix
+    along = found.pairs @ matrix - (found.pairs * (matrix @ matrix.T)).sum(dim=1, keepdim=True) * matrix
+    torch.testing.assert_close(found.rows, along, rtol=1e-3, atol=1e-4)  # at scores that differ by one part in 65536
+
+
+def test_norms_of_the_rows_do_not_enter_the_pairs_of_a_cosine_loss():
+    rows = synthetic(6, 1, 0, CPU)
+    lengths = torch.linspace(0.5, 20, len(rows.matrix), dtype=torch.float64)[:, None]
+    stretched = rows.like(lengths * rows.matrix)
+    plain, other = (gradients("ntxent", way("ntxent"), each) for each in (rows, stretched))
+    torch.testing.assert_close(plain.pairs, other.pairs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(plain.rows, lengths * other.rows, rtol=1e-9, atol=1e-12)
+
+
+def test_kinds_of_pairs():
+    layout = Layout(2, 2, CPU)  # q0 q1 c0 c1 h00 h01 h10 h11
+    kind = [[PAIR_KINDS[k] for k in row] for row in layout.kind.tolist()]
+    assert kind[0] == [
+        *("query-query", "query-query", "positives", "in-batch"),
+        *("own hard", "own hard", "others' hard", "others' hard"),
+    ]
+    assert kind[4][:2] == ["own hard", "others' hard"] and set(kind[4][2:]) == {"candidate-candidate"}
+    assert torch.equal(layout.kind, layout.kind.T)
+
+
+# ---------------------------------------------------------------------------------------------------- the ways
+
+SAME_WAYS = ["cached=32", "cached=7", "chunks=32", "chunks=5", "ranks=2", "ranks=4", "ranks=2,loss=global"]
+
+
+@pytest.mark.parametrize("how", SAME_WAYS)
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "mnrl"])
+def test_ways_that_are_the_same(loss, how):
+    if loss not in cocos.losses.names() and loss != "mnrl":
+        pytest.skip("not on the shelf")
+    found = verdict(loss, f"{loss}@{how}")
+    assert found["verdict"] == "the same" and found["same"] and found["gap"] < 1e-12
+
+
+def test_a_coupled_loss_is_not_the_sum_of_its_chunks():
+    assert verdict("ce_softmax", "ce_softmax@cached=8")["same"]
+    assert not verdict("ce_softmax", "ce_softmax@chunks=32")["same"]
+
+
+def test_processes_that_gather_without_gradient():
+    found = verdict("ntxent", "ntxent@ranks=2,gather=detached")
+    assert found["verdict"].startswith(
+        "queries have the same gradient, candidates have ratio 0.00 of what queries of other mini-batches of 32 rows"
+    )
+    assert found["found"] == "detached"
+    found = verdict("ntxent", "ntxent@ranks=2,gather=detached,loss=global")
+    assert found["verdict"].startswith("the same up to a factor of 0.50 (world size 2?")
+    assert found["ratio"] == pytest.approx(0.5, abs=1e-9)
+    assert verdict("ntxent", "ntxent@ranks=4,gather=detached,loss=global")["ratio"] == pytest.approx(0.25, abs=1e-9)
+
+
+@pytest.mark.parametrize("how", ["accumulate=4", "ranks=4,gather=none"])
+def test_mini_batches_see_no_negatives_of_each_other(how):
+    data = measures.same_gradient("ntxent", f"ntxent@{how}")
+    said = data.attrs["verdict"]
+    assert said.startswith("B has no pair across mini-batches of 16 rows: ratio 0 on ")
+    assert f"cosine {data.attrs['cosine']:.2f} with A's" in said
+    rows = synthetic(64, 0, 0, CPU)
+    found = gradients("ntxent", way("ntxent"), rows).pairs
+    block = torch.arange(64).repeat(2) // 16
+    part = float(found[block[:, None] != block].abs().sum() / found.abs().sum())
+    assert f"ratio 0 on {100 * part:.0f} % of A's weights" in said
+
+
+def test_a_sum_in_place_of_a_mean():
+    found = verdict("ntxent", "ntxent@reduction=sum")
+    assert found["verdict"] == "the same up to a factor of 64.00 (mean against sum over 64 queries?)"
+    assert (
+        "(mean against sum? world size?)"
+        in verdict(infonce, lambda query, candidate: 3 * infonce(query, candidate))["verdict"]
+    )
+
+
+def test_dtypes_have_a_tolerance_of_their_own():
+    half = verdict("ntxent", "ntxent@dtype=bfloat16")
+    assert half["same"] and half["tolerance"] == 5e-2 and 1e-4 < half["gap"] < 5e-2 and half["dtype"] == "bfloat16"
+    single = verdict("ntxent", "ntxent@dtype=float32")
+    assert single["same"] and single["tolerance"] == 1e-4 and 1e-9 < single["gap"] < 1e-4
+    assert not verdict("ntxent", "ntxent@dtype=bfloat16", tolerance=1e-4)["same"]
+    sharp = verdict("ntxent@temperature=0.005", "ntxent@temperature=0.005,dtype=bfloat16")
+    assert not sharp["same"] and sharp["verdict"].startswith("differ: cosine")
+
+
+# ---------------------------------------------------------------------------------------------------- the sentences
+
+
+def test_another_temperature():
+    said = verdict("ntxent", "ntxent@temperature=0.05")["verdict"]
+    assert said == (
+        "another temperature: B multiplies its scores by 10.00 more than A (temperature 0.05 in place of 0.1)"
+    )
+    assert (
+        "by 7.00 less than A"
+        in verdict(infonce, lambda query, candidate: infonce(query, candidate, scale=3.0))["verdict"]
+    )
+
+
+def test_queries_and_candidates_exchanged():
+    assert verdict(infonce, lambda query, candidate: infonce(candidate, query))["verdict"] == (
+        "queries and candidates exchanged"
+    )
+    assert verdict(infonce, symmetric)["verdict"] == "B is the mean of both directions, A has only the queries ask"
+    assert verdict(lambda query, candidate: 2 * symmetric(query, candidate), "ntxent")["verdict"] == (
+        "A is the mean of both directions, B has only the queries ask, and a factor of 2.00"
+    )
+
+
+def test_hard_negatives_that_are_left_out():
+    found = verdict("ntxent", lambda query, candidate, negatives=None: infonce(query, candidate))
+    assert found["verdict"].startswith("B leaves out own hard negatives and others' hard negatives: ratio 0, ")
+    assert found["notes"] == "without hard negatives they are the same"
+
+    def foreign(query, candidate, negatives=None):
+        return infonce(query, candidate, negatives, own=0.0)
+
+    assert verdict("ntxent", foreign)["verdict"].startswith("B leaves out own hard negatives: ratio 0, ")
+
+
+def test_one_source_alone():
+    def detached(query, candidate, negatives=None):
+        if negatives is None:
+            return infonce(query, candidate)
+        held, own = (
+            infonce(query.detach(), candidate.detach(), negatives),
+            infonce(query, candidate, negatives.detach()),
+        )
+        return own + 0.25 * (held - held.detach()) + 0 * own
+
+    said = verdict("ntxent", detached)["verdict"]
+    assert "own hard" in said and "0.25" in said
+
+
+def test_some_rows():
+    def weighted(query, candidate):
+        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        each = cross_entropy(logits, torch.arange(len(query)), reduction="none")
+        return torch.cat([each[:32], 0.5 * each[32:]]).mean()
+
+    found = verdict("ntxent", weighted)
+    assert found["verdict"] == "the same but for queries 32-63: ratio 0.50" and found["found"] == "rows"
+
+
+def test_the_last_mini_batch():
+    def last(query, candidate):
+        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        return cross_entropy(logits[-16:], torch.arange(len(query))[-16:])
+
+    found = verdict("ntxent", last)
+    assert found["verdict"] == (
+        "the last mini-batch alone has a gradient: queries 48-63, ratio 4.00; 0 for queries 0-47"
+    )
+
+
+def test_a_factor_for_each_query():
+    def focused(query, candidate):
+        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        each = cross_entropy(logits, torch.arange(len(query)), reduction="none")
+        return (torch.linspace(0.5, 2, len(query)) * each).mean()
+
+    assert verdict("ntxent", focused)["verdict"] == "the same up to a factor for each query, 0.50 to 2.00"
+
+
+def test_the_opposite():
+    found = verdict("ntxent", lambda query, candidate: -infonce(query, candidate))
+    assert found["verdict"].startswith("the opposite: factor -1.00") and not found["same"]
+
+
+def test_targets_that_are_shifted():
+    def shifted(query, candidate):
+        logits = 10 * normalize(query, dim=1) @ normalize(candidate, dim=1).T
+        return cross_entropy(logits, torch.arange(len(query)).roll(1))
+
+    assert verdict("ntxent", shifted)["verdict"] == (
+        "misaligned targets: queries 0-63 are pulled to candidates of other queries, pushed from their own candidates; "
+        "ratio 0.00 of the pull on own candidates"
+    )
+
+
+def test_only_one_normalises():
+    def dots(query, candidate):
+        return cross_entropy(10 * query @ candidate.T, torch.arange(len(query)))
+
+    found = verdict("ntxent", dots)
+    assert found["same"] and found["verdict"] == (
+        "the same on unit vectors: they differ along each row alone, which a model that normalises removes"
+    )
+    rows = synthetic(40, 0, 0, CPU)
+    raw = cocos.Embeddings(3 * rows.query, 3 * rows.candidate)
+    assert not verdict("ntxent", dots, raw)["same"]
+
+
+def test_gradients_that_are_none_or_not_finite():
+    assert "B has no gradient at all" in verdict("ntxent", lambda query, candidate: 0 * query.sum())["verdict"]
+    broken = verdict("ntxent", lambda query, candidate: (query - query).square().sum(dim=1).sqrt())
+    assert "B has a gradient that is NaN or infinite, in queries 0-63" in broken["verdict"]
+    assert "neither has a gradient" in verdict(*2 * [lambda query, candidate: 0 * query.sum()])["verdict"]
+
+
+# ---------------------------------------------------------------------------------------------------- files, commands
+
+
+@pytest.fixture
+def file(tmp_path):
+    rows = synthetic(48, 0, 5, CPU)
+    np.savez(tmp_path / "e.npz", query=3 * rows.query.numpy(), candidate=2 * rows.candidate.numpy())
+    return tmp_path / "e.npz"
+
+
+def test_the_command(file):
+    done = call("verify", "--same-as", "ntxent", "ntxent@ranks=2", file, "--batch-size", 16, "--json", "-q")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["same"] and found["pairs"] == 16 and found["a"] == "ntxent"
+    assert {each["kind"] for each in found["kinds"]} == {"positives", "in-batch"}
+    assert all(each["ratio"] == pytest.approx(1) for each in found["kinds"])
+    done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
+    assert done.exit_code == 1 and "verdict: B has no pair across mini-batches of 8 rows" in done.stdout
+    assert call("verify", "--same-as", "ntxent", "supcon", "-p", "temperature=0.3", "-q").exit_code == 0
+
+
+def test_the_dataset_is_saved(file, tmp_path):
+    out = tmp_path / "found.nc"
+    assert call("verify", "--same-as", "ntxent", "triplet", file, "--out", out, "-q").exit_code == 1
+    data = cocos.results.open(out)
+    assert data.attrs["verdict"].startswith("differ") and dict(data.sizes)["row"] == 96
+
+
+def test_a_function_of_mine(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\nfrom torch.nn.functional import cross_entropy, normalize\n"
+        "def clip(query, candidate, temperature=0.1):\n"
+        "    logits = normalize(query) @ normalize(candidate).T / temperature\n"
+        "    return cross_entropy(logits, torch.arange(len(logits)))\n"
+    )
+    mine = f"{tmp_path / 'mine.py'}:clip"
+    done = call("verify", "--same-as", mine, "ntxent", "--json", "-q")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["notes"] == [f"{mine} takes no hard negatives, so the batches have none"]
+    assert (
+        call("verify", "--same-as", f"{mine}@temperature=0.2,cached=8", "ntxent@temperature=0.2", "-q").exit_code == 0
+    )
+    done = call("verify", "--same-as", f"{mine}@temprature=0.2", "ntxent")
+    assert done.exit_code == 2 and "did you mean 'temperature'?" in done.output
+
+
+def test_labelled_sets_proxies_and_hard_negatives_of_files():
+    rows = synthetic(40, 2, 0, CPU)
+    labels = torch.arange(20).repeat(2)
+    labelled = cocos.Embeddings.labelled(rows.matrix[:40], labels)
+    found = verdict("ntxent", "ntxent@chunks=4", labelled, batch_size=64)
+    assert found["same"] and found["pairs"] == 20 and "batches of 20 pairs" in found["notes"]
+    proxies = cocos.Embeddings.labelled(rows.query, torch.arange(40) % 10, proxies=rows.candidate[:10])
+    assert verdict("ntxent", "ntxent@cached=4", proxies)["pairs"] == 10
+    negatives = (torch.arange(40)[:, None] + torch.tensor([5, 9])) % 40
+    given = cocos.Embeddings(rows.query, rows.candidate, negatives=negatives)
+    assert verdict("ntxent", "ntxent@cached=4", given, batch_size=16)["hard_negatives"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ntxent", "ntxent@cahced=3"), "unknown way or parameter of ntxent 'cahced': did you mean 'cached'?"),
+        (("ntxent", "ntxent@ranks=3"), "64 rows do not make 3 equal parts"),
+        (("ntxent", "ntxent@accumulate=64"), "64 rows do not make 64 equal parts of at least 2"),
+        (("nosuch@cached=3", "ntxent"), "unknown loss 'nosuch'"),
+        (("ntxent", "ntxent@cached=0"), "cached=0, expected a whole number of at least 1: gradient caching in chunks"),
+        (("ntxent", "ntxent@cached"), "'cached' after @, expected NAME=VALUE"),
+        (("ntxent", "ntxent@"), "after @, expected NAME=VALUE"),
+        (("ntxent", "@cached=3"), "no loss before @"),
+        (("ntxent", "ntxent@dtype=int8"), "dtype=int8, expected one of float64, float32, bfloat16, float16"),
+        (("ntxent", "ntxent@cached=3,chunks=4"), "cached and chunks are given; one way of computing at a time"),
+        (("ntxent", "ntxent@cached=3,cached=4"), "cached is given twice"),
+        (("ntxent", "ntxent@gather=none"), "gather and loss belong to ranks, like ntxent@ranks=2,gather=detached"),
+        (("ntxent", "ntxent@ranks=2,gather=none,loss=global"), "loss= has no meaning"),
+        (("ntxent", "ntxent@temperature=-1"), "temperature must be above 0"),
+        (("ntxent", "ntxent", "-p", "margin=1"), "parameter margin: neither ntxent nor ntxent has it"),
+        (("ntxent", "ntxent", "nothing.npz"), "nothing.npz: there is no such file"),
+        (("ntxent", "ntxent", "--loss", "ntxent"), "--same-as names both losses"),
+        (("ntxent", "ntxent", "--tolerance", "2"), "tolerance: 2.0, expected a part of the largest gradient"),
+        (("ntxent", "ntxent", "--batch-size", "3"), "batch size: 3, expected a whole number of at least 4"),
+        (("ntxent",), "requires 2 arguments"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, said):
+    done = call("verify", "--same-as", *arguments)
+    assert done.exit_code == 2 and said in done.output.replace("\n", " "), done.output
+    assert "Traceback" not in done.output
+
+
+def test_tolerance_belongs_to_two_losses():
+    done = call("verify", "ntxent", "--tolerance", "0.1")
+    assert done.exit_code == 2 and "--tolerance belongs to --same-as A B" in done.output
+
+
+def test_code_that_fails_is_named():
+    def broken(query, candidate):
+        raise RuntimeError("of mine")
+
+    with pytest.raises(InputError, match="broken: RuntimeError: of mine"):
+        measures.same_gradient("ntxent", broken)
+    with pytest.raises(InputError, match="it returns shape"):
+        measures.same_gradient("ntxent", lambda query, candidate: query @ candidate.T)
+    with pytest.raises(InputError, match="its result has no gradient"):
+        measures.same_gradient("ntxent", lambda query, candidate: query.detach().sum())
+
+
+def test_few_groups_and_zero_rows_are_refused():
+    with pytest.raises(InputError, match="3 groups have a query and a candidate of its own, expected at least 4"):
+        measures.same_gradient("ntxent", "ntxent", cocos.Embeddings(torch.eye(3), 2 * torch.eye(3)))
+    with pytest.raises(InputError, match="zero vector"):
+        measures.same_gradient(
+            "triplet_euclidean", "triplet_euclidean", cocos.Embeddings(torch.zeros(9, 3), torch.ones(9, 3))
+        )
+
+
+def test_a_loss_of_one_width_is_compared_by_rows():
+    weight = torch.randn(24, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def projected(query, candidate):
+        return infonce(query @ weight, candidate @ weight)
+
+    data = measures.same_gradient(projected, projected)
+    assert data.attrs["same"] and "single pairs are not compared" in data.attrs["notes"]
+    assert np.isnan(data["ratio"].values).all() and math.isclose(float(data["row_ratio"].mean()), 1)
+
+
+def test_rows_as_given_keep_their_order():
+    rows = synthetic(5, 2, 0, CPU)
+    back = rows.like(rows.matrix)
+    assert torch.equal(back.query, rows.query) and torch.equal(back.negatives, rows.negatives)
+    assert isinstance(back, Rows) and back.hard == 2
