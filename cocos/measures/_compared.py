@@ -45,6 +45,7 @@ class Compared:
         counts: numbers that a factor may be, with a word for each.
         cosines: of all rows as their pairs were scored, (R, R).
         scale: factor of A's scores in a softmax, where it is known.
+        narrow: whether one of them computes in a dtype that is narrower than float64.
     """
 
     first: Gradients
@@ -57,6 +58,7 @@ class Compared:
     counts: tuple[tuple[float, str], ...]
     cosines: Tensor
     scale: float | None
+    narrow: bool
 
     @property
     def room(self) -> float:
@@ -78,7 +80,7 @@ class Compared:
 
 def number(value: float) -> str:
     """Write a ratio with two or three digits."""
-    return f"{value:.3g}" if abs(value) >= 100 or 0 < abs(value) < 0.01 else f"{value:.2f}"
+    return f"{value:.3g}" if abs(value) >= 100 or 0 < abs(value) < 0.01 else f"{round(value, 2) + 0.0:.2f}"
 
 
 def span(rows: Sequence[int], limit: int = 4) -> str:

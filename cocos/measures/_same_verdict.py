@@ -13,6 +13,8 @@ SAME = "the same"
 # Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
 # logarithm from a line, in parts of the line's range.
 SEEN_WEIGHT, LINEAR = 1e-4, 1e-2
+# Smallest cosine of two gradients that rounding alone sets apart.
+LIKE = 0.99
 
 
 def outcome(both: Compared) -> Outcome:
@@ -177,7 +179,8 @@ def _apart(both: Compared, size: int) -> Outcome | None:
     length = float(both.second.rows.norm() / both.first.rows.norm())
     said = (
         f"B has no pair across mini-batches of {size} rows: ratio 0 on {100 * part:.0f} % of A's weights "
-        f"(accumulated, or not gathered); its gradient has cosine {number(cosine_of(both))} with A's and {number(length)} of its length"
+        f"(accumulated, or not gathered); its gradient has cosine {number(cosine_of(both))} with A's and "
+        f"{number(length)} of its length"
     )
     return Outcome(said, False, 0.0, "blocks")
 
@@ -305,18 +308,13 @@ def _some_rows(both: Compared) -> Outcome | None:
     a, b = (each[both.layout.rows(0)] for each in both.pairs)
     fits = [fit(one, other) for one, other in zip(a, b, strict=True)]
     scale = both.room * float(a.abs().max())
-    agrees = [each.off <= scale and abs(each.ratio - 1) * each.size <= scale for each in fits]
-    apart = [row for row, same in enumerate(agrees) if not same]
-    if not 0 < len(apart):
+    apart = [row for row, each in enumerate(fits) if each.off > scale or abs(each.ratio - 1) * each.size > scale]
+    if not apart:
         return None
     together = fit(a[apart], b[apart])
-    if len(apart) < both.layout.number:
-        alike = together.off <= scale
-        by = (
-            f"ratio {number(together.ratio)}"
-            if alike
-            else f"ratio {number(together.ratio)}, not the same in all of them"
-        )
+    alike = together.off <= scale
+    if alike or 2 * len(apart) <= both.layout.number:
+        by = f"ratio {number(together.ratio)}{'' if alike else ', not the same in all of them'}"
         return Outcome(f"the same but for queries {span(apart)}: {by}", False, together.ratio, "rows")
     if all(each.off <= scale for each in fits):
         ratios = [each.ratio for each in fits if each.size > scale]
@@ -352,10 +350,23 @@ def _otherwise(both: Compared) -> Outcome:
     return Outcome(f"{said}{100 * off:.2g} % of the largest gradient, in {worst}", False, rows.ratio, "other")
 
 
+def _rounding(both: Compared) -> Outcome | None:
+    """A difference that is larger than the tolerance of a narrow dtype, and still small."""
+    rows = fit(both.first.rows, both.second.rows)
+    off = float((both.second.rows - both.first.rows).abs().max()) / max(rows.size, 1e-300)
+    if not both.narrow or off > 10 * both.tolerance or cosine_of(both) < LIKE:
+        return None
+    said = (
+        f"differ by {100 * off:.2g} % of the largest gradient, by rounding: the tolerance is {100 * both.tolerance:g} %"
+    )
+    return Outcome(f"{said}; cosine {cosine_of(both):.4f}", False, rows.ratio, "rounding")
+
+
 QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (
     _unusable,
     _scaled,
     _along_rows,
+    _rounding,
     _exchanged,
     _mini_batch,
     _misaligned,

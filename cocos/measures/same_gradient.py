@@ -88,6 +88,7 @@ def _compared(a: Way, b: Way, rows: Rows, rounded: torch.dtype | None, tolerance
         _counts(a, b, rows.number),
         (1 - OWN_COORDINATE**2) * cosine(rows.matrix, rows.matrix),
         a.scale,
+        rounded is not None,
     )
 
 

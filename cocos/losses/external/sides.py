@@ -1,20 +1,23 @@
 """A loss as a function of embeddings, (query, candidate, negatives) -> one number, as a training loop calls it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, nearest
 from cocos.losses.external import own
+from cocos.losses.external.adapted import Adapted
+from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
-from cocos.scores import METRICS, Pairs, length
+from cocos.scores import length, pairs
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -32,38 +35,17 @@ def _value(name: str, found: Any) -> Tensor:
     return found.mean()
 
 
-def _every(candidate: Tensor, negatives: Tensor | None) -> Tensor:
-    """Candidates and, below them, all hard negatives, (C + N K, D)."""
-    return candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
-
-
-def _places(queries: int, candidates: int, negatives: Tensor | None) -> Tensor | None:
-    """Rows of the candidates that are the hard negatives of each query, (Q, K), as `_every` puts them."""
-    if negatives is None:
-        return None
-    number = negatives.shape[1]
-    return candidates + torch.arange(queries * number, device=negatives.device).reshape(queries, number)
-
-
-def _pairs(metric: str, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Pairs:
-    """Pairs of one batch, scored so that autograd follows: query i matches candidate i alone."""
-    every = _every(candidate, negatives)
+def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> tuple[Embeddings, Batch]:
+    """A batch of pairs whose rows autograd follows, and which of its rows are what; nothing is checked."""
+    every = candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
-    positive = row[:, None] == column[None, :]
     part = object.__new__(Embeddings)
-    plain = {each: None for each in ("candidate_variance", "names", "pictures", "candidate_negatives")}
-    part.__dict__.update(plain, query=query, candidate=every, query_group=row, candidate_group=column)
-    part.__dict__["negatives"] = _places(len(query), len(candidate), negatives)
-    part.__dict__.update(directions=("q2c",), shared=False, notes=(), mapped=(), marks={}, _kept={})
-    return Pairs(
-        METRICS[metric](query, every),
-        positive,
-        ~positive,
-        candidate_group=column,
-        query_norm=length(query),
-        candidate_norm=length(every),
-        embeddings=part,
-    )
+    part.__dict__.update({each.name: each.default for each in fields(Embeddings)}, marks={}, _kept={})
+    part.__dict__.update(query=query, candidate=every, query_group=row, candidate_group=column)
+    if negatives is not None:
+        named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]]
+        part.__dict__["negatives"] = named.reshape(len(query), -1)
+    return part, Batch(row, column, paired=True, extra=len(every) - len(query))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +92,21 @@ class Sides:
 
 
 def _of_shelf(loss: Any, name: str) -> Sides:
+    """A loss of scores, on the candidates and on the columns of its further directions.
+
+    Raises:
+        InputError: it reads more than embeddings.
+    """
+    needed = (*losses.traits(loss).requires, *(["grades"] if losses.traits(loss).graded else []))
+
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
-        value: Tensor = loss(_pairs(loss.metric, query, candidate, negatives))
+        part, batch = _rows(query, candidate, negatives)
+        directions = losses.traits(loss).directions
+        value: Tensor = loss(pairs(part, batch, metric=loss.metric, same_group="negative", directions=directions))
         return value
 
+    if needed:
+        raise InputError(f"{name}: it reads {' and '.join(needed)} beside the embeddings, which alone are given here")
     return Sides(name, call, columns=True)
 
 
@@ -121,8 +114,21 @@ def _of_library(loss: Embedded, name: str) -> Sides:
     """The code of others as it runs in a training: its own number, before anything is looked at in it."""
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Any:
-        part = cast(Embeddings, _pairs("dot", query, candidate, negatives).embeddings)
+        part, _ = _rows(query, candidate, negatives)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
+
+    return Sides(name, call, columns=True)
+
+
+def _of_adapted(loss: Adapted, name: str) -> Sides:
+    """A loss of a library that takes columns, each (Q, D)."""
+
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Any:
+        documents = (candidate, *(() if negatives is None else negatives.unbind(dim=1)))
+        rows = (query, *documents)
+        if loss.adapter.unit_rows:
+            rows = tuple(each / length(each)[:, None] for each in rows)
+        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:]), loss.settings)
 
     return Sides(name, call, columns=True)
 
@@ -176,6 +182,8 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
         return _named(loss.strip(), given)
     if all(hasattr(loss, each) for each in losses.CONTRACT) and not isinstance(loss, type):
         name = losses.name_of(loss)
+        if isinstance(loss, Adapted):
+            return _of_adapted(loss, name)
         return _of_library(loss, name) if isinstance(loss, Embedded) else _of_shelf(loss, name)
     if _two_sided(loss):
         return _of_function(loss, getattr(loss, "__name__", type(loss).__name__), given)
