@@ -15,8 +15,8 @@ import cocos
 from cocos import measures
 from cocos.commands import app
 from cocos.errors import InputError
-from cocos.measures._kinds_of_pairs import PAIR_KINDS, Layout
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, Rows, gradients, synthetic
+from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
+from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, gradients, synthetic
 from cocos.measures._ways import way
 from cocos.measures.same_gradient import TOLERANCES
 
@@ -100,7 +100,7 @@ def test_norms_of_the_rows_do_not_enter_the_pairs_of_a_cosine_loss():
 
 
 def test_kinds_of_pairs():
-    layout = Layout(2, 2, CPU)  # q0 q1 c0 c1 h00 h01 h10 h11
+    layout = RowKinds(2, 2, CPU)  # q0 q1 c0 c1 h00 h01 h10 h11
     kind = [[PAIR_KINDS[k] for k in row] for row in layout.kind.tolist()]
     assert kind[0] == [
         *("query-query", "query-query", "positives", "in-batch"),
@@ -446,4 +446,4 @@ def test_rows_as_given_keep_their_order():
     rows = synthetic(5, 2, 0, CPU)
     back = rows.like(rows.matrix)
     assert torch.equal(back.query, rows.query) and torch.equal(back.negatives, rows.negatives)
-    assert isinstance(back, Rows) and back.hard == 2
+    assert isinstance(back, PairRows) and back.hard == 2

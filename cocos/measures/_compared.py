@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, Fit, Layout, fit
-from cocos.measures._rows_of_pairs import Gradients
+from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, Fit, RowKinds, fit
+from cocos.measures._rows_of_pairs import PairGradients
 
 # Part of the largest number of a gradient below which another one is zero, or a structure is found in the difference.
 STRUCTURE = 1e-6
@@ -48,12 +48,12 @@ class Compared:
         narrow: whether one of them computes in a dtype that is narrower than float64.
     """
 
-    first: Gradients
-    second: Gradients
-    layout: Layout
+    first: PairGradients
+    second: PairGradients
+    layout: RowKinds
     tolerance: float
-    exchanged: Gradients | None
-    returned: Gradients | None
+    exchanged: PairGradients | None
+    returned: PairGradients | None
     unit_rows: bool
     counts: tuple[tuple[float, str], ...]
     cosines: Tensor

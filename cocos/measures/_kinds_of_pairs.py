@@ -13,7 +13,7 @@ PAIR_KINDS = ("positives", "in-batch", "own hard", "others' hard", "query-query"
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RowKinds:
     """Rows of a batch: N queries, their candidates, and K hard negatives of each.
 
     Args:

@@ -22,7 +22,7 @@ Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class PairRows:
     """A batch of pairs, with hard negatives of each query.
 
     Args:
@@ -51,15 +51,15 @@ class Rows:
         hard = [] if self.negatives is None else [self.negatives.flatten(0, 1)]
         return torch.cat([self.query, self.candidate, *hard])
 
-    def like(self, matrix: Tensor) -> "Rows":
+    def like(self, matrix: Tensor) -> "PairRows":
         """The same batch with other rows, (R, D)."""
         number = self.number
         hard = None if not self.hard else matrix[2 * number :].unflatten(0, (number, self.hard))
-        return Rows(matrix[:number], matrix[number : 2 * number], hard)
+        return PairRows(matrix[:number], matrix[number : 2 * number], hard)
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
+class PairGradients:
     """Gradients of one loss, in float64.
 
     Args:
@@ -74,7 +74,7 @@ class Gradients:
     pairs: Tensor | None
 
 
-def _gradient(name: str, call: Call, rows: Rows) -> tuple[float, Tensor]:
+def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
     """Value, and gradient of every row, (R, D), by autograd.
 
     Raises:
@@ -90,7 +90,7 @@ def _gradient(name: str, call: Call, rows: Rows) -> tuple[float, Tensor]:
     return float(value.detach()), found.double()
 
 
-def gradients(name: str, call: Call, rows: Rows, rounded: torch.dtype | None = None) -> Gradients:
+def gradients(name: str, call: Call, rows: PairRows, rounded: torch.dtype | None = None) -> PairGradients:
     """Gradients of a loss on a batch.
 
     The derivative with respect to a single pair does not follow from the code of a loss, which may compute its scores
@@ -108,7 +108,7 @@ def gradients(name: str, call: Call, rows: Rows, rounded: torch.dtype | None = N
         InputError: the loss fails, or has no gradient.
     """
 
-    def read(matrix: Tensor) -> Rows:
+    def read(matrix: Tensor) -> PairRows:
         return rows.like(matrix if rounded is None else matrix.to(rounded).to(matrix.dtype))
 
     matrix = rows.matrix
@@ -119,12 +119,12 @@ def gradients(name: str, call: Call, rows: Rows, rounded: torch.dtype | None = N
     try:
         _, found = _gradient(name, call, read(lifted))
     except InputError:  # it has parameters of the width of the embeddings
-        return Gradients(value, plain, None)
+        return PairGradients(value, plain, None)
     pairs = found[:, matrix.shape[1] :] * norms.double() / OWN_COORDINATE
-    return Gradients(value, plain, pairs.fill_diagonal_(0))
+    return PairGradients(value, plain, pairs.fill_diagonal_(0))
 
 
-def synthetic(number: int, hard: int, seed: int, device: torch.device) -> Rows:
+def synthetic(number: int, hard: int, seed: int, device: torch.device) -> PairRows:
     """A batch of unit vectors: candidates and hard negatives are noisy copies of their query."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -138,10 +138,10 @@ def synthetic(number: int, hard: int, seed: int, device: torch.device) -> Rows:
         None if each is None else (each / each.norm(dim=-1, keepdim=True)).to(device)
         for each in (query, candidate, negatives)
     )
-    return Rows(query, candidate, negatives)
+    return PairRows(query, candidate, negatives)
 
 
-def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> Rows:
+def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRows:
     """Draw a batch of pairs: rows of different groups, each with one of its candidates and its hard negatives.
 
     Args:
@@ -173,7 +173,7 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> Rows:
         )
     rows, columns = (torch.tensor(each, device=embeddings.query.device) for each in zip(*pairs, strict=True))
     negatives = _negatives(embeddings, rows) if hard else None
-    found = Rows(embeddings.query[rows], embeddings.candidate[columns], negatives)
+    found = PairRows(embeddings.query[rows], embeddings.candidate[columns], negatives)
     if not bool((found.matrix != 0).any(dim=1).all()):
         raise InputError("a row that was drawn is a zero vector, which has no direction; remove it")
     return found

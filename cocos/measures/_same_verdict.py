@@ -9,10 +9,10 @@ from torch import Tensor
 from cocos.measures._compared import STRUCTURE, Compared, Outcome, cosine_of, named, number, span, zero
 from cocos.measures._kinds_of_pairs import PAIR_KINDS, Fit, fit
 
-SAME = "the same"
+THE_SAME = "the same"
 # Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
 # logarithm from a line, in parts of the line's range.
-SEEN_WEIGHT, LINEAR = 1e-4, 1e-2
+SEEN_WEIGHT, STRAIGHT = 1e-4, 1e-2
 # Smallest cosine of two gradients that rounding alone sets apart.
 LIKE = 0.99
 
@@ -52,7 +52,7 @@ def _scaled(both: Compared) -> Outcome | None:
         if pairs.off > both.tolerance * max(pairs.other, 1e-300) or abs(pairs.ratio - rows.ratio) > both.room:
             return None
     if abs(rows.ratio - 1) <= both.tolerance:
-        return Outcome(SAME, True, rows.ratio, "same")
+        return Outcome(THE_SAME, True, rows.ratio, "same")
     if rows.ratio < 0:
         said = f"the opposite: factor {number(rows.ratio)}, so that B pulls where A pushes (a sign?)"
         return Outcome(said, False, rows.ratio, "sign")
@@ -83,7 +83,7 @@ def _along_rows(both: Compared) -> Outcome | None:
     if pairs.off > both.room * max(pairs.other, 1e-300):
         return None
     factor = abs(pairs.ratio - 1) > both.room
-    said = SAME if not factor else f"the same up to a factor of {number(pairs.ratio)}{_guess(both, pairs.ratio)}"
+    said = THE_SAME if not factor else f"the same up to a factor of {number(pairs.ratio)}{_guess(both, pairs.ratio)}"
     if both.unit_rows:
         said += " on unit vectors: they differ along each row alone, which a model that normalises removes"
         return Outcome(said, not factor, pairs.ratio, "normalised")
@@ -227,7 +227,9 @@ def _sources(both: Compared) -> Outcome | None:
             rest = torch.stack([mask for kind, mask in there.items() if kind not in gone]).any(dim=0)
             same = fit(a, b, rest)
             beside = (
-                f"the rest is {SAME}" if both.close(same) and abs(same.ratio - 1) <= both.room else _rest(both, same)
+                f"the rest is {THE_SAME}"
+                if both.close(same) and abs(same.ratio - 1) <= both.room
+                else _rest(both, same)
             )
             ratio = 0.0 if word == "leaves out" else math.inf
             said = f"{name} {word} {_list(gone)}: {'ratio 0, ' if not ratio else ''}{100 * part:.0f} % of "
@@ -289,7 +291,7 @@ def _temperature(both: Compared) -> Outcome | None:
     if not float(x.square().sum()) or int(used.sum()) < 4 * both.layout.number:
         return None
     slope = float((x * y).sum() / x.square().sum())
-    if abs(slope) <= STRUCTURE or float((y - slope * x).abs().max()) > LINEAR * abs(slope) * float(x.abs().max()):
+    if abs(slope) <= STRUCTURE or float((y - slope * x).abs().max()) > STRAIGHT * abs(slope) * float(x.abs().max()):
         return None
     known = both.scale
     said = (

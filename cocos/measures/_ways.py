@@ -61,7 +61,7 @@ class Way:
         batch = query, candidate, negatives
         if self.dtype is not None:
             batch = tuple(None if each is None else each.to(self.dtype) for each in batch)  # type: ignore[assignment]
-        value = COMPUTED[self.way](self, batch)
+        value = COMPUTATIONS[self.way](self, batch)
         return value * len(query) if self.reduction == "sum" else value
 
     def fits(self, number: int) -> None:
@@ -140,7 +140,7 @@ def _ranked(way: Way, batch: Batch) -> Tensor:
     return torch.stack(values).mean()
 
 
-COMPUTED: dict[str | None, Callable[[Way, Batch], Tensor]] = {
+COMPUTATIONS: dict[str | None, Callable[[Way, Batch], Tensor]] = {
     None: _whole,
     "cached": _cached,
     "chunks": _chunked,
@@ -207,7 +207,7 @@ def way(given: Any, parameters: dict[str, Any] | None = None) -> Way:
     ways = [each for each in WAYS if each in chosen]
     if len(ways) > 1:
         raise InputError(f"{given}: {' and '.join(ways)} are given; one way of computing at a time")
-    own = {each: value for each, value in chosen.items() if each not in {*WAYS, *OPTIONS}}
+    own = {each: value for each, value in chosen.items() if each not in {*WAYS, *WAY_OPTIONS}}
     taken = _taken(given, name, own, parameters or {})
     made = Way(given, losses.sides(name, taken), parameters=taken)
     if losses.reader_of(name.strip()) is None:
@@ -216,8 +216,8 @@ def way(given: Any, parameters: dict[str, Any] | None = None) -> Way:
     for each, value in chosen.items():
         if each in WAYS:
             made = replace(made, way=each, number=_number(given, each, value))
-        elif each in OPTIONS:
-            place, values = OPTIONS[each]
+        elif each in WAY_OPTIONS:
+            place, values = WAY_OPTIONS[each]
             made = replace(made, **{place: _choice(given, each, value, values)})
     if isinstance(made.dtype, str):
         made = replace(made, dtype=WAY_DTYPES[made.dtype])
@@ -229,7 +229,7 @@ def way(given: Any, parameters: dict[str, Any] | None = None) -> Way:
 
 
 # Options of a spelling: the field of `Way`, and its values.
-OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+WAY_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gather": ("gather", GATHERS),
     "loss": ("scope", SCOPES),
     "reduction": ("reduction", REDUCTIONS),
@@ -249,6 +249,6 @@ def _taken(spelling: str, name: str, own: dict[str, str], shared: dict[str, Any]
     if known is not None:
         for each in own:
             if each not in known:
-                raise InputError(nearest(f"way or parameter of {name}", each, {*known, *WAYS, *OPTIONS}))
+                raise InputError(nearest(f"way or parameter of {name}", each, {*known, *WAYS, *WAY_OPTIONS}))
         shared = {each: value for each, value in shared.items() if each in known}
     return {**shared, **own}

@@ -14,8 +14,8 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
 from cocos.measures._compared import Compared, Outcome, by_kind
-from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, Layout, fit
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, Gradients, Rows, drawn, gradients, synthetic
+from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
+from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairGradients, PairRows, drawn, gradients, synthetic
 from cocos.measures._same_verdict import outcome
 from cocos.measures._ways import WAY_DTYPES, Way, way
 from cocos.run import embedded
@@ -35,7 +35,7 @@ SCALING_PARAMETERS = ("temperature", "scale", "unit", "gamma")
 
 def _batches(
     embeddings: Embeddings | None, number: int, batches: int, hard: bool, seed: int, device: str | None
-) -> list[Rows]:
+) -> list[PairRows]:
     """Batches to compare: those with hard negatives, if there are any, follow one without."""
     named = embeddings is None or embeddings.negatives is not None
     made = []
@@ -65,22 +65,22 @@ def _counts(a: Way, b: Way, number: int) -> tuple[tuple[float, str], ...]:
     return (*found, (float(number), f"mean against sum over {number} queries?"), (2.0, "two directions summed?"))
 
 
-def _compared(a: Way, b: Way, rows: Rows, rounded: torch.dtype | None, tolerance: float) -> Compared:
+def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, tolerance: float) -> Compared:
     """Gradients of both losses on a batch, and what the questions of the verdict need beside them."""
     for each in (a, b):
         each.fits(rows.number)
-    turned: list[Gradients | None] = [None, None]
+    turned: list[PairGradients | None] = [None, None]
     if not rows.hard:
-        other = Rows(rows.candidate, rows.query, None)
+        other = PairRows(rows.candidate, rows.query, None)
         order = torch.arange(2 * rows.number).roll(rows.number)
         for place, each in enumerate((a, b)):
             found = gradients(each.spelling, each, other, rounded)
-            turned[place] = Gradients(found.value, found.rows[order.to(found.rows.device)], None)
+            turned[place] = PairGradients(found.value, found.rows[order.to(found.rows.device)], None)
     norms = rows.matrix.norm(dim=1)
     return Compared(
         gradients(a.spelling, a, rows, rounded),
         gradients(b.spelling, b, rows, rounded),
-        Layout(rows.number, rows.hard, rows.query.device),
+        RowKinds(rows.number, rows.hard, rows.query.device),
         tolerance,
         turned[0],
         turned[1],
@@ -194,8 +194,8 @@ def same_gradient(
 def _notes(
     a: Way,
     b: Way,
-    drawn_: list[Rows],
-    rows: Rows,
+    drawn_: list[PairRows],
+    rows: PairRows,
     found: Outcome,
     both: Compared,
     real: Embeddings | None,
