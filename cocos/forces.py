@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.scores import NORMALISED_SIDES, Pairs, euclidean, length
+from cocos.similarities import turned
 
 # Maximum number of entries of the differences in memory at once: 8 MiB in float64.
 MAX_DIFFERENCES = 2**20
@@ -62,9 +63,16 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
     return 1 / torch.where(pairs.scores < 0, -pairs.scores, 1)  # at distance 0 the difference is 0 too
 
 
+def _way(query: Tensor, candidate: Tensor) -> Tensor:
+    """Sign of the sum whose size is the score of the metric `angle`, (Q, C); 0 at 0, where no gradient passes."""
+    return (turned(query) @ candidate.T).sign()
+
+
 def _drawn(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r""":math:`\sum_j w_{ij} \, \partial s_{ij} / \partial q_i`, (Q, K, D), for K weights of each pair, (Q, K, C)."""
     query, candidate = _read(pairs, metric)
+    if metric == "angle":
+        return (weights * _way(query, candidate)[:, None]) @ turned(candidate, -1)
     if metric not in DISTANCE_METRICS:
         return weights @ candidate
     variance = pairs.embeddings.candidate_variance if metric == "mahalanobis" else None
@@ -115,6 +123,8 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
         total = _toward((weights * _slope(pairs, metric)).T[:, None], candidate, query)[:, 0]
         if metric == "mahalanobis" and pairs.embeddings.candidate_variance is not None:
             total = total / pairs.embeddings.candidate_variance
+    elif metric == "angle":
+        total = (weights * _way(query, candidate)).T @ turned(query)
     else:
         total = weights.T @ query
     normalised = "candidate" in NORMALISED_SIDES.get(metric, ())
@@ -153,6 +163,9 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
         return torch.stack(rows, dim=1)
     if metric in DISTANCE_METRICS:
         return 2 * (-pairs.scores).sqrt()
+    if metric == "angle":
+        size = turned(candidate, -1).square().sum(dim=1)
+        return torch.where(pairs.scores > 0, (size - pairs.scores.square()).clamp(min=0), 0).sqrt()
     unit = candidate if metric == "cosine" else _over(candidate, pairs.candidate_norm)
     sine = _sine(query, unit)
     return sine if metric == "cosine" else sine * pairs.candidate_norm
@@ -162,8 +175,9 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     r"""Length of each candidate's part of the gradient of the raw query, (Q, C).
 
     |w| times :math:`\sin\theta / |x|` (cosine), :math:`|c|` (dot), :math:`|c| \sin\theta / |x|` (cosine_dot), 1
-    (euclidean; 0 at distance 0), 2d (squared_euclidean) or :math:`2 |(c - q) / \sigma^2|` (mahalanobis). A weight that
-    grows without bound as θ goes to 0, as with an angular margin, may have a bounded force.
+    (euclidean; 0 at distance 0), 2d (squared_euclidean), :math:`2 |(c - q) / \sigma^2|` (mahalanobis) or
+    :math:`\sqrt{2 - s^2} / |x|` (angle). A weight that grows without bound as θ goes to 0, as with an angular margin,
+    may have a bounded force.
     """
     found = weights.abs() * _lever(pairs, metric)
     return _over(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found

@@ -14,6 +14,7 @@ from cocos.errors import InputError, nearest, rows
 from cocos.similarities import (
     METRICS,
     NORMALISED_SIDES,
+    angle,
     check,
     cosine,
     cosine_dot,
@@ -29,6 +30,7 @@ __all__ = [
     "NORMALISED_SIDES",
     "SAME_GROUP",
     "Pairs",
+    "angle",
     "check",
     "cosine",
     "cosine_dot",

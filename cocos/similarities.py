@@ -11,6 +11,7 @@ from cocos.errors import InputError, nearest, rows
 __all__ = [
     "METRICS",
     "NORMALISED_SIDES",
+    "angle",
     "check",
     "cosine",
     "cosine_dot",
@@ -56,6 +57,33 @@ def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
     return _unit(query) @ candidate.T
 
 
+def turned(rows: Tensor, way: int = 1) -> Tensor:
+    """Rows (a, b), of the halves of their dimensions, as (a + b, b - a), (N, D): the sum with a turn by 90 degrees.
+
+    Args:
+        rows: (N, D); of an odd number of dimensions, the last of the first half has no partner, which counts as 0.
+        way: 1, or -1 for the turn the other way, (a - b, b + a), which is the adjoint.
+    """
+    width = rows.shape[1]
+    real, imaginary = torch.nn.functional.pad(rows, (0, width % 2)).chunk(2, dim=1)
+    return torch.cat([real + way * imaginary, imaginary - way * real], dim=1)[:, :width]
+
+
+def angle(query: Tensor, candidate: Tensor) -> Tensor:
+    r"""Similarity of AnglE, (Q, C): the size of the summed real and imaginary parts of :math:`z \bar w / (|z| |w|)`.
+
+    A row is the complex vector z whose real parts are the first half of its dimensions; of an odd number of them, the
+    last imaginary part is 0. The value is at most √2. Not defined for zero vectors: see `check`.
+
+    Source: Li & Li 2023, AnglE-optimized Text Embeddings, arXiv:2309.12871, eqs. 4-6.
+
+    Examples:
+        >>> cocos.scores.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+        tensor([[1., 0.]])
+    """
+    return (turned(_unit(query)) @ _unit(candidate).T).abs()
+
+
 def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
     """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
     scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
@@ -82,6 +110,7 @@ def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None
 
 
 METRICS = {
+    "angle": angle,
     "cosine": cosine,
     "cosine_dot": cosine_dot,
     "dot": dot,
@@ -90,6 +119,7 @@ METRICS = {
     "squared_euclidean": squared_euclidean,
 }
 NORMALISED_SIDES = {
+    "angle": ("query", "candidate"),
     "cosine": ("query", "candidate"),
     "cosine_dot": ("query",),
 }  # sides that the metric divides by their norms

@@ -155,6 +155,11 @@ def plus(*vectors):
 def slope(metric, x, c, variance):
     """Gradient of one score with respect to the query as the metric reads it."""
     away = plus(c, times(-1, x))
+    if metric == "angle":
+        half, c = len(c) // 2, times(1 / length(c), c)
+        first, second = c[:half], c[half:]
+        back = plus(first, times(-1, second)) + plus(second, first)
+        return times(math.copysign(1, dot(back, x)), back)
     if metric == "cosine":
         return times(1 / length(c), c)
     if metric in {"dot", "cosine_dot"}:
@@ -168,7 +173,7 @@ def slope(metric, x, c, variance):
 
 def jacobian(metric, g, x):
     """Gradient of the raw query."""
-    if not metric.startswith("cosine"):
+    if not metric.startswith(("cosine", "angle")):
         return g
     unit = times(1 / length(x), x)
     return times(1 / length(x), plus(g, times(-dot(g, unit), unit)))
@@ -215,7 +220,7 @@ def slow(weights, pairs, metric, radial):
             if not key:
                 along = dot(push, own[heaviest[0]]) if some else math.nan
                 found["hardest_projection"] = missing(along, length(push) ** 2)
-        if metric.startswith("cosine"):
+        if metric.startswith(("cosine", "angle")):
             found["tangential_norm"] = length(raw) * length(x)
             for key, side in (("", net), ("_pull", pull), ("_push", push)):
                 found[f"radial_fraction{key}"] = missing(abs(dot(side, unit)), length(side))

@@ -73,7 +73,10 @@ def test_scores_are_their_definition(metric):
         for j, c in enumerate(candidate.tolist()):
             inner = math.fsum(a * b for a, b in zip(q, c, strict=True))
             distance = math.dist(q, c)
+            z, w = ([complex(*each) for each in zip(x[:2], [*x[2:], 0.0], strict=True)] for x in (q, c))
+            turned = sum(a * b.conjugate() for a, b in zip(z, w, strict=True))
             slow = {
+                "angle": abs(turned.real + turned.imag) / (math.hypot(*q) * math.hypot(*c)),
                 "dot": inner,
                 "cosine": inner / (math.hypot(*q) * math.hypot(*c)),
                 "cosine_dot": inner / math.hypot(*q),

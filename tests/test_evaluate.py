@@ -590,7 +590,7 @@ def test_the_command_prints_one_document(files, captions):
         (("--split", "val"), "holds embeddings and has no splits"),
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),
         (("--distractors", "none.npz"), "there is no such file"),
-        (("--metric", "angle"), "unknown metric 'angle'"),
+        (("--metric", "manhattan"), "unknown metric 'manhattan'"),
         (("--out", "a.txt"), "suffix '.txt', expected .nc"),
     ],
 )

@@ -77,7 +77,8 @@ class CurricularFace(ShelfLoss):
 
     def _each(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
         """For each slot of positives: place, (Q, 1), whether it is filled, logit, slope; logits and slopes of all."""
-        cosine, found = pairs.scores, []
+        cosine = pairs.scores
+        found: list[tuple[Tensor, ...]] = []
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
             own = cosine.gather(1, index)
             target, slope = added(own, self.margin)

@@ -53,7 +53,8 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
     """As `report`, from pairs by direction."""
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
     traits = losses.traits(run.loss)
-    if traits.weights != "influence" and not traits.own_scores:
+    graded = traits.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
+    if traits.weights != "influence" and not (traits.own_scores or graded):
         number = health.FELT_QUERIES if run.loss.couples == "query" else health.FELT_ROWS
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only

@@ -5,16 +5,17 @@ from cocos.errors import InputError
 from cocos.sources import DIRECTIONS
 
 
-def check(loss: losses.Loss, measure: str, *, teacher: bool = True) -> None:
+def check(loss: losses.Loss, measure: str, *, teacher: bool = True, graded: bool = False) -> None:
     """Refuse a loss that reads more than the scores of queries with candidates.
 
     Args:
         loss: the loss.
         measure: its name, for the message.
         teacher: whether the measure has the scores of a teacher, where the embeddings have them.
+        graded: whether the embeddings have grades, so that a weight may be of the score of a graded pair.
 
     Raises:
-        InputError: the loss reads further directions, or a teacher that the measure does not have.
+        InputError: the loss reads further directions, grades, or a teacher that the measure does not have.
 
     Examples:
         >>> check(cocos.losses.load("ntxent"), "decomposition")
@@ -22,6 +23,7 @@ def check(loss: losses.Loss, measure: str, *, teacher: bool = True) -> None:
     traits = losses.traits(loss)
     further = [f"{name} scores" for name in traits.directions if name != DIRECTIONS[0]]
     further += [] if teacher else [f"the {name}" for name in traits.requires]
+    further += ["the scores of other graded pairs"] if graded and traits.graded else []
     if further:
         raise InputError(
             f"loss {losses.name_of(loss)}: it also reads {' and '.join(further)}, for which {measure} has no place; "

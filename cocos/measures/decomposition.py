@@ -123,7 +123,7 @@ def decomposition(
     traits = losses.traits(run.loss)
     if traits.weights == "influence" or traits.own_scores:
         raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
-    _narrow.check(run.loss, "decomposition")
+    _narrow.check(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     report = sampling["progress"] and sampling["progress"]("decomposing")
     records = {name: [] for name, _, _ in run.sides}
     for done, batch in enumerate(run.plan.batches):

@@ -9,6 +9,7 @@ from cocos.sampling import whole_number
 from cocos.scores import Pairs
 
 SPANS = {  # from the farthest to the closest score that is drawn
+    "angle": (0.0, 2**0.5),
     "cosine": (-1.0, 1.0),
     "cosine_dot": (-1.0, 1.0),
     "dot": (-4.0, 4.0),

@@ -175,3 +175,18 @@ def sgsl(pairs, gamma):
         soft = logsumexp(gamma * row[n] for n in negatives) / gamma
         losses.append(sum(softplus(soft - row[p]) for p in positives) if negatives else 0.0)
     return losses
+
+
+def cosent(pairs, scale):
+    """Every comparison of the batch, one by one; a row has the part of the log that its comparisons have of the sum."""
+    terms = [
+        [scale * (row[n] - row[p]) for p in positives for n in negatives] for row, positives, negatives in rows(pairs)
+    ]
+    total = softplus(logsumexp(term for row in terms for term in row)) if any(terms) else 0.0
+    whole = logsumexp(term for row in terms for term in row)
+    return [total * math.exp(logsumexp(row) - whole) if row else 0.0 for row in terms]
+
+
+def angle(pairs, scale):
+    """The same comparisons of other scores."""
+    return cosent(pairs, scale)
