@@ -1,0 +1,99 @@
+"""What each filter rule of a masked InfoNCE would leave out of the gradient, and how much of it rightly."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cocos import losses
+from cocos.errors import InputError, nearest
+from cocos.scores import Pairs
+
+# Of each filter: the parameter of `mnrl` that is its threshold, its values, and the published one among them.
+# Sources: GISTEmbed, arXiv:2402.16829; Qwen3 Embedding, arXiv:2506.05176; NV-Retriever, arXiv:2407.15831.
+FILTER_THRESHOLDS: dict[str, tuple[str, tuple[float, ...], float]] = {
+    "guide": ("filter_margin", (0.0, 0.05, 0.1), 0.0),
+    "self": ("filter_margin", (0.0, 0.05, 0.1, 0.2), 0.1),
+    "percent": ("percent", (0.8, 0.9, 0.95, 0.99), 0.95),
+    "factor": ("filter_margin", (0.1,), 0.1),
+}
+# Sums over all queries that are drawn, of each filter and threshold; push is a part of the push of its query.
+SUMS_OF_FILTERS = ("masked", "masked_push", "left_push", "right", "right_push", "emptied")
+
+
+@dataclass(frozen=True)
+class FilterTrial:
+    """One filter at one threshold.
+
+    Args:
+        filter: name of the rule, as `mnrl` has it.
+        threshold: value of its parameter.
+        loss: `mnrl` with this filter.
+        published: whether it is the published threshold.
+    """
+
+    filter: str
+    threshold: float
+    loss: Any
+    published: bool
+
+
+def trials(
+    given: Mapping[str, Sequence[float]] | None, *, taught: bool, metric: str, scale: float | None
+) -> list[FilterTrial]:
+    """The filters that are tried.
+
+    Args:
+        given: filter -> thresholds; an empty list: its usual ones. None: all filters that the data allow.
+        taught: whether there are scores of a guide.
+        metric: of the scores; a part of the positive's score means nothing where scores are minus a distance.
+        scale: λ of the loss, if its negatives enter through Σ exp(λ score): only then a factor on logits has a meaning.
+
+    Raises:
+        InputError: an unknown filter, one that the data do not allow, or a threshold out of range.
+    """
+    lacking = (
+        {} if taught else {"guide": "there are no scores of a guide; give teacher, or guide_query, guide_candidate"}
+    )
+    if metric not in {"cosine", "cosine_dot", "dot"}:
+        lacking["percent"] = f"a part of the positive's score has no meaning for {metric} scores, which are below 0"
+    if scale is None:
+        lacking["factor"] = "it weakens the logits of a softmax over the negatives, which this loss does not have"
+    asked = given
+    if asked is None:
+        asked = {name: () for name in FILTER_THRESHOLDS if name not in lacking}
+    made = []
+    for name, thresholds in asked.items():
+        if name not in FILTER_THRESHOLDS:
+            raise InputError(nearest("filter", name, FILTER_THRESHOLDS))
+        if name in lacking:
+            raise InputError(f"filter {name}: {lacking[name]}")
+        parameter, usual, published = FILTER_THRESHOLDS[name]
+        for threshold in thresholds or usual:
+            loss = losses.load(
+                "mnrl", {"filter": name, parameter: float(threshold)} | ({"scale": scale} if scale else {})
+            )
+            made.append(FilterTrial(name, float(threshold), loss, threshold == published))
+    return made
+
+
+def sums(trial: FilterTrial, pairs: Pairs, part: Tensor, push: Tensor, label: Tensor) -> list[float]:
+    """The entries of `SUMS_OF_FILTERS` of some queries.
+
+    Args:
+        trial: the filter.
+        pairs: of the queries.
+        part: (q, C), each negative's part of the push of its query.
+        push: (q,) push of each query.
+        label: (q, C) bool, negatives that are known to be positives.
+    """
+    masked = trial.loss.masked(pairs) & pairs.negative
+    held, right, left = torch.where(masked, part, 0), masked & label, torch.zeros_like(part)
+    emptied = pairs.negative.any(dim=1) & ~(pairs.negative & ~masked).any(dim=1)
+    if trial.filter == "factor":  # its suspects stay, with smaller logits
+        weakened = trial.loss.weight(pairs).clamp(min=0) / torch.where(push > 0, push, 1)[:, None]
+        left, emptied = torch.where(masked & (push > 0)[:, None], weakened, 0), torch.zeros_like(emptied)
+    every = (masked, held, left, right, torch.where(right, part, 0), emptied)
+    return [float(each.sum(dtype=torch.float64)) for each in every]

@@ -1,0 +1,245 @@
+"""Tables of suspected false negatives: by rule, by filter, and pair by pair; and the list to relabel as a file."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from cocos import measures, writing
+from cocos.errors import InputError
+from cocos.reports import summary, terminal
+from cocos.reports.layout import Table
+
+# Suffixes of a list to relabel.
+LIST_SUFFIXES = (".csv", ".jsonl")
+# Characters of each of the two texts of a pair.
+TEXT_LENGTH = 44
+# Rule whose pairs are known to belong together.
+GROUP_RULE = "group"
+COPIES = "a copy of the positive scores exactly as the positive does: self, which removes higher scores alone, keeps it"
+RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
+FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
+TextOfRow = Callable[[int], str]
+
+
+def tables(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
+    """The rules, the filters if any are replayed, and the suspected pairs with the largest push.
+
+    Args:
+        data: of `cocos.measures.audit`.
+        texts: row -> text of the queries and of the candidates of the first direction; None: no texts.
+        top: number of pairs.
+    """
+    found = [table(data)]
+    if "filter" in data.dims:
+        found.append(_filters(data))
+    return found + ([_pairs(data, texts, top)] if top and data.sizes["pair"] else [])
+
+
+def _unread(data: xr.Dataset) -> np.ndarray:
+    """Places of the suspected pairs that are of no common group, and are to be read, (n,)."""
+    known = data["suspicion"].values == GROUP_RULE
+    return np.flatnonzero(~data["suspected"].values[:, known].any(axis=1))
+
+
+def table(data: xr.Dataset) -> Table:
+    """Write a row for each direction and rule."""
+    document, rows = measures.document("audit", data), []
+    for name, entry in document["directions"].items():
+        rows += [(f"{name} {rule}", *_rule(each)) for rule, each in entry["rules"].items()]
+    known = document["against"]
+    notes = [_push(name, entry["rules"]) for name, entry in document["directions"].items()]
+    notes += _advice(document["directions"], known)
+    notes.append(
+        "times: part of the push over part of the negatives; random: part of the push on as many random negatives; "
+        "queries: those that have any"
+    )
+    return Table(RULE_COLUMNS, tuple(rows), summary.about(data), tuple(notes), least=("random", "queries"))
+
+
+def _rule(each: dict) -> tuple[str, ...]:
+    times = "" if each["enrichment"] is None else f"{each['enrichment']:.1f}"
+    parts = (_part(each[name]) for name in ("share", "push_share"))
+    return str(each["suspects"]), *parts, times, _part(each["placebo"]), _part(each["met"])
+
+
+def _part(value: float | None) -> str:
+    """Write a part in percent, a small one with its first digit."""
+    if value is None:
+        return ""
+    percent = 100 * value
+    return f"{percent:.1g} %" if 0 < percent < 0.05 else f"{percent:.1f} %"
+
+
+def _push(name: str, rules: dict) -> str:
+    """State how much push the suspected negatives of a direction receive."""
+    *_, every = rules.values()
+    if not every["suspects"]:
+        return f"{name}: no negative that was drawn is suspected"
+    return (
+        f"{name}: {_part(every['push_share'])} of the push is on {_part(every['share'])} of the negatives, which are "
+        f"suspected of being positives; {_part(every['met'])} of the queries have one"
+    )
+
+
+def _advice(directions: dict, known: list[str]) -> Iterator[str]:
+    """Say what to do about known positives, and which filter finds them best."""
+    groups = max((each["rules"].get("group", {}).get("push_share") or 0) for each in directions.values())
+    if groups > 0:
+        yield (
+            "rows of one group: draw each group once a batch, or mask them (cocos count does, unless --same-group "
+            "negative); cocos plan FILE tells how often a batch contains them"
+        )
+    suspected = max(entry["rules"][rule]["suspects"] for entry in directions.values() for rule in entry["rules"])
+    if suspected:
+        yield "read and relabel: --out list.csv writes all suspected pairs, the largest push first"
+    if not known:
+        yield "no rule says which pairs are known to be positive, so that filters are not judged (--against RULE)"
+
+
+def _filters(data: xr.Dataset) -> Table:
+    """Write a row for each direction, filter and threshold; an asterisk marks the published threshold."""
+    document, rows, notes = measures.document("audit", data), [], []
+    for name, entry in document["directions"].items():
+        for label, each in entry["filters"].items():
+            keys = ("filter_share", "filter_push", "filter_left", "precision", "recall", "push_precision")
+            parts = [_part(each[key]) for key in (*keys, "push_recall", "emptied")]
+            rows.append((f"{name} {label}{'*' if each['published'] else ''}", *parts))
+        if best := _best(entry["filters"]):
+            notes.append(f"{name}: {best}")
+        if any(label.startswith("self ") and each["recall"] == 0 for label, each in entry["filters"].items()):
+            notes.append(f"{name}: {COPIES}")
+    judged, unjudged = ", ".join(document["against"]), ("right", "found", "right push", "found push")
+    notes.append(
+        "each filter of a masked InfoNCE, replayed on the same batches; *: as published; kept: part of the push that "
+        "weakened negatives keep; emptied: queries left without a negative"
+    )
+    if document["known"]:
+        notes.append(
+            f"right: part of what it removes that is known to be positive ({judged}); found: part of these that it "
+            "removes; by number, and by push. What no rule knows may be positive too, so that right is a lower bound"
+        )
+        unjudged = ()
+    keep = [place for place, name in enumerate(FILTER_COLUMNS) if name not in unjudged]
+    rows = [tuple(row[place] for place in keep) for row in rows]
+    columns = tuple(FILTER_COLUMNS[place] for place in keep)
+    return Table(columns, tuple(rows), (), tuple(notes), least=("emptied", "kept", "right", "found"))
+
+
+def _best(filters: dict) -> str:
+    """Name the filter with the largest harmonic mean of right and found push; empty where nothing is known."""
+    scores = {}
+    for label, each in filters.items():
+        right, found = each["push_precision"], each["push_recall"]
+        if right and found:
+            scores[label] = 2 * right * found / (right + found)
+    if not scores:
+        known = any(each["push_recall"] is not None for each in filters.values())
+        return "no filter removes any known positive" if known else ""
+    label = max(scores, key=scores.__getitem__)
+    each = filters[label]
+    return (
+        f"{label} agrees best with what is known: it removes {_part(each['push_recall'])} of the push on known "
+        f"positives, and {_part(each['push_precision'])} of the push that it removes is on them"
+    )
+
+
+def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int) -> Table:
+    """Write the suspected pairs of different groups with the largest push."""
+    rows, every = [], _unread(data)
+    known = data.sizes["pair"] - len(every)
+    beside = f"{known} more pairs are of one group, and need no reading" if known else ""
+    if not len(every):
+        return Table(("",), (), (), (f"all {known} suspected pairs are of one group, and need no reading",))
+    for place in every[:top]:
+        entry = _entry(data, place)
+        said = [str(entry["query"]), str(entry["candidate"])]
+        if texts:
+            said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
+        rules = ", ".join(entry["rules"])
+        rows.append((*said, f"{entry['push']:.3g}", _part(entry["part"]), f"{entry['score']:.3f}", rules))
+    columns = ("query", "candidate", "push", "of push", "score", "suspected by")
+    notes = (
+        f"the {len(rows)} with the largest push of {len(every)} pairs to read; of push: part of the push of the query, "
+        "mean over the times that the pair was drawn",
+        *filter(None, [beside]),
+    )
+    return Table(columns, tuple(rows), (), notes, left=True)
+
+
+def _short(text: str) -> str:
+    text = terminal.clean(" ".join(text.split()))
+    return text if len(text) <= TEXT_LENGTH else f"{text[: TEXT_LENGTH - 1]}…"
+
+
+def _entry(data: xr.Dataset, place: int) -> dict:
+    """One suspected pair as plain data."""
+    one = {name: data[name].values[place].item() for name in ("query_index", "candidate_index", "drawn", "score")}
+    guide = float(data["guide_score"].values[place])
+    rules = [str(name) for name in data["suspicion"].values[data["suspected"].values[place]]]
+    return {
+        "query": one["query_index"],
+        "candidate": one["candidate_index"],
+        "score": one["score"],
+        "guide_score": guide if np.isfinite(guide) else None,
+        "push": float(data["pair_push"].values[place]),
+        "part": float(data["pair_part"].values[place]),
+        "drawn": one["drawn"],
+        "rules": rules,
+    }
+
+
+def writable(path: Path) -> Path:
+    """Refuse a path of a list that cannot be written, before anything is computed.
+
+    Raises:
+        InputError: another suffix, or a folder that is missing or cannot be written.
+    """
+    if path.suffix not in LIST_SUFFIXES:
+        raise InputError(f"output {path}: suffix {path.suffix!r}, expected one of {', '.join((*LIST_SUFFIXES, '.nc'))}")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"output {path}: {'it is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+    writing.writable(path.parent, f"output {path}")
+    return path
+
+
+def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
+    """Write all suspected pairs, the largest push first, as CSV or JSON lines, with a `label` to fill in.
+
+    The label is 1 for a pair of one group, which needs no reading, and empty for the others.
+
+    Args:
+        path: with a suffix of `LIST_SUFFIXES`.
+        data: of `cocos.measures.audit`.
+        texts: as in `tables`.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    entries = []
+    for place in range(data.sizes["pair"]):
+        entry = _entry(data, place)
+        said = texts and (texts[0](entry["query"]), texts[1](entry["candidate"]))
+        entries.append(
+            entry
+            | {
+                "query_text": said and said[0],
+                "candidate_text": said and said[1],
+                "label": 1 if GROUP_RULE in entry["rules"] else None,
+            }
+        )
+    if path.suffix == ".jsonl":
+        lines = (json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries)
+        return writing.write(path, "".join(f"{line}\n" for line in lines).encode())
+    stream = io.StringIO()
+    names = ("query", "candidate", "query_text", "candidate_text", "score", "guide_score", "push", "part", "drawn")
+    writer = csv.DictWriter(stream, [*names, "rules", "label"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        entry | {"rules": " ".join(name.replace(" ", "_") for name in entry["rules"])} for entry in entries
+    )
+    return writing.write(path, stream.getvalue().encode())

@@ -1,0 +1,416 @@
+"""Suspected false negatives: rules, pushes and filters against a slow loop over every pair of every batch."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import cocos
+from cocos import Embeddings, batches, losses, marks, measures, scores, weights
+from cocos.commands import app
+from cocos.errors import InputError
+from cocos.measures import _suspicions
+from cocos.measures.audit import _with_hard_negatives
+from cocos.reports import audit as report
+
+SIZE = 12
+QUERIES = ["What is it?", "what is IT", "Who was she", "who was shee", "Where?", "When was that?", "", "", "Why", "How"]
+PASSAGES = [
+    "the cat",
+    "a dog",
+    "The Cat.",
+    "the hat",
+    "who was she",
+    "",
+    "one more line of text",
+    "one more lines of text",
+]
+
+
+def shingles(text):
+    said = f" {cocos.likeness.normal(text)} "
+    return {said[i : i + 4] for i in range(max(1, len(said) - 3))} if said.strip() else set()
+
+
+def alike(one, other, least):
+    """Whether two texts are nearly equal, and not equal."""
+    a, b = shingles(one), shingles(other)
+    different = cocos.likeness.normal(one) != cocos.likeness.normal(other)
+    return bool(a and b and different and len(a & b) / len(a | b) >= least)
+
+
+def same(one, other, _):
+    return bool(one.strip()) and cocos.likeness.normal(one) == cocos.likeness.normal(other)
+
+
+def questions(seed=0, **more):
+    """Thirty questions to eight passages, some of which say the same; scores that leave no query idle."""
+    generator = torch.Generator().manual_seed(seed)
+    passage = torch.randn(len(PASSAGES), 6, generator=generator)
+    group = torch.arange(30) % len(PASSAGES)
+    query = passage[group] + 0.9 * torch.randn(30, 6, generator=generator)
+    names = ([QUERIES[(k * k + k) % len(QUERIES)] for k in range(30)], PASSAGES)
+    return Embeddings(query, passage, group, torch.arange(len(PASSAGES)), names=names, **more)
+
+
+def suspected(embeddings, query, candidate, rule, least=0.5):
+    """A rule, word by word: a query and a candidate of other groups."""
+    q, c = embeddings.query_group[query].item(), embeddings.candidate_group[candidate].item()
+    if rule == "group":
+        return q == c
+    if rule == "neighbours":
+        score = torch.nn.functional.normalize(embeddings.query) @ torch.nn.functional.normalize(embeddings.candidate).T
+        return q != c and score[query].argmax() == candidate and score[:, candidate].argmax() == query
+    close = {"text": same, "near": alike}[rule]
+    said, asked = embeddings.names
+    texts = [asked[p] for p in range(len(asked)) if embeddings.candidate_group[p] == q]
+    others = [said[p] for p in range(len(said)) if embeddings.query_group[p] == c]
+    of_texts = any(close(text, asked[candidate], least) for text in texts)
+    of_queries = any(close(text, said[query], least) for text in others)
+    if rule == "near":  # not where the group has that very text as well
+        of_texts &= not any(same(text, asked[candidate], 0) for text in texts)
+        of_queries &= not any(same(text, said[query], 0) for text in others)
+    return of_texts or of_queries or close(said[query], asked[candidate], least)
+
+
+def loop(embeddings, loss, rules, seed=0):
+    """Every negative of every batch: direction -> rows of (query, candidate, part, push, rules)."""
+    plan = batches.plan(embeddings, sample="pairs", batch_size=SIZE, seed=seed, matched=True)
+    side, found = embeddings.to(dtype=torch.float64), {}
+    for batch in plan.batches:
+        for name, turned in (("q2c", False), ("c2q", True)):
+            drawn, seen = (batch.flip(), side.flip()) if turned else (batch, side)
+            pairs = scores.pairs(seen, drawn, metric=loss.metric, same_group="negative")
+            weight = weights.autograd(loss, pairs)
+            for q, row in enumerate(drawn.query_index.tolist()):
+                push = [max(weight[q, c].item(), 0) * pairs.negative[q, c].item() for c in range(weight.shape[1])]
+                for c, other in enumerate(drawn.candidate_index.tolist()):
+                    if pairs.negative[q, c]:
+                        rows = (other, row) if turned else (row, other)
+                        part = push[c] / sum(push) if sum(push) else 0
+                        held = tuple(rule for rule in rules if suspected(embeddings, *rows, rule))
+                        own = pairs.scores[q][pairs.positive[q]].max().item()
+                        entry = (rows, part, push[c], held, pairs.scores[q, c].item(), own, (name, len(found), q))
+                        found.setdefault((name, id(batch), q), []).append(entry)
+    return found
+
+
+@pytest.mark.parametrize("name", ["ntxent", "triplet", "siglip"])
+def test_an_audit_is_what_a_loop_finds(name):
+    embeddings, loss = questions(), losses.load(name)
+    rules = ["group", "text", "near", "neighbours"]
+    found = loop(embeddings, loss, rules)
+    data = measures.audit(embeddings, loss, batch_size=SIZE, rules=rules, near=0.5)
+    for direction in ("q2c", "c2q"):
+        queries = [entries for key, entries in found.items() if key[0] == direction]
+        pushed = [entries for entries in queries if sum(each[2] for each in entries) > 0]
+        for rule in (*rules, "any rule"):
+
+            def hit(each, rule=rule):
+                return bool(each[3]) if rule == "any rule" else rule in each[3]
+
+            one = data.sel(direction=direction, rule=rule)
+            assert one["suspects"] == sum(hit(each) for entries in queries for each in entries)
+            push = sum(each[2] for entries in queries for each in entries if hit(each))
+            assert one["push"].item() == pytest.approx(push, abs=1e-9)
+            parts = [sum(each[1] for each in entries if hit(each)) for entries in pushed]
+            assert one["push_share"].item() == pytest.approx(np.mean(parts), abs=1e-9)
+            share = [np.mean([hit(each) for each in entries]) for entries in pushed]
+            assert one["share"].item() == pytest.approx(np.mean(share), abs=1e-12)
+            assert one["met"].item() == pytest.approx(np.mean([any(map(hit, entries)) for entries in queries]))
+            for other in rules:
+                both = sum(hit(each) and other in each[3] for entries in queries for each in entries)
+                assert one["overlap"].sel(other_rule=other) == both
+        assert data["suspects"].sel(direction=direction, rule="group") > 20
+    assert (data["suspects"].sel(rule=["text", "near"]) > 3).all()
+
+
+def test_the_list_sums_up_what_each_pair_receives():
+    embeddings, loss = questions(), losses.load("ntxent")
+    expected = {}
+    for entries in loop(embeddings, loss, ["group", "text"]).values():
+        for rows, part, push, held, score, *_ in entries:
+            if held:
+                expected.setdefault(rows, []).append((push, part, score, held))
+    data = measures.audit(embeddings, loss, batch_size=SIZE, rules=["group", "text"])
+    assert data.sizes["pair"] == len(expected)
+    assert (np.diff(data["pair_push"].values) <= 0).all()
+    for place in range(data.sizes["pair"]):
+        one = data.isel(pair=place)
+        entries = expected[int(one["query_index"]), int(one["candidate_index"])]
+        push, part, score, held = zip(*entries, strict=True)
+        assert one["pair_push"].item() == pytest.approx(sum(push), abs=1e-9)
+        assert one["pair_part"].item() == pytest.approx(np.mean(part), abs=1e-9)
+        assert one["score"].item() == pytest.approx(np.mean(score)) and one["drawn"] == len(entries)
+        assert tuple(one["suspicion"].values[one["suspected"].values]) == held[0]
+
+
+RULES_OF_FILTERS = {
+    "self 0": lambda score, own: score > own,
+    "self 0.1": lambda score, own: score > own + 0.1,
+    "percent 0.95": lambda score, own: score > 0.95 * own,
+    "factor 0.1": lambda score, own: score > own + 0.1,
+}
+
+
+def test_filters_are_replayed_as_their_papers_have_them():
+    embeddings, loss = questions(seed=1), losses.load("ntxent")
+    found = loop(embeddings, loss, ["group"])
+    filters = {"self": [0, 0.1], "percent": [0.95], "factor": [0.1]}
+    data = measures.audit(embeddings, loss, batch_size=SIZE, rules=["group"], filters=filters)
+    assert data["filter"].values.tolist() == list(RULES_OF_FILTERS)
+    for direction in ("q2c", "c2q"):
+        queries = [entries for key, entries in found.items() if key[0] == direction]
+        for label, rule in RULES_OF_FILTERS.items():
+            one = data.sel(direction=direction, filter=label)
+            every = [each for entries in queries for each in entries]
+            out = [each for each in every if rule(each[4], each[5])]
+            right = [each for each in out if each[3]]
+            known = [each for each in every if each[3]]
+            assert one["filter_share"].item() == pytest.approx(len(out) / len(every))
+            assert one["filter_push"].item() == pytest.approx(sum(each[1] for each in out) / len(queries))
+            assert one["recall"].item() == pytest.approx(len(right) / len(known))
+            parts = [sum(each[1] for each in some) for some in (out, right, known)]
+            if out:
+                assert one["precision"].item() == pytest.approx(len(right) / len(out))
+                assert one["push_precision"].item() == pytest.approx(parts[1] / parts[0])
+            assert one["push_recall"].item() == pytest.approx(parts[1] / parts[2])
+            left = kept_of_a_weakened(queries, rule) if label.startswith("factor") else 0
+            assert one["filter_left"].item() == pytest.approx(left / len(queries), abs=1e-12)
+            assert one["emptied"].item() == 0 or not label.startswith("factor")
+    assert (data["recall"].sel(filter="self 0.1", direction="q2c") == 0).all()  # a copy scores what the positive does
+    assert data["published"].values.tolist() == [False, True, True, True]
+
+
+def kept_of_a_weakened(queries, rule, scale=10.0, factor=0.5):
+    """Parts of the first push that weakened negatives keep: e^{λ f s} in the softmax, and f in the weight."""
+    total = 0.0
+    for entries in queries:
+        own = entries[0][5]
+        whole = [scale * each[4] * (factor if rule(each[4], own) else 1) for each in entries]
+        away = math.exp(scale * own) + sum(map(math.exp, whole))
+        push = sum(each[2] for each in entries)
+        held = [
+            scale * factor * math.exp(logit) / away
+            for logit, each in zip(whole, entries, strict=True)
+            if rule(each[4], own)
+        ]
+        total += sum(held) / push
+    return total
+
+
+def test_a_guide_suspects_what_it_scores_at_or_above_the_positive():
+    teacher = torch.rand(30, len(PASSAGES), generator=torch.Generator().manual_seed(5))
+    teacher[:4] = torch.nan
+    embeddings = questions(teacher=teacher)
+    options = {"batch_size": "all", "direction": "q2c", "filters": {"guide": [0.0, 0.1]}, "against": ["guide"]}
+    data = measures.audit(embeddings, "ntxent", rules=["group", "guide"], **options)
+    expected = {"guide": 0, "guide 0.1": 0}
+    group = embeddings.query_group.tolist()
+    for query in range(4, 30):
+        own = teacher[query, group[query]]
+        for other in range(30):  # passages of all pairs of the batch
+            if other != query:
+                expected["guide"] += int(teacher[query, group[other]] >= own)
+                expected["guide 0.1"] += int(teacher[query, group[other]] > own - 0.1)
+    assert data["suspects"].sel(rule="guide").item() == expected["guide"] > 0
+    assert data["filter_share"].sel(filter="guide 0.1").item() == pytest.approx(expected["guide 0.1"] / (30 * 29))
+    assert data["recall"].sel(filter="guide 0.1").item() == 1
+    listed = data.isel(pair=0)
+    assert listed["guide_score"].item() == pytest.approx(
+        teacher[int(listed["query_index"]), int(listed["candidate_index"])].item()
+    )
+
+
+def test_rules_that_the_data_allow_are_the_usual_ones():
+    assert _suspicions.chosen(None, questions()) == ("group", "text", "near", "neighbours")
+    bare = Embeddings(torch.randn(4, 3), torch.randn(4, 3))
+    assert _suspicions.chosen(None, bare) == ("group", "neighbours")
+    taught = Embeddings(torch.randn(4, 3), torch.randn(4, 3), teacher=torch.rand(4, 4))
+    assert _suspicions.chosen(None, taught) == ("group", "guide", "neighbours")
+
+
+def test_marks_of_the_rows_are_rules_and_known_positives():
+    pairs = torch.tensor([[0, 1], [9, 2]])
+    embeddings = questions().marked({"relabelled": pairs})
+    data = measures.audit(embeddings, "ntxent", batch_size="all", rules=["text"], direction="q2c")
+    assert (
+        data["rule"].values.tolist() == ["text", "relabelled", "any rule"]
+        and data.attrs["against"] == "text, relabelled"
+    )
+    number = [int((embeddings.query_group == group).sum()) for group in (1, 2)]
+    assert number == [4, 4] and data["suspects"].sel(rule="relabelled") == sum(number)
+    assert marks.of("x", pairs, 30, 8).labels == ["x"]
+
+
+def test_hard_negatives_are_drawn_with_their_queries():
+    named = torch.full((30, 1), -1)
+    named[5] = 7
+    embeddings = questions(negatives=named)
+    (batch,) = batches.plan(embeddings, batch_size="all", matched=True).batches
+    assert _with_hard_negatives(embeddings, batch).extra == 0  # it is there already, as a passage of its own
+    rows = Embeddings(torch.randn(3, 4), torch.randn(5, 4), [0, 1, 2], [0, 1, 2, 7, 8], negatives=[[3], [4], [-1]])
+    rows = rows.marked({"wrong": torch.tensor([[0, 3]])})
+    data = measures.audit(rows, "ntxent", batch_size="all", rules=["group"], direction="q2c")
+    assert data["suspects"].sel(rule="wrong") == 1
+    assert data.attrs["notes"] == "all 2 hard negatives that are named are drawn with the queries that name them"
+
+
+def test_a_loss_with_a_filter_is_audited_without_it():
+    options = {"batch_size": SIZE, "rules": ["group"]}
+    plain, filtered = (
+        measures.audit(questions(), losses.load("mnrl", {"filter": name}), **options) for name in ("none", "percent")
+    )
+    assert np.array_equal(plain["push"], filtered["push"]) and "filter='none'" in filtered.attrs["loss_repr"]
+
+
+def test_further_directions_are_part_of_the_push_and_not_suspected():
+    wide = losses.load("mnrl", {"directions": ("query-candidate", "query-query")})
+    options = {"batch_size": SIZE, "rules": ["group"], "direction": "q2c"}
+    plain, data = (measures.audit(questions(), loss, **options) for loss in (losses.load("mnrl"), wide))
+    assert data["suspects"].values.tolist() == plain["suspects"].values.tolist()
+    assert data["push_share"].values[0, 0] < plain["push_share"].values[0, 0]
+
+
+def test_rows_of_one_group_can_be_left_out():
+    data = measures.audit(questions(), "ntxent", batch_size=SIZE, rules=["group"], same_group="ignore")
+    assert not data["suspects"].values.any() and data.sizes["pair"] == 0
+
+
+def test_labelled_sets_proxies_and_distances():
+    names = ["a cat", "a dog", "a cat", "a bird", "a fish", "a dog"]
+    labelled = Embeddings.labelled(torch.randn(6, 3), [0, 0, 1, 1, 2, 2], names=names)
+    data = measures.audit(labelled, "triplet_squared", batch_size="all", rules=["text"])
+    found = {tuple(map(int, pair)) for pair in zip(data["query_index"], data["candidate_index"], strict=True)}
+    of_class = [{names[row] for row in (2 * label, 2 * label + 1)} for label in range(3)]
+    pairs = {(i, j) for i in range(6) for j in range(6) if i // 2 != j // 2}
+    assert found == {(i, j) for i, j in pairs if names[j] in of_class[i // 2] or names[i] in of_class[j // 2]}
+    assert 0 < len(found) < len(pairs)
+    assert [str(each).split()[0] for each in data["filter"].values] == ["self"] * 4  # no percent of a distance
+    proxies = Embeddings.labelled(torch.randn(6, 3), [0, 0, 1, 1, 2, 2], proxies=torch.randn(3, 3))
+    assert not measures.audit(proxies, "proxynca", rules=["group"])["suspects"].values.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rules": ["groups"]}, "unknown rule 'groups': did you mean 'group'"),
+        ({"rules": []}, "rules: none is given"),
+        ({"rules": ["guide"]}, "rule guide: there are no scores of a guide"),
+        ({"filters": {"guide": []}}, "filter guide: there are no scores of a guide"),
+        ({"filters": {"selfie": []}}, "unknown filter 'selfie': did you mean 'self'"),
+        ({"filters": {"percent": [1.5]}}, "percent must be"),
+        ({"against": ["near"], "rules": ["group"]}, "against: unknown rule 'near'"),
+        ({"near": 0}, "near: 0, expected a similarity"),
+        ({"neighbours": 0}, "neighbours: 0, expected a whole number"),
+        ({"direction": "i2t"}, "unknown direction 'i2t'"),
+        ({"loss": "triplet", "filters": {"factor": []}}, "filter factor: it weakens the logits of a softmax"),
+        ({"loss": "triplet_squared", "filters": {"percent": []}}, "has no meaning for squared_euclidean scores"),
+    ],
+)
+def test_bad_options_get_one_sentence(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        measures.audit(questions(), **{"loss": "ntxent", "batch_size": SIZE} | options)
+
+
+def test_texts_are_asked_for_where_there_are_none():
+    with pytest.raises(InputError, match="rule near: the rows have no names"):
+        measures.audit(Embeddings(torch.randn(4, 3), torch.randn(4, 3)), rules=["near"])
+
+
+@pytest.fixture
+def file(tmp_path):
+    embeddings = questions()
+    query, candidate = embeddings.names
+    np.savez(
+        tmp_path / "rows.npz",
+        query=embeddings.query.numpy(),
+        candidate=embeddings.candidate.numpy(),
+        query_group=embeddings.query_group.numpy(),
+        candidate_group=embeddings.candidate_group.numpy(),
+        query_name=np.array(query),
+        candidate_name=np.array(candidate),
+    )
+    return tmp_path / "rows.npz"
+
+
+def invoked(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_list_to_relabel_has_texts_and_labels(file):
+    given = ["audit", file, "--batch-size", SIZE, "--near", "0.5", "--rules", "group,text,near"]
+    out = file.parent / "list.csv"
+    done = invoked(*given, "--out", out)
+    assert done.exit_code == 0 and f"wrote {out}" in done.stderr, done.stderr
+    data = measures.audit(cocos.open(file), batch_size=SIZE, near=0.5, rules=["group", "text", "near"])
+    with out.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == data.sizes["pair"] and float(rows[0]["push"]) == data["pair_push"].values[0]
+    for row in rows:
+        assert row["candidate_text"] == (PASSAGES[int(row["candidate"])] or row["candidate_text"])
+        assert row["label"] == ("1" if "group" in row["rules"].split() else "")
+    assert invoked(*given, "--out", file.parent / "list.jsonl").exit_code == 0
+    lines = [json.loads(line) for line in (file.parent / "list.jsonl").read_text("utf-8").splitlines()]
+    assert [line["rules"] for line in lines] == [row["rules"].split() for row in rows]
+    unread = [line for line in lines if line["label"] is None]
+    assert f"{len(unread)} pairs to read" in done.stdout and f"{len(rows) - len(unread)} more pairs" in done.stdout
+    assert invoked(*given, "--out", file.parent / "audit.nc").exit_code == 0
+    assert cocos.results.open(file.parent / "audit.nc")["suspects"].equals(data["suspects"])
+
+
+def test_the_json_document_has_rules_filters_and_pairs(file):
+    done = invoked("audit", file, "--batch-size", SIZE, "--filter", "percent=0.9,0.95", "--filter", "self", "--json")
+    found = json.loads(done.stdout)
+    entry = found["directions"]["q2c"]
+    assert list(entry["filters"]) == ["percent 0.9", "percent 0.95", "self 0", "self 0.05", "self 0.1", "self 0.2"]
+    assert entry["rules"]["group"]["overlap"]["text"] == entry["rules"]["text"]["overlap"]["group"] > 0
+    assert found["suspected"][0]["rules"] and found["pairs"] >= len(found["suspected"])
+    assert 0 < entry["rules"]["any rule"]["push_share"] <= 1 and found["against"] == ["group", "text"]
+
+
+def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
+    text = invoked("audit", file, "--batch-size", SIZE, "--rules", "group").stdout
+    data = measures.audit(cocos.open(file), batch_size=SIZE, rules=["group"])
+    share = 100 * float(data["push_share"].sel(direction="q2c", rule="any rule"))
+    assert f"q2c: {share:.1f} % of the push is on" in " ".join(text.split())
+    assert "agrees best with what is known" in text and "a copy of the positive scores exactly" in " ".join(
+        text.split()
+    )
+    assert "pairs are of one group, and need no reading" in text and "cocos plan FILE" in " ".join(text.split())
+    none = measures.audit(questions(), batch_size=SIZE, rules=["neighbours"], same_group="ignore")
+    tables = [" ".join(each.text().split()) for each in report.tables(none)]
+    assert "filters are not judged (--against RULE)" in tables[0] and "right" not in tables[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--rules", "texts"], "unknown rule 'texts'"),
+        (["--filter", "self=x"], "write it as NAME, or NAME=NUMBER,NUMBER"),
+        (["--filter", "self", "--filter", "self=0.1"], "one of them is given twice"),
+        (["--out", "list.txt"], "expected one of .csv, .jsonl, .nc"),
+        (["--out", "missing/list.csv"], "there is no folder missing"),
+        (["--near", "2"], "expected a similarity above 0"),
+        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(file, arguments, sentence, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    done = invoked("audit", file, *arguments)
+    assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert {each.name for each in file.parent.iterdir()} == {"rows.npz"}
+
+
+@pytest.mark.parametrize(
+    ("strange", "sentence"),
+    [({"weights": "influence"}, "has no weights of scores"), ({"graded": True}, "graded pairs")],
+)
+def test_losses_without_a_push_on_negatives_are_refused(strange, sentence):
+    loss = type("Strange", (type(losses.load("ntxent")),), strange)()
+    with pytest.raises(InputError, match=sentence):
+        measures.audit(questions(), loss, batch_size=SIZE)
