@@ -317,11 +317,13 @@ def prepare_all(
     held, made = functools.cache(lambda dtype: embeddings.to(dtype=dtype)), []
     for loss in map(losses.of, several):
         matching, traits = losses.traits(loss).matching, losses.traits(loss)
-        same_group = {"labels": "positive", "rows": "negative"}.get(matching, options["same_group"])
+        same_group = {"labels": "positive", "rows": "negative", "columns": "negative"}.get(
+            matching, options["same_group"]
+        )
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
-        plan = planned(loss.sample, whole or matching == "rows")
+        plan = planned(loss.sample, whole or matching in {"rows", "columns"}, not whole and matching == "columns")
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         beside = traits.wide or (marks and (embeddings.marks or hard))
@@ -359,9 +361,11 @@ def _check(options: Sampling, eps: float | None, drawn: bool) -> None:
 
 
 def _planned(
-    embeddings: Embeddings, checkpoint: Checkpoint | None, options: Sampling, sample: str, matched: bool
+    embeddings: Embeddings, checkpoint: Checkpoint | None, options: Sampling, sample: str, matched: bool, hard: bool
 ) -> Plan:
     """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
+
+    `matched` and `hard` are options of `cocos.batches.plan`.
 
     Raises:
         Unfit: a query without any positive, or no negative for any query.
@@ -374,7 +378,9 @@ def _planned(
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
     sizes = {name: options[name] for name in ("batch_size", "per_group", "seed")}
     try:
-        return batches.plan(embeddings, sample=sample, batches=count, matched=matched, **sizes)
+        return batches.plan(
+            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **sizes
+        )
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 

@@ -87,6 +87,7 @@ def plan(
     per_group: int | None = None,
     seed: int = 0,
     matched: bool = False,
+    hard: bool | None = None,
 ) -> Plan:
     """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
 
@@ -106,7 +107,8 @@ def plan(
             fill the batch where there are few classes).
         seed: of the generator.
         matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else: a
-            candidate that several queries of a batch share occurs once for each, and hard negatives are left out.
+            candidate that several queries of a batch share occurs once for each.
+        hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
 
     Raises:
         InputError: an option out of range, or a query without any positive.
@@ -121,6 +123,7 @@ def plan(
         [0, 1, 2, 3]
     """
     check(sample, batch_size, batches, per_group, seed)
+    hard = not matched if hard is None else hard
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
     _refuse_options(embeddings, sample, batch_size, per_group)
@@ -135,19 +138,19 @@ def plan(
     size = min(batch_size, whole)
     generator = torch.Generator().manual_seed(seed)
     one_pass = _passes(embeddings, pairing, size, whole, per_group, generator)
-    useful = _useful(embeddings, one_pass, matched=matched)
+    useful = _useful(embeddings, one_pass, hard=hard)
     first = list(useful())
     if not first:
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
         )
-    if orphans := _orphans(embeddings, negatives=not matched):
+    if orphans := _orphans(embeddings, negatives=hard):
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
     more = chain(first, (made for _ in count() for made in useful()))
     drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
-    if covered := coverage(embeddings, drawn, matched=matched):
+    if covered := coverage(embeddings, drawn, matched=not hard):
         sentence, complete = covered
         (notes if complete else undrawn).append(sentence)
     for note in (*notes, *undrawn):
@@ -228,11 +231,11 @@ def _passes(
     return one_pass
 
 
-def _useful(embeddings: Embeddings, one_pass: Callable[[], Drawn], *, matched: bool) -> Callable[[], Drawn]:
+def _useful(embeddings: Embeddings, one_pass: Callable[[], Drawn], *, hard: bool) -> Callable[[], Drawn]:
     """Add hard negatives to the batches of each pass, and leave out batches without any negative."""
     candidate_group = embeddings.candidate_group.cpu()
     named = [
-        None if matched or each is None else each.cpu()
+        each.cpu() if hard and each is not None else None
         for each in (embeddings.negatives, embeddings.candidate_negatives)
     ]
 

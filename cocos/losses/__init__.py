@@ -76,9 +76,9 @@ CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an o
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") | {"cached": "cached", "sides": "sides"}
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
-PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip"}
+PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st"}
 # Packages whose modules are recognised by their class.
-ADAPTED_PACKAGES = {"open_clip": "open_clip"}
+ADAPTED_PACKAGES = {"open_clip": "open_clip", "sentence_transformers": "st"}
 UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
@@ -256,7 +256,7 @@ def counterpart(name: str) -> str | None:
         'ntxent'
     """
     reader = _reader(name.strip())
-    found = getattr(reader, "LIBRARY", None)
+    found = getattr(reader, "library", None)
     return found.counterpart(name.strip()) if found else None
 
 
@@ -380,8 +380,8 @@ def of(loss: Any) -> Loss:
     named = loss if hasattr(loss, "__qualname__") else type(loss)
     package = str(named.__module__).partition(".")[0]
     if not isinstance(loss, type) and package in ADAPTED_PACKAGES:
-        library = importlib.import_module(f"{__name__}.external.{ADAPTED_PACKAGES[package]}")
-        if (adapted := library.LIBRARY.of(loss)) is not None:
+        module = importlib.import_module(f"{__name__}.external.{ADAPTED_PACKAGES[package]}")
+        if (adapted := module.library.of(loss)) is not None:
             return cast(Loss, adapted)
     own = importlib.import_module(f"{__name__}.external.own")
     return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))

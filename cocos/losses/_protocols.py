@@ -136,13 +136,14 @@ class Traits:
         reads: `scores` or `embeddings`.
         weights: `score` where they are derivatives with respect to scores, else `influence`.
         own_scores: its weights are of scores that are no metric of cocos.
-        matching: source of its positives, `labels` or `rows`; None: the masks.
+        matching: source of its positives, `labels`, `rows`, or `columns` of pairs and hard negatives; None: the masks.
         unit_from: where its unit comes from: `natural`, `own`, `sum`, `push`, `given`, or a loss of the shelf.
         bound: its attributes are settled: see `Bindable`.
         twin: loss of the shelf with the same weights, whose unit it takes.
         terms: coefficients and losses of a sum.
         wrapped: the loss that it hands its pairs to.
         normaliser: who divides the rows by their norms before the loss, which reads them as they are.
+        through_scores: it reads embeddings, and depends on them by the pairs' scores alone.
         draws: it chooses at random by rows and columns, so that their order changes its weights.
         notes: remarks for the user, one sentence each.
         spelling: its name for `cocos.losses.load`.
@@ -172,6 +173,7 @@ class Traits:
     terms: tuple[tuple[float, Loss], ...] = ()
     wrapped: Loss | None = None
     normaliser: str | None = None
+    through_scores: bool = False
     draws: bool = False
     notes: tuple[str, ...] = ()
     spelling: str | None = None

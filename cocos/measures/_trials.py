@@ -1,7 +1,7 @@
 """Inputs that `verify` tries a loss on, and the questions it asks of each."""
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +11,7 @@ from cocos import losses, scores, weights
 from cocos.embeddings import Embeddings
 from cocos.measures import _regimes
 from cocos.scores import Pairs
+from cocos.sources import DIRECTIONS
 
 TRIED_DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 # Seeds of each regime.
@@ -54,7 +55,8 @@ class Trial:
 
 def reads_embeddings(loss) -> bool:
     """The loss looks at embeddings and labels, not at scores."""
-    return losses.traits(loss).reads == "embeddings"
+    known = losses.traits(loss)
+    return known.reads == "embeddings" and not known.through_scores
 
 
 def fits(loss, trial: Trial) -> bool:
@@ -67,11 +69,11 @@ def fits(loss, trial: Trial) -> bool:
     return trial.pairs.embeddings is not None and not trial.name.startswith("empty rows")
 
 
-def square(seed: int, metric: str) -> Pairs:
+def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -> Pairs:
     """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
     given = _regimes.embeddings("random", 2 * seed + 1)
     own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
-    return scores.pairs(own, metric=metric)
+    return scores.pairs(own, metric=metric, directions=directions)
 
 
 def synthetic(loss) -> Iterator[Trial]:
@@ -82,7 +84,7 @@ def synthetic(loss) -> Iterator[Trial]:
             smooth = name in {"random", "anti-aligned"}
             yield Trial(f"{name} {seed}", _regimes.build(name, metric, seed), smooth)
     for seed in SEEDS:
-        yield Trial(f"square {seed}", square(seed, metric))
+        yield Trial(f"square {seed}", square(seed, metric, losses.traits(loss).directions))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
         yield Trial(f"labelled {seed}", _regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
 

@@ -52,7 +52,8 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     if _trials.reads_embeddings(loss) or _trials.reads_embeddings(other):
         ours, theirs = (_trials.embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        ours, theirs = (weights.of(each, pairs) for each in (loss, other))
+        own_twin = other is losses.traits(loss).twin and hasattr(loss, "twin_weight")
+        ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
     if max(ours.abs().max().item(), theirs.abs().max().item()) < NEGLIGIBLE:
         return math.nan, math.nan
     ratio = ((ours * theirs).sum() / theirs.square().sum().clamp(min=1e-300)).item()
@@ -81,7 +82,9 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
     found.largest = weight.abs().max().item()
     size = max(found.largest, unit.min().item())
     _dtypes(loss, pairs, size, found)
-    if not losses.traits(loss).draws:
+    known = losses.traits(loss)  # whose columns have places of their own where there are more than candidates
+    fixed = (known.matching == "columns" or len(known.directions) > 1) and len(set(pairs.scores.shape)) > 1
+    if not known.draws and not fixed:
         found.order = _order(loss, pairs, weight) / size
     if trial.smooth:
         found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
@@ -92,7 +95,7 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
 
 def _order(loss, pairs, weight: Tensor) -> float:
     """Largest change of a weight when queries and candidates are in another order; inf where they cannot be."""
-    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching == "rows")
+    shuffled, rows, columns = _trials.permuted(pairs, together=losses.traits(loss).matching in {"rows", "columns"})
     try:
         return (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item()
     except Exception:
@@ -103,7 +106,7 @@ def _synthetic(loss) -> tuple[losses.Loss, list[Trial]]:
     """A loss, bound if it must be, and the synthetic inputs that fit it."""
     loss = losses.of(loss)
     try:  # where the code of others keeps its scores shows with the first batch
-        loss = weights.bound(loss, _trials.square(0, loss.metric))
+        loss = weights.bound(loss, _trials.square(0, loss.metric, losses.traits(loss).directions))
     except Unfit:
         loss = weights.bound(loss, _regimes.labelled(loss.metric))
     return loss, [trial for trial in _trials.synthetic(loss) if _trials.fits(loss, trial)]
@@ -159,8 +162,9 @@ def verify(
         other = losses.load(against, {name: losses.parameters(loss)[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
     loss, trials = _synthetic(loss) if run is None else (run.loss, list(_real(run)))
-    if other is None and losses.counterpart(losses.name_of(loss)):
-        other = losses.traits(loss).twin
+    twin = losses.traits(loss).twin if losses.counterpart(losses.name_of(loss)) else None
+    if other is None and twin is not None and twin.metric == loss.metric:
+        other = twin
     if other is not None and other.metric != loss.metric:
         raise InputError(
             f"against {losses.name_of(other)}: it reads {other.metric} scores and {losses.name_of(loss)} reads "

@@ -1,8 +1,8 @@
 """A loss of another library, run as it is on the columns of a batch, with the unit of its twin on the shelf."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -11,100 +11,21 @@ from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses._calls import takes_tensors
-from cocos.losses.external.columns import BatchColumns, ScoreWatch, columns, places
+from cocos.losses.external.adapter import Adapter, Settings
+from cocos.losses.external.both_ways import written
+from cocos.losses.external.columns import (
+    BatchColumns,
+    ScoreWatch,
+    columns,
+    expanded,
+    pairwise,
+    places,
+    rescored,
+)
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import UNKNOWN_UNIT, checked, finite, gradient, guarded, pushes, shown
-from cocos.scores import METRICS, Pairs
-
-Settings = dict[str, Any]
-Twin = Callable[[Settings], losses.ClosedForm]
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """How one class of a library is run, and which loss of the shelf it is.
-
-    Args:
-        name: of the class.
-        run: (module, columns, settings) -> value, its mean over the queries.
-        twin: the loss of the shelf with the same weights, by the settings.
-        counterpart: name of the loss of the shelf whose recorded parameters it takes.
-        read: settings that a module of the class keeps.
-        refuses: why a module with these settings cannot be run here; None: it can.
-        call: settings that the call takes, with the values that training begins with; None: left out.
-        scale: the setting by which it multiplies the scores.
-        unit_rows: it reads rows that the model has divided by their norms, and does not divide them itself.
-        synonyms: other word -> the parameter, and its value from that of the word.
-        parts: objects that the constructor takes and cocos has.
-        supplied: arguments of the constructor that are no parameters of the loss.
-    """
-
-    name: str
-    run: Callable[[Any, BatchColumns, Settings], Any]
-    twin: Twin
-    counterpart: str | None = None
-    read: Callable[[Any], Settings] = lambda _: {}
-    refuses: Callable[[Settings], str | None] = lambda _: None
-    call: Settings = field(default_factory=dict)
-    scale: str = "scale"
-    unit_rows: bool = False
-    synonyms: dict[str, tuple[str, Callable[[Any], Any]]] = field(default_factory=dict)
-    parts: Callable[[], dict[str, Any]] = dict
-    supplied: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class BothWays:
-    """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
-
-    Args:
-        loss: of one direction.
-    """
-
-    loss: losses.ClosedForm
-    couples: ClassVar[str] = "batch"
-    gradient: ClassVar[str] = "exact"
-    sample: ClassVar[str] = "pairs"
-
-    def __repr__(self) -> str:
-        return f"{self.loss!r}, half of each direction"
-
-    @property
-    def spelling(self) -> str:
-        """The loss of one direction, in words."""
-        return f"{losses.name_of(self.loss)}, half of each direction"
-
-    @property
-    def metric(self) -> str:
-        """Of the loss."""
-        return self.loss.metric
-
-    @property
-    def balanced(self) -> bool:
-        """The columns of a matrix do not sum to zero where its rows do."""
-        return False
-
-    @property
-    def share(self) -> str | None:
-        """Meaning of a share of the loss."""
-        return losses.traits(self.loss).share
-
-    @property
-    def per_positive(self) -> bool:
-        """Whether the unit of the loss grows with the number of positives."""
-        return losses.traits(self.loss).per_positive
-
-    def __call__(self, pairs: Pairs) -> Tensor:
-        """Loss of each query and of its candidate, half of each, (Q,)."""
-        return (self.loss(pairs) + self.loss(_turned(pairs))) / 2
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        """Mean of the weights of both directions, (Q, C)."""
-        return (self.loss.weight(pairs) + self.loss.weight(_turned(pairs)).T) / 2
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability in both directions: that of the loss."""
-        return self.loss.unit(pairs)
+from cocos.scores import Pairs
+from cocos.sources import DIRECTIONS
 
 
 @takes_tensors
@@ -141,7 +62,7 @@ class Adapted:
     gradient: ClassVar[str] = "autograd"
     balanced: ClassVar[bool] = False
     reads: ClassVar[str] = "embeddings"
-    matching: ClassVar[str] = "rows"
+    through_scores: ClassVar[bool] = True
     sample: ClassVar[str] = "pairs"
     weights: ClassVar[str] = "score"
 
@@ -161,7 +82,7 @@ class Adapted:
     @property
     def unit_from(self) -> str:
         """Where the unit comes from: `given`, the loss of the shelf that this one is, or `push`."""
-        return "given" if self.unit_ is not None else repr(self.twin) if self.twin else "push"
+        return "given" if self.unit_ is not None else written(self.twin) if self.twin else "push"
 
     @property
     def share(self) -> str | None:
@@ -173,45 +94,73 @@ class Adapted:
         """As for its twin."""
         return losses.traits(self.twin).per_positive
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Blocks of columns that it reads."""
+        return tuple(self.settings.get("directions", DIRECTIONS[:1]))
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Fields of the pairs that it cannot do without."""
+        return ("teacher",) if self.adapter.taught else ()
+
+    @property
+    def graded(self) -> bool:
+        """Whether it compares graded pairs."""
+        return self.adapter.graded
+
+    @property
+    def matching(self) -> str:
+        """Row by row, with hard negatives as further columns where it takes them."""
+        return "columns" if self.adapter.columns else "rows"
+
     def _columns(self, pairs: Pairs) -> BatchColumns:
-        return columns(self.spelling, pairs, unit=self.adapter.unit_rows)
+        options = {"unit": self.adapter.unit_rows, "graded": self.graded}
+        return columns(self.spelling, pairs, self.directions, **options)
 
     def _run(self, given: BatchColumns) -> Tensor:
-        """The loss of columns, (), as a sum over the queries."""
+        """The loss of columns, (), a mean as a sum over the queries."""
         with guarded(self.spelling), seeded(given.query.device):
             module = self.build()
             if isinstance(module, torch.nn.Module):
                 module = module.to(device=given.query.device, dtype=given.query.dtype)
             value = self.adapter.run(module, given, self.settings)
-        return checked(self.spelling, value, len(given.query)).sum() * len(given.query)
+        value = checked(self.spelling, value, len(given.query)).sum()
+        return value * len(given.query) if self.adapter.mean else value
 
     def _value(self, pairs: Pairs, change: Tensor) -> Tensor:
-        """The loss, (), with a change of the scores, (Q, C), which requires a gradient.
+        """The loss, (), with a change of the scores, (Q, W), which requires a gradient.
 
         Raises:
-            InputError: no scores were seen in it.
+            InputError: no scores were seen in it, or not those of all directions.
         """
-        given = self._columns(pairs).detached()
+        with torch.no_grad():
+            given = self._columns(pairs)
+            if self.adapter.pairwise:
+                where = pairwise(given, self.metric)
+            else:
+                apart, turned = self.adapter.apart, self.adapter.turned
+                where = places(given, self.metric, self.directions, apart=apart, turned=turned)
         factor = self.settings.get(self.adapter.scale)
-        with torch.enable_grad(), ScoreWatch(places(given, self.metric), change, float(factor or 1)) as watched:
+        with torch.enable_grad(), ScoreWatch(where, self._tied(pairs, change), float(factor or 1)) as watched:
             value = self._run(given)
-        if not watched.found:
+        if missing := dict.fromkeys(each.block for each in where if each.block not in watched.found):
             raise InputError(
-                f"{self.spelling}: no matrix of {self.metric} scores was seen in it, so it is not the version of "
-                f"{self.library} that cocos knows; name its class, --loss package.module:Class, as a loss of your own"
+                f"{self.spelling}: no {self.metric} scores of {next(iter(missing))} were seen in it, so it is not the "
+                f"version of {self.library} that cocos knows; name its class, --loss package.module:Class"
             )
         return value
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """An equal part of the loss for each query, (Q,), with `pairs.scores` in place of the embeddings' scores."""
-        change = pairs.scores - self._scores(pairs).detach()
+        self._columns(pairs)  # which refuses pairs that do not fit
+        change = pairs.scores - self._scores(self._embeddings(pairs)).detach()
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
         value = value if pairs.scores.requires_grad else value.detach()
         return (value / len(pairs.scores)).expand(len(pairs.scores))
 
-    def _scores(self, pairs: Pairs) -> Tensor:
-        part = self._embeddings(pairs)
-        return METRICS[self.metric](part.query, part.candidate)
+    def _scores(self, part: Embeddings) -> Tensor:
+        return rescored(part, self.metric, self.directions, graded=self.graded)
 
     def _embeddings(self, pairs: Pairs) -> Embeddings:
         """The rows of the pairs.
@@ -223,8 +172,8 @@ class Adapted:
             raise Unfit(f"{self.spelling}: it reads embeddings, and these pairs are scores alone")
         return pairs.embeddings
 
-    def weight(self, pairs: Pairs) -> Tensor:
-        """∂ Σ loss / ∂ score, (Q, C), by autograd through the library; 0 for a pair in neither mask.
+    def _weigh(self, pairs: Pairs) -> Tensor:
+        """Gradient of the library in the scores, (Q, W); of graded pairs on the diagonal, all of a pair's couples.
 
         Raises:
             InputError: the loss or its gradient is NaN or infinite, or its scores were not seen.
@@ -234,7 +183,52 @@ class Adapted:
         finite(self.spelling, value)
         found = gradient(value, change)
         finite(self.spelling, found, "its gradient is")
-        return torch.where(pairs.positive | pairs.negative, found, 0)
+        return found
+
+    def weight(self, pairs: Pairs) -> Tensor:
+        """∂ Σ loss / ∂ score, (Q, W), by autograd through the library; 0 for a pair in neither mask.
+
+        A loss of graded pairs has one score of each, so that its gradient is one number a pair; its couples are the
+        twin's, where these add up to that number.
+
+        Raises:
+            InputError: the loss or its gradient is NaN or infinite, its scores were not seen, or its couples cannot be
+                told apart.
+        """
+        found = self._weigh(pairs)
+        if self.graded:
+            twin = cast(losses.ClosedForm, self.adapter.twin(self.settings))
+            couples = twin.weight(pairs)
+            gap = _relative(couples.sum(dim=0), found.diagonal())
+            if gap > _room(found):
+                raise InputError(
+                    f"{self.spelling}: its gradient is not that of {written(twin)} (off by "
+                    f"{gap:.2g} of the largest), so the couples of graded pairs cannot be told apart"
+                )
+            return couples
+        return found
+
+    def _tied(self, pairs: Pairs, change: Tensor) -> Tensor:
+        """The change of scores that take part; a score that stands in two softmaxes changes as the first one does."""
+        change = torch.where(pairs.positive | pairs.negative, change, 0)
+        if self.settings.get("partition") != "per_direction":
+            return change
+        rows = torch.arange(len(change), device=change.device)
+        start = change.shape[1] - len(change)  # of candidate-query, the only other direction with the positive
+        return change.index_put((rows, start + rows), change[rows, rows])
+
+    def twin_weight(self, pairs: Pairs) -> Tensor:
+        """Weights of the twin, (Q, W), on the columns as the library has them; zero without a twin."""
+        return torch.zeros_like(pairs.scores) if self.twin is None else self._of_twin(self.twin, pairs)
+
+    def _of_twin(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
+        if self.matching == "rows" or self.graded:
+            return twin.weight(pairs)
+        made, place = expanded(self._columns(pairs), pairs, self.directions, apart=self.adapter.apart)
+        found = torch.zeros_like(pairs.scores).index_add(1, place, twin.weight(made)).requires_grad_(False)
+        leaf = torch.zeros_like(found).requires_grad_()
+        with torch.enable_grad():  # the same scores tied together
+            return gradient((self._tied(pairs, leaf) * found).sum(), leaf)
 
     def bind(self, pairs: Pairs) -> "Adapted":
         """Return the same loss, with its unit and its notes settled by one batch.
@@ -248,31 +242,32 @@ class Adapted:
         notes = [
             *self.remarks,
             f"its weights are of {self.metric} scores, by autograd through the code of {self.library}",
-            "it returns a mean over the queries, counted as a sum",
         ]
-        if not self._through_scores(pairs, weights):
+        notes += ["it returns a mean over the queries, counted as a sum"] if self.adapter.mean else []
+        if not self._through_scores(pairs):
             notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
         if twin is not None:
-            gap = _relative(twin.weight(pairs), weights)
+            gap = _relative(self._of_twin(twin, pairs), weights)
             if gap <= _room(weights):
-                notes.append(f"its unit is that of {twin!r}; their weights differ by {gap:.1g} of the largest")
+                notes.append(f"its unit is that of {written(twin)}; their weights differ by {gap:.1g} of the largest")
             else:
-                notes.append(f"its weights are not those of {twin!r}: they differ by {gap:.2g} of the largest")
+                notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
                 notes, twin = [*notes, UNKNOWN_UNIT], None
         return replace(self, twin=twin, notes=tuple(notes), bound=True)
 
-    def _through_scores(self, pairs: Pairs, weights: Tensor) -> bool:
+    def _through_scores(self, pairs: Pairs) -> bool:
         """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""
-        part = self._embeddings(pairs)
+        part, weights = self._embeddings(pairs), self._weigh(pairs)
         leaves = [rows.detach().clone().requires_grad_() for rows in (part.query, part.candidate)]
         moved = object.__new__(Embeddings)
         moved.__dict__.update(part.__dict__, query=leaves[0], candidate=leaves[1])
         other = pairs.with_scores(pairs.scores)
         other.__dict__["embeddings"] = moved
         with torch.enable_grad():
-            whole = torch.autograd.grad(self._run(self._columns(other)), leaves, materialize_grads=True)
-            by_scores = torch.autograd.grad((METRICS[self.metric](*leaves) * weights).sum(), leaves)
+            value = self._run(self._columns(other))
+            whole = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+            by_scores = torch.autograd.grad((self._scores(moved) * weights).sum(), leaves)
         return _relative(torch.cat(by_scores), torch.cat(whole)) <= _room(weights)
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
@@ -285,14 +280,6 @@ class Adapted:
         """The unit that was given, that of its twin, or the query's own push, broadcastable to (Q, C)."""
         loss = self.bind(pairs)
         return loss.unit_of(loss.weight(pairs) if loss.unit_from == "push" else pairs.scores, pairs)
-
-
-def _turned(pairs: Pairs) -> Pairs:
-    """The same scores with the candidates as queries, without their rows; not checked, for torch.func."""
-    turned = {name: getattr(pairs, name).T for name in ("scores", "positive", "negative")}
-    other = object.__new__(Pairs)
-    other.__dict__.update(dict.fromkeys(each.name for each in fields(Pairs)) | turned)
-    return other
 
 
 def _relative(one: Tensor, other: Tensor) -> float:

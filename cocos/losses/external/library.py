@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from cocos.errors import InputError, nearest
-from cocos.losses.external.adapted import Adapted, Adapter, Settings
+from cocos.losses.external.adapted import Adapted
+from cocos.losses.external.adapter import Adapter, Settings
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import literal, named, parameters_of, signature_of, value_of
 
@@ -137,7 +138,7 @@ class Library:
         call = {name: _number(spelling, name, own[name]) for name in own.keys() & adapter.call.keys()}
 
         def build() -> Any:
-            return cls(**adapter.parts() | plain)
+            return cls(**adapter.parts() | adapter.prepared(plain))
 
         with guarded(spelling):
             module = build()

@@ -3,7 +3,8 @@
 from typing import Any
 
 from cocos import losses
-from cocos.losses.external.adapted import Adapter, BothWays, Settings
+from cocos.losses.external.adapter import Adapter, Settings
+from cocos.losses.external.both_ways import BothWays
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.library import Library
 from cocos.losses.ntxent import NTXent
@@ -11,7 +12,7 @@ from cocos.losses.siglip import SigLIP
 
 # Initial scale of CLIP, 1 / .07, and of SigLIP, with its bias: the defaults of open_clip's models and of its training.
 CLIP_SCALE, SIGLIP_SCALE, SIGLIP_BIAS = 1 / 0.07, 10.0, -10.0
-TEMPERATURE = {"temperature": ("logit_scale", lambda value: 1 / value), "scale": ("logit_scale", float)}
+SYNONYMS_OF_LOGITS = {"temperature": ("logit_scale", lambda value: 1 / value), "scale": ("logit_scale", float)}
 
 
 def _refuses(settings: Settings) -> str | None:
@@ -41,7 +42,7 @@ def _sigmoid(settings: Settings) -> losses.ClosedForm:
     return SigLIP(settings["logit_scale"], settings["logit_bias"] or 0.0)
 
 
-LIBRARY = Library(
+library = Library(
     prefix="open_clip",
     package="open_clip",
     modules=("open_clip.loss",),
@@ -57,7 +58,7 @@ LIBRARY = Library(
             call={"logit_scale": CLIP_SCALE, "logit_bias": None},
             scale="logit_scale",
             unit_rows=True,
-            synonyms=TEMPERATURE,
+            synonyms=SYNONYMS_OF_LOGITS,
         ),
         Adapter(
             "SigLipLoss",
@@ -69,7 +70,7 @@ LIBRARY = Library(
             call={"logit_scale": SIGLIP_SCALE, "logit_bias": SIGLIP_BIAS},
             scale="logit_scale",
             unit_rows=True,
-            synonyms=TEMPERATURE | {"bias": ("logit_bias", float)},
+            synonyms=SYNONYMS_OF_LOGITS | {"bias": ("logit_bias", float)},
         ),
     ),
     unusable={
@@ -77,4 +78,4 @@ LIBRARY = Library(
         "DistillClipLoss": "it adds the scores of a teacher to ClipLoss; name open_clip:ClipLoss for its own part",
     },
 )
-canonical, known, qualified, load = LIBRARY.canonical, LIBRARY.known, LIBRARY.qualified, LIBRARY.load
+canonical, known, qualified, load = library.canonical, library.known, library.qualified, library.load
