@@ -140,7 +140,15 @@ def coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool)
 
 
 def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-    """Take the rows of a batch alone, in float64, and make the batch of them."""
+    """Take the rows of a batch alone, in float64, and make the batch of them.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> rows = torch.tensor([2, 0])
+        >>> part, batch = cocos.batches.alone(embeddings, cocos.batches.Batch(rows, rows, paired=True))
+        >>> part.query.shape, batch.query_index
+        (torch.Size([2, 3]), tensor([0, 1]))
+    """
     query, candidate = batch.query_index, batch.candidate_index
     if embeddings.shared:
         rows = torch.cat([query, candidate]).unique()

@@ -54,6 +54,7 @@ class HingeReader:
             "pull": total,
             "hardest_share": ((number > 0) * weight).amax(dim=1) / total.clamp(min=1),
             "negatives": view.negatives(direction),
+            "pushed_positives": torch.zeros_like(total, dtype=torch.int64),
         }
         part = weight / total[:, None].clamp(min=1)
         if self.relative:  # a tie changes the push of its query, hence every negative's part of it

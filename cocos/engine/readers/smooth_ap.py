@@ -129,6 +129,7 @@ class SmoothAPReader:
             "weight_above": mass,
             "weight_below": torch.where(certain < negatives, (sums.total - mass).clamp(min=0), 0),
             "weight_positive": pulled.abs().sum(dim=0),
+            "pushed_positives": (-pulled > self.eps).sum(dim=0),
             "push": unit * (sums.total + (-pulled).clamp(min=0).sum(dim=0)),
             "pull": unit * pulled.clamp(min=0).sum(dim=0),
             "eq7": (among + terms).double() / number,
