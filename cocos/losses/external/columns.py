@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from cocos.embeddings import Embeddings
+from cocos.embeddings import UNGIVEN, Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses.external.cut import HALF_TOLERANCE, TOLERANCE
 from cocos.scores import METRICS, Pairs, length
@@ -25,8 +25,8 @@ class BatchColumns:
     Args:
         query: (Q, D).
         documents: (Q, D) each, the positives first, then hard negatives.
-        index: (Q, 1 + K) the candidate of the pairs that each document is.
-        candidates: number of candidates of the pairs.
+        index: (Q, 1 + K) the candidate of the pairs that each document is; None: each is one of its own.
+        candidates: number of candidates of the pairs; None: of the documents.
         teacher: (Q, 1 + K) scores of a teacher; or None.
         guide: rows of a guide, of the queries and then of each column of documents, (Q, G) each; or None.
         grades: (Q,) of graded pairs; or None.
@@ -34,11 +34,16 @@ class BatchColumns:
 
     query: Tensor
     documents: tuple[Tensor, ...]
-    index: Tensor
-    candidates: int
+    index: Tensor = UNGIVEN
+    candidates: int = UNGIVEN
     teacher: Tensor | None = None
     guide: tuple[Tensor, ...] | None = None
     grades: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.index is None:
+            rows = torch.arange(len(self.query) * len(self.documents), device=self.query.device)
+            self.__dict__.update(index=rows.reshape(len(self.documents), -1).T, candidates=len(rows))
 
     @property
     def place(self) -> Tensor:
