@@ -3,11 +3,11 @@
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.engine import devices, readers
+from cocos.engine.readers import columns
 from cocos.errors import InputError, Unfit
 from cocos.sampling import DEFAULTS, Progress, Sampling
 from cocos.scores import Pairs
@@ -166,17 +167,18 @@ class Run:
             own = [batch.flip() if second else batch for batch in stack]
             yield self._view(side.single(name), own), [name], [[batch.query_index for batch in own]]
 
-    def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
+    def seen_as(self, stack: Sequence[Batch]) -> dict[str, Any]:
+        """Options of a view of the scores of some batches."""
         large = sum(math.prod(batch.sizes) for batch in stack) > SHARED_SCORES
-        return functools.partial(
-            engine.view,
-            embeddings,
-            stack,
-            metric=self.loss.metric,
-            same_group="negative" if self.same_group == "negative" else "ignore",
-            product=self.dtype,
-            together=large and processes.world().size > 1,
-        )
+        return {
+            "metric": self.loss.metric,
+            "same_group": "negative" if self.same_group == "negative" else "ignore",
+            "product": self.dtype,
+            "together": large and processes.world().size > 1,
+        }
+
+    def _view(self, embeddings: Embeddings, stack: list[Batch]) -> Callable:
+        return functools.partial(engine.view, embeddings, stack, **self.seen_as(stack))
 
     def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
         """Yield for each direction of a batch whether it is the second one, and the result of `pairs`.
@@ -293,8 +295,8 @@ def prepare_all(
         visits: whether the measure needs no weights, for losses with a reader or by a function of the loss: then scores
             are visited tile by tile, and the matrix is never stored.
         whole: keep the scores of a whole batch in memory.
-        marks: whether the measure reads marks, or the sources of hard negatives: scores of embeddings that have any are
-            not visited then.
+        marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
+            not visited then; those of candidates of several sources are, where `columns.serves` says so.
         **sampling: see `cocos.sampling.Sampling`. A dtype of None is float32 for scores that are visited, whose counts
             float64 decides, and float64 elsewhere.
 
@@ -326,9 +328,11 @@ def prepare_all(
         plan = planned(loss.sample, whole or matching in {"rows", "columns"}, not whole and matching == "columns")
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
-        beside = traits.wide or (marks and (embeddings.marks or hard))
-        visited = bool(visits) and not beside
-        visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
+        visited = bool(visits) and not (marks and embeddings.marks)
+        if traits.wide or (marks and hard):
+            visited = visited and marks and columns.serves(loss, embeddings, plan.batches, same_group)
+        else:
+            visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _fits(loss, largest, embeddings.query.device, whole=whole)

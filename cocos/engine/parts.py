@@ -133,6 +133,10 @@ def tiles_of(view: View, tile: tuple[int, int], part: Part, *, patient: bool = F
 
 def _mask(tile: Tile) -> None:
     """Set non-negatives to -inf; the host knows without a transfer which tiles contain any."""
+    if tile.view.skipped is not None:  # pairs of other tiles add 0 somewhere, so that nothing waits for the device
+        row, column, some = tile.view.skipped.within(tile.rows, tile.columns)
+        place = row - tile.rows.start, (column - tile.columns.start).clamp(0, tile.scores.shape[1] - 1)
+        tile.scores.index_put_(place, torch.where(some, -torch.inf, 0.0).to(tile.scores), accumulate=True)
     first, last = (own[tile.rows] for own in tile.view.sides[0].own)
     first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
     if not (last > first).any():

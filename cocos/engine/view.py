@@ -19,6 +19,7 @@ from torch import Tensor
 from cocos import scores
 from cocos.embeddings import Embeddings
 from cocos.engine import bounds, exact
+from cocos.engine.skipped import Skipped
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
@@ -122,6 +123,7 @@ class View:
         embeddings: the rows that are scored.
         origin: (D,) subtracted from both sides if the metric is a distance, which reduces rounding.
         together: whether processes that have joined (`cocos.processes`) share the parts of this matrix.
+        skipped: pairs of the first direction that are not negatives either, in a view of one direction.
     """
 
     sides: tuple[ViewSide, ViewSide]
@@ -134,6 +136,7 @@ class View:
     embeddings: Embeddings
     origin: Tensor | None
     together: bool = False
+    skipped: Skipped | None = None
     _scored: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -286,6 +289,8 @@ class View:
                     score = score if direction == 0 else score.T
                     columns = torch.arange(begin, stop, device=self.device)
                     own = (columns >= first[:, None]) & (columns < last[:, None])
+                    if self.skipped is not None and direction == 0:
+                        own = own | self.skipped.holds(some, columns)
                     yield mine, slice(begin, stop), score.masked_fill(own, -torch.inf)
 
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -325,7 +330,8 @@ class View:
         """Number of negatives of each query, (n,) int64."""
         side, (own, other) = self.sides[direction], (self.rows, self.columns)[:: 1 - 2 * direction]
         size = torch.from_numpy(np.repeat(np.diff(other), np.diff(own))).to(self.device)
-        return size - (side.last - side.first)
+        skipped = 0 if self.skipped is None else self.skipped.starts.diff()
+        return size - (side.last - side.first) - skipped
 
     def counted(self, direction: int) -> Tensor:
         """Number of positives of each query, (n,) int64."""

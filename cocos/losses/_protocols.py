@@ -129,6 +129,7 @@ class Traits:
     Args:
         gradient: see `Loss`; `exact` for a function that does not say.
         softmax_scale: λ, in units of 1/score, if the negatives enter through Σ exp(λ score) of each query alone.
+        source_scales: likewise of the negatives of each source, for a loss that reads them apart.
         logistic: (λ, b), if each pair has a term of its own, with the share σ(λ score + b) of a negative.
         hinge: `all` negatives or the `hardest` one, for a sum of [margin - positive + negative]_+ with that `margin`.
         per_positive: the loss sums one term for each positive, so that its unit grows with their number.
@@ -159,6 +160,7 @@ class Traits:
 
     gradient: str = "exact"
     softmax_scale: float | None = None
+    source_scales: tuple[float, ...] | None = None
     logistic: tuple[float, float] | None = None
     hinge: str | None = None
     per_positive: bool = False

@@ -123,6 +123,14 @@ class MNRL(ShelfLoss):
         plain = self.directions == FIRST_DIRECTION and not self.hardness and self.filter == "none"
         return self.scale if plain else None
 
+    @property
+    def source_scales(self) -> tuple[float, ...] | None:
+        """λ of Σ exp(λ s) of the negatives of each source, which the hardness raises; None with a filter."""
+        chosen = {"all": range(BACK_SOURCE - 1), "hard": (HARD_SOURCE,), "in-batch": (0, HARD_SOURCE + 1)}
+        harder = chosen[self.hardness_on] if self.hardness else ()
+        found = tuple(self.scale + (self.hardness if source in harder else 0) for source in range(BACK_SOURCE + 2))
+        return found if self.filter == "none" else None
+
     def unfiltered(self) -> "MNRL":
         """Return the same loss without a filter."""
         return replace(self, filter="none")

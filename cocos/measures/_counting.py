@@ -9,6 +9,8 @@ from torch import Tensor
 from cocos import conventions, losses, processes, statistics, weights
 from cocos.batches import Batch
 from cocos.engine import readers
+from cocos.engine.columns import columns
+from cocos.engine.readers.columns import ColumnsReader
 from cocos.errors import InputError
 from cocos.measures import _marked, _sourced
 from cocos.measures._marked import MarkedBatch
@@ -76,13 +78,16 @@ class Counting:
         for done, places in enumerate(groups.values()):
             some, shown = [runs[place] for place in places], within(report, done, len(groups))
             count = self._visited if some[0].visited else self._held
+            count = self._columned if some[0].visited and _sources(some[0]) else count
             found.update(zip(places, count(some, shown), strict=True))
         return [found[place] for place in range(len(runs))]
 
     def _key(self, run: Run) -> tuple:
         """All that the scores of a run depend on; of scores that are held, the blocks in which they are read too."""
         blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
+        traits = losses.traits(run.loss)
         seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
+        seen += (traits.directions, traits.graded, run.loss if run.visited and _sources(run) else None)
         return *seen, run.visited, blocks
 
     def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
@@ -164,3 +169,19 @@ class Counting:
                     own.records[name].append(pushes_all | part | {"query_index": torch.cat(index)})
                     own.sizes[name].extend(rows.shape[0] for rows in index)
         return found
+
+    def _columned(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
+        (run,) = runs
+        reader, directions = ColumnsReader(run.loss, self.eps), losses.traits(run.loss).directions
+        found = QueryRecords({name: [] for name, _, _ in run.sides}, {name: [] for name, _, _ in run.sides})
+        made = [(stack, side) for stack in run.stacks() for side in run.sides]
+        for done, (stack, (name, side, second)) in enumerate(made):
+            own = [batch.flip() if second else batch for batch in stack]
+            options = run.seen_as(own) | {"directions": directions, "once": reader.alike}
+            part = reader.read(columns(side, own, **options), within(report, done, len(made)))
+            part |= _sourced.columns({key: part.pop(key) for key in statistics.SOURCE_STATISTICS})
+            index = [batch.query_index for batch in own]
+            found.records[name].append(part | {"query_index": torch.cat(index)})
+            found.sizes[name].extend(len(rows) for rows in index)
+        return [found]

@@ -1,6 +1,6 @@
 """Counts and push of each query by the source of its candidates, and their means in the JSON document."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import xarray as xr
@@ -51,6 +51,22 @@ def variables(sourced: Mapping[str, np.ndarray]) -> dict[str, tuple]:
     }
     dims = ("source", "direction", "batch", "query")
     return made | {name: (dims, sourced[name][there], *about) for name, about in SOURCE_LABELS.items()}
+
+
+def aligned(parts: Sequence[dict[str, tuple]]) -> list[dict[str, tuple]]:
+    """Give the variables of several losses the sources of all of them: of one that a loss lacks it has no negatives."""
+    own = [list(part["source"][1]) if "source" in part else [] for part in parts]
+    every = [name for name in SOURCES if any(name in labels for labels in own)]
+    made = []
+    for part, labels in zip(parts, own, strict=True):
+        found = dict(part)
+        for name in SOURCE_LABELS if labels else ():
+            dims, values, *about = part[name]
+            none = np.where(np.isnan(np.asarray(values[0], dtype=float)), np.nan, 0)
+            rows = [values[labels.index(label)] if label in labels else none for label in every]
+            found[name] = (dims, np.stack(rows), *about)
+        made.append(found | ({"source": ("source", every, *part["source"][2:])} if labels else {}))
+    return made
 
 
 def entries(one: xr.Dataset, full: np.ndarray, *, standard: bool) -> dict:

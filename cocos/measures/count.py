@@ -198,7 +198,7 @@ def count(
     attrs = [_attrs(*each, convention) for each in zip(runs, _felt.reports(runs), strict=True)]
     if single:
         return results.labelled(parts[0], attrs[0])
-    return several.stacked(parts, attrs, names, f"Contributing negatives, {len(runs)} losses")
+    return several.stacked(_sourced.aligned(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
 
 
 def _more(run: Run) -> list:
