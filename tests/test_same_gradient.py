@@ -136,7 +136,7 @@ def test_processes_that_gather_without_gradient():
     )
     assert found["found"] == "detached"
     found = verdict("ntxent", "ntxent@ranks=2,gather=detached,loss=global")
-    assert found["verdict"].startswith("the same up to a factor of 0.50 (world size 2?")
+    assert found["verdict"].startswith("the same up to a factor of 0.50 (world size 2?)")
     assert found["ratio"] == pytest.approx(0.5, abs=1e-9)
     assert verdict("ntxent", "ntxent@ranks=4,gather=detached,loss=global")["ratio"] == pytest.approx(0.25, abs=1e-9)
 

@@ -13,6 +13,8 @@ THE_SAME = "the same"
 # Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
 # logarithm from a line, in parts of the line's range.
 SEEN_WEIGHT, STRAIGHT = 1e-4, 1e-2
+# Part of the weights that have the opposite sign in a loss that is upside down.
+MOSTLY = 0.99
 # Smallest cosine of two gradients that rounding alone sets apart.
 LIKE = 0.99
 
@@ -71,7 +73,7 @@ def _guess(both: Compared, ratio: float) -> str:
     words = list(dict.fromkeys(word for value, word in both.counts if value != 1 and near(value)))
     whole = round(max(ratio, 1 / ratio))
     if not words and whole > 1 and near(whole):
-        words = ["mean against sum?", "world size?"]
+        words = ["mean against sum?", "world size?", *(["two directions?"] if whole == 2 else [])]
     return f" ({' '.join(words)})" if words else ""
 
 
@@ -325,21 +327,33 @@ def _some_rows(both: Compared) -> Outcome | None:
     return None
 
 
-def _signs(both: Compared) -> Outcome | None:
+def _opposite(both: Compared) -> Outcome | None:
     """A pull where the other one pushes."""
     if both.pairs is None:
         return None
     a, b = both.pairs
-    cosine = cosine_of(both)
-    if cosine < 0:
-        ratio = fit(a, b).ratio
-        return Outcome(
-            f"the opposite, roughly: B pulls where A pushes: ratio {number(ratio)}, cosine {number(cosine)}",
-            False,
-            ratio,
-            "sign",
-        )
-    return None
+    against = float(a[a * b < 0].abs().sum()) / max(float(a.abs().sum()), 1e-300)
+    if against < MOSTLY:
+        return None
+    ratio, cosine = fit(a, b).ratio, number(cosine_of(both))
+    said = f"the opposite: B pulls where A pushes and pushes where A pulls, ratio {number(ratio)}, cosine {cosine}"
+    return Outcome(said, False, ratio, "sign")
+
+
+def _push(both: Compared) -> Outcome | None:
+    """The same pull, and another push."""
+    if both.pairs is None:
+        return None
+    rows = both.layout.rows(0)
+    a, b = (each[rows] for each in both.pairs)
+    positive = both.layout.kind[rows] == PAIR_KINDS.index("positives")
+    pull = fit(a, b, positive)
+    once = torch.where(both.layout.kind[rows] == PAIR_KINDS.index("query-query"), 0.5, 1.0)  # both of its rows are here
+    before, after = (float((once * each.masked_fill(positive, 0).clamp(min=0)).sum()) for each in (a, b))
+    if not both.close(pull) or abs(pull.ratio - 1) > both.room or not before:
+        return None
+    said = f"the same pull, and {number(after / before)} times the push"
+    return Outcome(f"{said}; cosine {number(cosine_of(both))}", False, after / before, "push")
 
 
 def _otherwise(both: Compared) -> Outcome:
@@ -370,11 +384,12 @@ QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (
     _along_rows,
     _rounding,
     _exchanged,
+    _opposite,
     _mini_batch,
     _misaligned,
     _blocks,
     _sources,
     _temperature,
+    _push,
     _some_rows,
-    _signs,
 )

@@ -1,7 +1,7 @@
 """Are two losses, or two ways of computing one, the same gradient: of every row, and of every pair?"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
+from cocos.losses.external.sides import Sides
 from cocos.measures._compared import Compared, Outcome, by_kind
 from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
 from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairGradients, PairRows, drawn, gradients, synthetic
@@ -34,13 +35,14 @@ SCALING_PARAMETERS = ("temperature", "scale", "unit", "gamma")
 
 
 def _batches(
-    embeddings: Embeddings | None, number: int, batches: int, hard: bool, seed: int, device: str | None
+    embeddings: Embeddings | None, number: int, batches: int, losses: Sequence[Sides], seed: int, device: str | None
 ) -> list[PairRows]:
-    """Batches to compare: those with hard negatives, if there are any, follow one without."""
+    """Batches to compare: those with hard negatives, if there are any, follow one without where both losses can."""
     named = embeddings is None or embeddings.negatives is not None
+    hard, needed = all(loss.columns for loss in losses) and named, any(loss.needed for loss in losses)
     made = []
     for place in range(batches):
-        beside = hard and named and place % 2 == 1
+        beside = hard and (needed or place % 2 == 1)
         if embeddings is None:
             made.append(synthetic(number, SYNTHETIC_HARD if beside else 0, seed + place, device_of(device or "cpu")))
         else:
@@ -62,7 +64,11 @@ def _counts(a: Way, b: Way, number: int) -> tuple[tuple[float, str], ...]:
             value = one.scaling.get(name)
             if isinstance(value, int | float) and 0 < value < math.inf:
                 found.append((float(value), f"the {name}?"))
-    return (*found, (float(number), f"mean against sum over {number} queries?"), (2.0, "two directions summed?"))
+    return (
+        *found,
+        (float(number), f"mean against sum over {number} queries?"),
+        (float(number**2), "mean over pairs against sum over pairs?"),
+    )
 
 
 def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, tolerance: float) -> Compared:
@@ -164,8 +170,7 @@ def same_gradient(
     real = None if given is None else given.to(dtype=torch.float64)
     dtype, rounded = _dtypes(first, second)
     room = TOLERANCES[dtype] if tolerance is None else tolerance
-    hard = first.loss.columns and second.loss.columns
-    drawn_ = _batches(real, batch_size, batches, hard, seed, device)
+    drawn_ = _batches(real, batch_size, batches, (first.loss, second.loss), seed, device)
     report = progress and progress("comparing gradients")
     for place, rows in enumerate(drawn_):
         both = _compared(first, second, rows, rounded, room)

@@ -57,18 +57,22 @@ class Sides:
         call: receives the queries (Q, D), the candidates (C, D) with C >= Q, of which candidate i belongs to query i,
             and the hard negatives (C, K, D) or None, of which the first Q rows belong to the queries.
         columns: whether it takes hard negatives.
+        needed: whether it cannot do without them.
     """
 
     name: str
     call: Callable[[Tensor, Tensor, Tensor | None], Any]
     columns: bool
+    needed: bool = False
 
     def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Mean over the queries, ().
 
         Raises:
-            InputError: it returns anything but numbers, or takes no hard negatives and some are given.
+            InputError: it returns anything but numbers, or takes no hard negatives and some are given, or needs some.
         """
+        if negatives is None and self.needed:
+            raise InputError(f"{self.name}: it needs hard negatives, and there are none")
         if negatives is not None and not self.columns:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
@@ -142,7 +146,8 @@ def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
         beside = {} if keyword is None or negatives is None else {keyword: negatives}
         return target(query, candidate, **given, **beside)
 
-    return Sides(name, call, columns=keyword is not None)
+    needed = keyword is not None and fields[keyword].default is fields[keyword].empty
+    return Sides(name, call, columns=keyword is not None, needed=needed)
 
 
 def _two_sided(target: Any) -> bool:
