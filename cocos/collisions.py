@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Collisions"]
+__all__ = ["Collisions", "chance_to_meet"]
 
 # Deviations from its mean beyond which a sum of independent events has no probability that float64 could add.
 FAR_DEVIATIONS = 40
@@ -20,6 +20,28 @@ FAR_DEVIATIONS = 40
 FAR_EVENTS = 64
 # Bisections of the logarithm of t, after which the mean is known to far less than one event.
 HALVINGS = 60
+
+
+def chance_to_meet(others: Any, rows: int, batch_size: int) -> npt.NDArray[np.float64]:
+    r"""Probability that the batch of a row contains at least one of some other rows, elementwise.
+
+    :math:`1 - \prod_{j=1}^{k} (1 - \frac{B - 1}{L - j})` for k other rows: hypergeometric.
+
+    Args:
+        others: number of the other rows, whole numbers from 0 to L - 1.
+        rows: L.
+        batch_size: B, 1 to L.
+
+    Examples:
+        >>> cocos.collisions.chance_to_meet([0, 1, 3], rows=4, batch_size=2).round(3).tolist()
+        [0.0, 0.333, 1.0]
+    """
+    others = np.asarray(others, dtype=np.int64)
+    part = np.minimum((batch_size - 1) / (rows - np.arange(1, int(others.max(initial=0)) + 1)), 1.0)
+    with np.errstate(divide="ignore"):
+        alone = np.concatenate([[0.0], np.log1p(-part).cumsum()])[others]
+    found: npt.NDArray[np.float64] = -np.expm1(alone)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +118,8 @@ class Collisions:
         Args:
             batch_size: B, 1 to L.
         """
-        other = np.arange(1, self.largest)
-        part = np.minimum((batch_size - 1) / (self.rows - other), 1.0)
-        with np.errstate(divide="ignore"):
-            alone = np.concatenate([[0.0], np.log1p(-part).cumsum()])[self.size - 1]
-        return float((-np.expm1(alone) * self.size * self.number).sum() / self.rows)
+        meets = chance_to_meet(self.size - 1, self.rows, batch_size)
+        return float((meets * self.size * self.number).sum() / self.rows)
 
     def probability(self, batch_size: int) -> float:
         r"""Probability that a batch contains two rows of one group.

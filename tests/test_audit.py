@@ -257,6 +257,8 @@ def test_hard_negatives_are_drawn_with_their_queries():
     rows = rows.marked({"wrong": torch.tensor([[0, 3]])})
     data = measures.audit(rows, "ntxent", batch_size="all", rules=["group"], direction="q2c")
     assert data["suspects"].sel(rule="wrong") == 1
+    assert (data["own_hard"].item(), data["drawn"].item()) == (1, 1)
+    assert "own hard negative" in " ".join(report.tables(data)[2].text().split())
     assert data.attrs["notes"] == "all 2 hard negatives that are named are drawn with the queries that name them"
 
 

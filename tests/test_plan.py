@@ -151,6 +151,45 @@ def test_a_labelled_set_is_drawn_row_by_row():
     assert "no positive" in table("plan", data).text()
 
 
+def named(embeddings, seed=3, most=2):
+    """Hard negatives of the queries: passages of other groups."""
+    generator, made = np.random.default_rng(seed), []
+    for group in embeddings.query_group.tolist():
+        others = [row for row in range(len(embeddings.candidate)) if embeddings.candidate_group[row] != group]
+        chosen = generator.choice(others, most, replace=False).tolist()
+        made.append([chosen[0], chosen[1] if generator.random() < 0.5 else -1])
+    return made
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_hard_negatives_of_others_are_those_of_all_batches(turned):
+    """Every batch of three rows is listed; each query looks for its own group among what the others name."""
+    query, candidate = ([0, 1, 2, 3], [0, 0, 1, 2, 2, 3]) if turned else ([0, 0, 1, 2, 2, 3], [0, 1, 2, 3])
+    embeddings = Embeddings(torch.randn(len(query), 3), torch.randn(len(candidate), 3), query, candidate)
+    names = named(embeddings)
+    embeddings = Embeddings(embeddings.query, embeddings.candidate, query, candidate, negatives=names)
+    rows = candidate if turned else query
+    asks = [query.index(group) for group in rows] if turned else list(range(len(rows)))
+    found = []
+    for batch in itertools.combinations(range(len(rows)), 3):
+        for row in batch:
+            others = [name for other in batch if other != row for name in names[asks[other]] if name >= 0]
+            found.append(sum(candidate[name] == rows[row] for name in others))
+    data = measures.plan(embeddings, [3])
+    assert data["hard_per_query"].item() == pytest.approx(np.mean(found)) and np.mean(found) > 0.2
+    assert data["hard_met"].item() == pytest.approx(np.mean(np.array(found) > 0))
+    document = measures.document("plan", data)
+    assert document["hard_negatives"][0]["met"] == data["hard_met"].item()
+    assert "others' hard negatives" in table("plan", data).text()
+
+
+def test_hard_negatives_of_a_random_partner_are_left_out():
+    embeddings = Embeddings(
+        torch.randn(4, 3), torch.randn(6, 3), [0, 0, 1, 2], [0, 0, 0, 1, 2, 9], negatives=[[3]] * 2 + [[0]] * 2
+    )
+    assert "hard_met" not in measures.plan(embeddings, [2])
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

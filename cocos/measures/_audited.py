@@ -11,6 +11,7 @@ from cocos import statistics
 from cocos.measures import _marked, _replay
 from cocos.measures._replay import FilterTrial
 from cocos.scores import Pairs
+from cocos.sources import SOURCES
 
 # The rule of a pair that any rule suspects.
 ANY_RULE = "any rule"
@@ -38,6 +39,7 @@ SUSPECT_LABELS = {
     "drawn": ("times that the pair was drawn as a query with a negative", "1"),
     "score": ("score", "score"),
     "guide_score": ("score of the guide", "score"),
+    "own_hard": ("times that the candidate was drawn as a hard negative of the query itself", "1"),
 }
 # Of every filter and threshold.
 FILTER_LABELS = {
@@ -108,6 +110,7 @@ class Tallies:
         columns = {"row": row, "column": column, "push": push[row, column], "part": part[row, column]}
         taught = torch.full_like(pairs.scores, torch.nan) if pairs.teacher is None else pairs.teacher
         columns["guide"] = taught[row, column]
+        columns["source"] = torch.zeros_like(row) if pairs.source is None else pairs.source[row, column].long()
         self.suspects.append(columns | {"score": pairs.scores[row, column], "rules": every[:-1, row, column].T})
 
 
@@ -208,6 +211,7 @@ def _listed(parts: Sequence[Mapping[str, Tensor]], width: int) -> dict[str, np.n
         "drawn": drawn.long(),
         "score": total(whole["score"]) / drawn,
         "guide_score": total(whole["guide"]) / drawn,
+        "own_hard": total(whole["source"] == SOURCES.index("own hard")).long(),
         "rules": rules,
     }
     return {name: values[order].numpy() for name, values in made.items()}

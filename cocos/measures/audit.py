@@ -64,7 +64,7 @@ def audit(
         `placebo` (of as many random negatives), `enrichment`, `push`, `met` (queries with any). Each (direction, rule,
         other_rule): `overlap`, `overlap_push`. Of every suspected pair of rows (pair,), the largest push first:
         `query_index`, `candidate_index`, as the first direction has them, `pair_push`, `pair_part`, `drawn`, `score`,
-        `guide_score`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
+        `guide_score`, `own_hard`, and `suspected` (pair, suspicion). Of every filter and threshold (direction, filter):
         `filter_share`, `filter_push`, `filter_left`, `precision` and `recall` against known positives, by number and by
         push, and `emptied`. Attributes: `near`, `neighbours`, `against`, `known`, the known positives that were drawn.
 

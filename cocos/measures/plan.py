@@ -1,17 +1,20 @@
 """How often does a batch contain two rows of one group, or of one text?"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor
 
 from cocos import likeness, results
 from cocos.annotations import Groups
 from cocos.checkpoints import Checkpoint
-from cocos.collisions import Collisions
+from cocos.collisions import Collisions, chance_to_meet
 from cocos.data import TrainingSet
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
@@ -27,6 +30,11 @@ PLAN_LABELS = {
     "batches": ("full batches of one pass", "batches"),
     "batches_without": ("most full batches of one pass without any such pair", "batches"),
     "left_out": ("rows that no full batch has room for where there is no such pair", "rows"),
+}
+# Of every batch size, where queries name hard negatives.
+HARD_LABELS = {
+    "hard_per_query": ("expected number of others' hard negatives that are of a query's own group", "candidates"),
+    "hard_met": ("expected part of the queries that meet one", "1"),
 }
 # Of every rule.
 RULE_LABELS = {
@@ -60,7 +68,9 @@ def plan(
         Each (rule, batch_size): `probability` of such a pair in a batch, `pairs`, the expected number of them,
         `per_query`, the expected number that a query meets, `met`, the part of the queries that meet any, `batches` of
         one pass, `batches_without`, the most that can be filled without any such pair, and the rows `left_out` then.
-        Each (rule,): `groups`, `largest_group`; `largest_batch` and `largest_batch_met` for the bound. The rules are
+        Where queries name hard negatives, each (batch_size,): `hard_per_query`, those of others that are of a query's
+        own group, and `hard_met`, the part of the queries that meet one. Each (rule,): `groups`, `largest_group`;
+        `largest_batch` and `largest_batch_met` for the bound. The rules are
         `group`; where texts are known, `text`, of the drawn rows alone, and `group or text`, where groups that share a
         text on either side count as one. Attributes: `rows`, `side`, `labelled`, `below`.
 
@@ -77,8 +87,9 @@ def plan(
     """
     if not (isinstance(below, Real) and 0 < below < 1):
         raise InputError(f"below: {below!r}, expected a probability above 0 and below 1, like 0.05")
-    rules, side, notes, labelled = _rules(data, split)
-    rows = next(iter(rules.values())).rows
+    known = Known.of(data, split)
+    rules = known.rules()
+    rows = len(known.drawn)
     sizes = _sizes(batch_sizes, rows)
     values: dict[str, list[list[float]]] = {name: [] for name in PLAN_LABELS}
     for one in rules.values():
@@ -99,20 +110,26 @@ def plan(
     attrs = results.versions() | {
         "title": "Rows of one group in a batch",
         "rows": rows,
-        "side": side,
-        "labelled": int(labelled),
+        "side": known.side,
+        "labelled": int(known.labelled),
         "below": float(below),
     }
     if isinstance(data, Checkpoint):
         attrs |= data.identity() | ({"split": split} if data.splits else {})
-    if notes:
-        attrs["notes"] = "\n".join(notes)
+    if known.notes:
+        attrs["notes"] = "\n".join(known.notes)
     variables = {name: (("rule", "batch_size"), values[name], *about) for name, about in PLAN_LABELS.items()}
     variables |= {name: ("rule", found[name], *about) for name, about in RULE_LABELS.items()}
     variables |= {
         "rule": ("rule", list(rules), "two rows of a batch that share it"),
         "batch_size": ("batch_size", sizes, "batch size", "rows"),
     }
+    if (named := known.named_by_others()) is not None:
+        wrong, others = named
+        met = [float(chance_to_meet(others, rows, size).mean()) for size in sizes]
+        per_query = [float(wrong.mean()) * (size - 1) / (rows - 1) for size in sizes]
+        for name, values in zip(HARD_LABELS, (per_query, met), strict=True):
+            variables[name] = ("batch_size", values, *HARD_LABELS[name])
     return results.labelled(variables, attrs)
 
 
@@ -132,50 +149,107 @@ def _sizes(given: Sequence[int] | None, rows: int) -> list[int]:
     return [int(size) for size in dict.fromkeys(given)]
 
 
-def _known(data: Any, split: str) -> tuple[Groups, tuple, tuple[str, ...], bool]:
-    """Groups of both sides, texts of their rows or None, notes, and whether it is a labelled set.
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of the rows of a data set without any vectors.
 
-    Raises:
-        InputError: something else, or class proxies, which are in every batch.
+    Args:
+        groups: of both sides.
+        texts: of the rows of both sides, or None.
+        negatives: (Q, K) rows of the candidates that queries name, -1 for none; or None.
+        notes: of the data.
+        labelled: the sides are the same samples.
     """
-    if isinstance(data, Checkpoint):
-        data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
-    if isinstance(data, TrainingSet):
-        query, candidate = data.sides
-        texts = tuple(None if side.told is None else tuple(side.told) for side in data.sides)
-        return Groups.of(query.group, candidate.group), texts, data.notes, data.candidate is None
-    if not isinstance(data, Embeddings):
-        raise InputError(
-            f"data: {type(data).__name__}, expected cocos.Embeddings, a cocos.data.TrainingSet or a checkpoint"
-        )
-    if data.proxies:
-        raise InputError("data: samples and class proxies: all proxies are in every batch, and no two collide")
-    return data.groups, data.names or (None, None), data.notes, data.shared
 
+    groups: Groups
+    texts: tuple[Sequence[str] | None, Sequence[str] | None]
+    negatives: Tensor | None
+    notes: tuple[str, ...]
+    labelled: bool
 
-def _rules(data: Any, split: str) -> tuple[dict[str, Collisions], str, tuple[str, ...], bool]:
-    """The collisions of the drawn rows by each rule, the side that is drawn, notes, and whether it is a labelled set.
+    @classmethod
+    def of(cls, data: Any, split: str) -> "Known":
+        """Take what is known from embeddings, a training set or a checkpoint.
 
-    Raises:
-        InputError: fewer than two rows have a partner.
-    """
-    groups, texts, notes, labelled = _known(data, split)
-    both = (groups.queries > 0) & (groups.candidates > 0)
-    sides = (groups.query, groups.candidate)
-    drawn = [both[side].nonzero().flatten() for side in sides]
-    turned = len(drawn[1]) >= len(drawn[0]) and not labelled
-    rows, group, said = drawn[turned], sides[turned], texts[turned]
-    if len(rows) < 2:
-        raise InputError(f"data: {len(rows)} rows have a partner, expected at least 2 to draw a batch from")
-    own = group[rows].numpy()
-    rules = {"group": Collisions.of(own)}
-    if any(texts):
-        joined = _joined(sides, (texts[0], None if labelled else texts[1]))
-        if said is not None:
-            number = likeness.numbered(said[row] for row in rows.tolist())
-            rules["text"] = Collisions.of(np.where(number < 0, number.max() + 1 + np.arange(len(number)), number))
-        rules["group or text"] = Collisions.of(joined[own])
-    return rules, "samples" if labelled else ("candidates" if turned else "queries"), notes, labelled
+        Raises:
+            InputError: something else, class proxies, which are in every batch, or fewer than two rows with a partner.
+        """
+        if isinstance(data, Checkpoint):
+            data = data.embed(split, "cpu") if data.training is None else data.training.load(split)
+        if isinstance(data, TrainingSet):
+            texts = tuple(None if side.told is None else tuple(side.told) for side in data.sides)
+            groups = Groups.of(*(side.group for side in data.sides))
+            made = cls(groups, texts, data.negatives, data.notes, data.candidate is None)
+        elif isinstance(data, Embeddings):
+            if data.proxies:
+                raise InputError("data: samples and class proxies: all proxies are in every batch, and no two collide")
+            negatives = None if data.negatives is None else data.negatives.cpu()
+            made = cls(data.groups, data.names or (None, None), negatives, data.notes, data.shared)
+        else:
+            raise InputError(
+                f"data: {type(data).__name__}, expected cocos.Embeddings, a cocos.data.TrainingSet or a checkpoint"
+            )
+        if len(made.drawn) < 2:
+            raise InputError(f"data: {len(made.drawn)} rows have a partner, expected at least 2 to draw a batch from")
+        return made
+
+    @property
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Numbers of the groups of both sides."""
+        return self.groups.query, self.groups.candidate
+
+    @cached_property
+    def _with_partner(self) -> list[Tensor]:
+        both = (self.groups.queries > 0) & (self.groups.candidates > 0)
+        return [both[side].nonzero().flatten() for side in self.sides]
+
+    @property
+    def turned(self) -> bool:
+        """Whether the candidates are the larger side, whose rows are drawn."""
+        return len(self._with_partner[1]) >= len(self._with_partner[0]) and not self.labelled
+
+    @property
+    def drawn(self) -> Tensor:
+        """Rows that are drawn: those of the larger side that have a partner."""
+        return self._with_partner[self.turned]
+
+    @property
+    def side(self) -> str:
+        """Name of the side whose rows are drawn."""
+        return "samples" if self.labelled else ("candidates" if self.turned else "queries")
+
+    def rules(self) -> dict[str, Collisions]:
+        """The collisions of the drawn rows by each rule."""
+        said, own = self.texts[self.turned], self.sides[self.turned][self.drawn].numpy()
+        rules = {"group": Collisions.of(own)}
+        if any(self.texts):
+            if said is not None:
+                number = likeness.numbered(said[row] for row in self.drawn.tolist())
+                rules["text"] = Collisions.of(np.where(number < 0, number.max() + 1 + np.arange(len(number)), number))
+            joined = _joined(self.sides, (self.texts[0], None if self.labelled else self.texts[1]))
+            rules["group or text"] = Collisions.of(joined[own])
+        return rules
+
+    def named_by_others(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Hard negatives of others that are of a drawn row's own group, and the drawn rows that name any, (L,) each.
+
+        None without hard negatives, or where it is drawn at random which query of a group comes with a row.
+        """
+        if self.negatives is None or (self.turned and int(self.groups.queries.max()) > 1):
+            return None
+        queries = self.drawn
+        if self.turned:
+            first = torch.full_like(self.groups.queries, -1)
+            first[self.groups.query] = torch.arange(len(self.groups.query))
+            queries = first[self.groups.candidate[self.drawn]]
+        named = self.negatives[queries]
+        row, place = (named >= 0).nonzero(as_tuple=True)
+        group = self.groups.candidate[named[row, place]]
+        number = len(self.groups.queries)
+        entries = torch.bincount(group, minlength=number)
+        rows = torch.bincount((row * number + group).unique() % number, minlength=number)
+        own = self.groups.query[queries]  # a query never names a candidate of its own group
+        return entries[own].numpy(), rows[own].numpy()
 
 
 def _joined(groups: tuple[Tensor, Tensor], texts: tuple) -> np.ndarray:
@@ -207,4 +281,10 @@ def document(data: xr.Dataset) -> dict:
             for size in one["batch_size"].values
         ]
     head = {"cocos": attrs["cocos"], "rows": int(attrs["rows"]), "side": attrs["side"]}
-    return head | {"labelled": bool(attrs["labelled"]), "below": float(attrs["below"]), "rules": rules}
+    found = head | {"labelled": bool(attrs["labelled"]), "below": float(attrs["below"]), "rules": rules}
+    if "hard_met" in data:
+        sizes = map(int, data["batch_size"].values)
+        parts = zip(sizes, *(data[name].values.tolist() for name in HARD_LABELS), strict=True)
+        names = ("batch_size", "per_query", "met")
+        found["hard_negatives"] = [dict(zip(names, each, strict=True)) for each in parts]
+    return found

@@ -160,7 +160,7 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
         said = [str(entry["query"]), str(entry["candidate"])]
         if texts:
             said = [f"{row} {_short(text(int(row)))}" for row, text in zip(said, texts, strict=True)]
-        rules = ", ".join(entry["rules"])
+        rules = ", ".join([*entry["rules"], *(["own hard negative"] if entry["own_hard"] else [])])
         rows.append((*said, f"{entry['push']:.3g}", _part(entry["part"]), f"{entry['score']:.3f}", rules))
     columns = ("query", "candidate", "push", "of push", "score", "suspected by")
     notes = (
@@ -178,7 +178,10 @@ def _short(text: str) -> str:
 
 def _entry(data: xr.Dataset, place: int) -> dict:
     """One suspected pair as plain data."""
-    one = {name: data[name].values[place].item() for name in ("query_index", "candidate_index", "drawn", "score")}
+    one = {
+        name: data[name].values[place].item()
+        for name in ("query_index", "candidate_index", "drawn", "own_hard", "score")
+    }
     guide = float(data["guide_score"].values[place])
     rules = [str(name) for name in data["suspicion"].values[data["suspected"].values[place]]]
     return {
@@ -189,6 +192,7 @@ def _entry(data: xr.Dataset, place: int) -> dict:
         "push": float(data["pair_push"].values[place]),
         "part": float(data["pair_part"].values[place]),
         "drawn": one["drawn"],
+        "own_hard": one["own_hard"],
         "rules": rules,
     }
 
@@ -236,7 +240,18 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
         lines = (json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries)
         return writing.write(path, "".join(f"{line}\n" for line in lines).encode())
     stream = io.StringIO()
-    names = ("query", "candidate", "query_text", "candidate_text", "score", "guide_score", "push", "part", "drawn")
+    names = (
+        "query",
+        "candidate",
+        "query_text",
+        "candidate_text",
+        "score",
+        "guide_score",
+        "push",
+        "part",
+        "drawn",
+        "own_hard",
+    )
     writer = csv.DictWriter(stream, [*names, "rules", "label"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(

@@ -31,6 +31,14 @@ def table(data: xr.Dataset) -> Table:
         rows.append((f"same {rule}", *[""] * (len(PLAN_COLUMNS) - 1)))
         rows += [_row(each) for each in about["batch_sizes"]]
         notes.append(_limits(rule, about, found))
+    if hard := found.get("hard_negatives"):
+        blank = [""] * (len(PLAN_COLUMNS) - 1)
+        rows.append(("others' hard negatives of one group", *blank))
+        for each in hard:
+            own = {"queries that meet one": _part(each["met"]), "per query": f"{each['per_query']:.3g}"}
+            rows.append((f"  {each['batch_size']}", *(own.get(name, "") for name in PLAN_COLUMNS[1:])))
+        if not hard[-1]["met"]:
+            notes.append("no hard negative that a query names is of the group of another query")
     least = ("per query", "batches", "pairs")
     return Table(PLAN_COLUMNS, tuple(rows), _about(found), (*notes, *_advice(found)), least=least)
 
