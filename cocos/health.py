@@ -8,6 +8,7 @@ dimensions (dimensional collapse, Jing et al. 2022, arXiv:2110.09348) show in th
 """
 
 import functools
+import math
 
 import numpy as np
 import torch
@@ -111,6 +112,71 @@ def _repeated(rows: Tensor, norm: Tensor, places: Tensor, *, whole: bool) -> tup
     return int(equal.sum()), int(near.sum())
 
 
+def _on_sphere(rows: Tensor) -> Tensor:
+    """Rows in float64, of length 1; a zero vector stays one."""
+    size = length(rows := rows.double())
+    return rows / torch.where(size > 0, size, 1)[:, None]
+
+
+def uniformity(rows: Tensor) -> float | None:
+    """Log of the mean of exp(-2 |x - y|²) over the pairs of unit rows, at most 0; None of fewer than two.
+
+    It is 0 for one point, and about -4 for rows that are spread evenly over a sphere of many dimensions.
+
+    Source: Wang & Isola 2020, arXiv:2005.10242, section 4.1, with t = 2.
+
+    Examples:
+        Of four rows in the four directions of a plane, four pairs have a squared distance of 2, and two of 4:
+
+        >>> rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+        >>> round(cocos.health.uniformity(rows), 3)  # log((4 exp(-4) + 2 exp(-8)) / 6)
+        -4.396
+    """
+    unit = _on_sphere(rows[(rows != 0).any(dim=1)])
+    if len(unit) < 2:
+        return None
+    apart = torch.pdist(unit).square()
+    return min((torch.logsumexp(-2 * apart, dim=0) - math.log(len(apart))).item(), 0.0)
+
+
+def alignment(embeddings: Embeddings) -> dict[str, float | int | None]:
+    """Mean squared distance of unit rows of positives, from some queries drawn with a fixed seed.
+
+    It is 0 where positives agree, and 2 where they are no closer than chance in many dimensions.
+
+    Returns:
+        `alignment`, a mean over the positives of a query and then over the queries, None without any positive;
+        `alignment_queries`, their number.
+
+    Source: Wang & Isola 2020, arXiv:2005.10242, section 4.1, with α = 2.
+
+    Examples:
+        Both positives are at a right angle to their queries:
+
+        >>> rows = torch.eye(4)
+        >>> cocos.health.alignment(cocos.Embeddings(rows[:2], rows[2:]))
+        {'alignment': 2.0, 'alignment_queries': 2}
+    """
+    query, candidate = embeddings.query, embeddings.candidate
+
+    def measured(_: Tensor, __: Tensor) -> dict[str, float | int | None]:
+        generator = torch.Generator().manual_seed(0)
+        asks = torch.randperm(len(query), generator=generator)[:SPREAD_ROWS].to(query.device)
+        there = torch.isin(embeddings.candidate_group, embeddings.query_group[asks]).nonzero().flatten()
+        order = torch.randperm(len(there), generator=generator)[:FELT_CANDIDATES].sort().values.to(there.device)
+        answers = there[order]
+        same = embeddings.query_group[asks][:, None] == embeddings.candidate_group[answers]
+        if embeddings.shared:
+            same &= asks[:, None] != answers
+        x, y = _on_sphere(query[asks]), _on_sphere(candidate[answers])
+        apart = (x.square().sum(dim=1)[:, None] + y.square().sum(dim=1) - 2 * x @ y.T).clamp(min=0)
+        number = same.sum(dim=1)
+        mean = torch.where(same, apart, 0).sum(dim=1)[number > 0] / number[number > 0]
+        return {"alignment": mean.mean().item() if len(mean) else None, "alignment_queries": len(mean)}
+
+    return embeddings.kept("alignment", (query, candidate), measured)
+
+
 def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -> dict[str, float | int | bool]:
     """Measure how far the rows of one side are from being one point.
 
@@ -125,9 +191,10 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         `rows`, `dimensions`, and `sampled`, the rows that all but duplicates are taken of; `spread`, their root mean
         square distance from their mean in parts of their root mean square length, 0 for one point and 1 for rows that
         point everywhere; `effective_rank` of their deviations from the mean, at most min(dimensions, sampled - 1), and
-        0 where rounding alone is left; `duplicates` and `near_duplicates`, rows that repeat another one exactly, and up
-        to rounding; `at_one_point`, the part within rounding of the row nearest to the mean; `collapsed`, whether 99 %
-        are. Rows are divided by their lengths where the metric reads directions.
+        0 where rounding alone is left; `uniformity` of the unit rows, None of fewer than two; `duplicates` and
+        `near_duplicates`, rows that repeat another one exactly, and up to rounding; `at_one_point`, the part within
+        rounding of the row nearest to the mean; `collapsed`, whether 99 % are. Rows are divided by their lengths where
+        the metric reads directions.
     """
     unit = which in NORMALISED_SIDES.get(metric, ())
     index = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:SPREAD_ROWS]
@@ -146,6 +213,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
         "sampled": len(some),
         "spread": apart.square().mean().sqrt().item() / size,
         "effective_rank": 0.0 if collapsed else _rank(centred, size),
+        "uniformity": uniformity(some),
         "duplicates": equal,
         "near_duplicates": near,
         "at_one_point": there,
@@ -248,9 +316,11 @@ def called(embeddings: Embeddings) -> dict[str, str]:
     return {"query": "queries", "candidate": "candidates"}
 
 
-def report(sides: dict[str, dict], directions: dict[str, dict | None] | None = None) -> dict:
+def report(
+    sides: dict[str, dict], aligned: dict[str, float | int | None], directions: dict[str, dict | None] | None = None
+) -> dict:
     """Combine the numbers to plain data; `collapsed` comes first: whether any side is."""
-    found = {"collapsed": any(each["collapsed"] for each in sides.values()), "sides": sides}
+    found = {"collapsed": any(each["collapsed"] for each in sides.values()), "sides": sides, **aligned}
     return found if directions is None else found | {"directions": directions}
 
 

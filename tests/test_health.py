@@ -320,3 +320,71 @@ def test_the_measure_is_a_dataset_with_the_same_numbers(tmp_path):
     saved = results.open(results.save(data, tmp_path / "health.nc"))
     np.testing.assert_array_equal(saved["spread"], data["spread"])
     str(table("summary", data))
+
+
+# --- alignment and uniformity
+
+
+def test_alignment_and_uniformity_are_those_of_the_paper():
+    """`lalign` and `lunif` of the paper's appendix, on all rows; lengths do not matter, nor does the metric."""
+    query, candidate = noise(40, 8), noise(40, 8) + noise(80, 8)[40:]
+    for metric in ("cosine", "squared_euclidean"):
+        loss = {"cosine": "ntxent", "squared_euclidean": "align_uniform"}[metric]
+        data = measures.health(Embeddings(5 * query, candidate), loss, batch_size=20)
+        x, y = (torch.nn.functional.normalize(rows.double()) for rows in (query, candidate))
+        assert float(data["alignment"]) == pytest.approx((x - y).norm(dim=1).pow(2).mean().item(), rel=1e-6)
+        assert int(data["alignment_queries"]) == 40
+        for side_, rows in zip(("query", "candidate"), (x, y), strict=True):
+            expected = torch.pdist(rows).pow(2).mul(-2).exp().mean().log().item()
+            assert float(data["uniformity"].sel(side=side_)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_alignment_is_a_mean_over_queries_of_all_of_their_positives():
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 2.0]])
+    found = health.alignment(Embeddings.labelled(rows, [0, 0, 0, 1, 2]))
+    # of three positives two pairs are at right angles and one agrees: 1, 1 and 2; two samples are alone in their class
+    assert found == {"alignment": pytest.approx(4 / 3), "alignment_queries": 3}
+    apart = Embeddings(rows[:2], rows[2:], torch.tensor([0, 1]), torch.tensor([2, 3, 4]))
+    assert health.alignment(apart) == {"alignment": None, "alignment_queries": 0}
+
+
+def test_one_point_is_aligned_and_not_uniform():
+    data = measures.count(Embeddings(torch.ones(40, 8), torch.ones(40, 8)), "ntxent", batch_size=20)
+    found = measures.document("count", data)["health"]
+    assert found["alignment"] == pytest.approx(0, abs=1e-12)
+    assert found["sides"]["query"]["uniformity"] == pytest.approx(0, abs=1e-12)
+    assert side(noise(300, 64))["uniformity"] < -3.7  # evenly spread: near -4
+    assert side(noise(1, 64))["uniformity"] is None
+    assert "health: alignment 0.000; uniformity" in str(table("count", data))
+
+
+def test_a_sample_stands_for_a_large_set(monkeypatch):
+    query, candidate = noise(3000, 8), noise(3000, 8) + noise(6000, 8)[3000:]
+    sampled = health.alignment(Embeddings(query, candidate))
+    monkeypatch.setattr(health, "SPREAD_ROWS", 3000)
+    whole = health.alignment(Embeddings(query, candidate))
+    assert (sampled["alignment_queries"], whole["alignment_queries"]) == (256, 3000)
+    assert sampled["alignment"] == pytest.approx(whole["alignment"], rel=0.1)
+
+
+@pytest.fixture
+def plain(tmp_path):
+    np.savez(tmp_path / "e.npz", query=noise(40, 8).numpy(), candidate=(noise(40, 8) + 0.5).numpy())
+    return tmp_path / "e.npz"
+
+
+def test_evaluate_has_geometry_without_any_loss(plain):
+    document = json.loads(CliRunner().invoke(app, ["evaluate", str(plain), "--json", "-q"]).stdout)
+    assert document["health"]["alignment_queries"] == 40 and document["health"]["sides"]["query"]["uniformity"] < -1
+    text = " ".join(CliRunner().invoke(app, ["evaluate", str(plain), "-q"]).stdout.split())
+    assert f"health: alignment {document['health']['alignment']:.3f}; uniformity" in text and "effective rank" in text
+
+
+@pytest.mark.parametrize("name", ["vicreg", "VICRegLoss", "barlow_twins", "Barlow-Twins", "w_mse", "BYOL", "simsiam"])
+def test_a_loss_without_negatives_is_refused_with_the_command_that_helps(plain, name):
+    for command in (["count", str(plain), "--loss", name], ["losses", name], ["verify", f"triplet+{name}"]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2 and not done.stdout
+        assert "has no negatives, so there is nothing to count" in done.stderr
+        assert "cocos evaluate FILE gives the alignment, uniformity and effective rank" in done.stderr
+    assert f"'{name}'" in done.stderr or name.lower() in done.stderr.lower()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cocos import plugins
 from cocos.errors import InputError, nearest
+from cocos.losses import _refused
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
     Bindable,
@@ -26,6 +27,7 @@ from cocos.losses._protocols import (
     has_weight,
     traits,
 )
+from cocos.losses._refused import UNSPECIFIED
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.external.cached import cached
@@ -79,7 +81,6 @@ BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") |
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st"}
 # Packages whose modules are recognised by their class.
 ADAPTED_PACKAGES = {"open_clip": "open_clip", "sentence_transformers": "st"}
-UNSPECIFIED = {"osap": "only its abstract could be read, and it has no published code, so its formula would be a guess"}
 
 
 class _External(Protocol):
@@ -139,17 +140,16 @@ def module_name(name: str) -> str:
     """File name of a loss; a hyphen may replace an underscore, and any name on its card is understood.
 
     Raises:
-        InputError: no such loss (the nearest one is named).
+        InputError: no such loss (the nearest one is named), or one without a known formula or without negatives.
 
     Examples:
         >>> cocos.losses.module_name("InfoNCE")
         'ntxent'
     """
     module = name.strip().lower().replace("-", "_")
-    if module in UNSPECIFIED:
-        raise InputError(f"loss {name!r} is unspecified: {UNSPECIFIED[module]}")
     if module in names():
         return module
+    _refused.check(name)
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()

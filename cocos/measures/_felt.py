@@ -62,7 +62,7 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
                 narrow = pairs.narrow()
                 weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
                 directions[name] = health.felt(weights, narrow, run.loss.metric)
-    return health.report(run.spread, directions)
+    return health.report(run.spread, health.alignment(run.embeddings), directions)
 
 
 def _some(run: Run, embeddings: Embeddings, batch: Batch) -> Batch:

@@ -315,7 +315,7 @@ def evaluate(
         "seed": seed,
         "device": embeddings.query.device.type,
         "notes": "\n".join([*filter(None, [health.sentence(spread, called)]), *embeddings.notes, *notes]),
-        "health": json.dumps(health.report(spread)),
+        "health": json.dumps(health.report(spread, health.alignment(embeddings))),
         **where,
     }
     return _dataset(records, singles, sizes, attrs).assign(

@@ -19,10 +19,15 @@ SIDE_LABELS = {
     "dimensions": ("width of the embeddings", "dimensions"),
     "spread": ("root mean square distance from the mean, in parts of the length", "1"),
     "effective_rank": ("effective rank (exp of the entropy of the singular values)", "dimensions"),
+    "uniformity": ("uniformity (log of the mean potential of two unit rows)", "nats"),
     "duplicates": ("rows that repeat another one exactly", "rows"),
     "near_duplicates": ("rows that repeat another one up to rounding", "rows"),
     "at_one_point": ("part of the rows within rounding of one point", "1"),
     "collapsed": ("the side is one point up to rounding", "1"),
+}
+ALIGNMENT_LABELS = {
+    "alignment": ("alignment (mean squared distance of unit rows of positives)", "1"),
+    "alignment_queries": ("queries whose positives are taken", "queries"),
 }
 DIRECTION_LABELS = {
     "queries": ("queries whose pull and push are added up", "queries"),
@@ -50,7 +55,7 @@ def health(
 
     Returns:
         The quantities of `cocos.health.side` and `cocos.health.felt`, (side,) and (direction,); a side is `query` or
-        `candidate`, and a labelled set has one. Quantities that are unknown for a direction are missing.
+        `candidate`, and a labelled set has one. `alignment` of the set. Quantities that are not known are missing.
 
     Raises:
         InputError: an option or an embedding that cannot be used.
@@ -74,4 +79,6 @@ def health(
             kind = bool if name == "collapsed" else np.float64
             variables[name] = (dim, np.array([np.nan if value is None else value for value in values], kind), *about)
         variables[dim] = (dim, list(entries))
+    for name, about in ALIGNMENT_LABELS.items():
+        variables[name] = ((), np.nan if found[name] is None else found[name], *about)
     return results.labelled(variables, attrs | {"health": json.dumps(found)})

@@ -37,6 +37,16 @@ def averaging(found: dict, batch_columns: str = "") -> str:
     return f"means over all queries; {' and '.join(parts)} over {batches}" if parts else "means over all queries"
 
 
+def geometry(found: dict, *, ranks: bool = False) -> list[str]:
+    """Write alignment and uniformities of the `health` of a document, and its effective ranks: one line, or none."""
+    spread = {name: each["uniformity"] for name, each in found["sides"].items() if each.get("uniformity") is not None}
+    parts = [] if found.get("alignment") is None else [f"alignment {found['alignment']:.3f}"]
+    parts += ["uniformity " + ", ".join(f"{value:.2f} ({name})" for name, value in spread.items())] if spread else []
+    sides = found["sides"].items() if ranks and parts else ()
+    parts += [f"effective rank {each['effective_rank']:.1f} of {each['dimensions']} ({name})" for name, each in sides]
+    return [f"health: {'; '.join(parts)}"] if parts else []
+
+
 def drawn(data: xr.Dataset) -> str:
     """State how many batches of which size were drawn, with the range of sizes where they differ."""
     direction = str(data["direction"].values[0])

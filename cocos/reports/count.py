@@ -7,7 +7,7 @@ import xarray as xr
 
 from cocos import health, measures, results, several
 from cocos.reports import _by_source
-from cocos.reports._phrases import averaging, drawn, has_images, loss_call, mean, number, queries_per_batch
+from cocos.reports._phrases import averaging, drawn, geometry, has_images, loss_call, mean, number, queries_per_batch
 from cocos.reports.layout import Table
 
 COUNT_ROWS = (
@@ -234,7 +234,7 @@ def _health(found: dict) -> list[str]:
             f"{name} spread {each['spread']:.3f}, effective rank {each['effective_rank']:.1f} of {each['dimensions']}, "
             f"{repeated}"
         )
-    lines = [f"health: {'; '.join(sides)}"]
+    lines = [f"health: {'; '.join(sides)}", *geometry(found)]
     for name, each in found["directions"].items():
         if each is None:
             continue

@@ -3,7 +3,7 @@
 import xarray as xr
 
 from cocos import health, measures
-from cocos.reports._phrases import number
+from cocos.reports._phrases import geometry, number
 from cocos.reports.layout import Table
 
 # Metrics that stand in sentences and not in rows.
@@ -48,4 +48,5 @@ def table(data: xr.Dataset) -> Table:
         if entry["tied"]["mean"]
     ]
     rule = found["ties"]
-    return Table(("", *columns), rows, head, (f"{rule[0].upper()}{rule[1:]}.", *tied))
+    notes = (f"{rule[0].upper()}{rule[1:]}.", *tied, *geometry(found["health"], ranks=True))
+    return Table(("", *columns), rows, head, notes)

@@ -44,7 +44,8 @@ UNUSABLE = {
     "SelfSupervisedLoss": "it only makes labels for another loss; name that loss, with its groups in the file",
     "MultipleLosses": "it only adds losses; write the sum, like pml:TripletMarginLoss+0.5*pml:ContrastiveLoss",
     "ManifoldLoss": "it draws its classes at random, so it has no positives and negatives of the batch to count",
-    "VICRegLoss": "it compares the dimensions of embeddings, so it has no negatives to count",
+    "VICRegLoss": "it compares the dimensions of embeddings, so it has no negatives to count; cocos evaluate FILE "
+    "gives the alignment, uniformity and effective rank of its embeddings",
 }
 
 
