@@ -27,6 +27,7 @@ OWN = {"correlate", "diff", "dtp", "landscape", "run"}  # with a command of thei
 OF_A_LOSS = {"weight_curve", "score_landscape"}
 FAST = {
     **{kind: ["--batch-size", 12, "--batches", 1] for kind in ("count", "decomposition", "eps_curve", "lorenz")},
+    **{kind: ["--batch-size", 12] for kind in ("gradients", "replay")},
     "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
     "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],
     "weight_map": ["--batch-size", 8, "--direction", "c2q"],

@@ -151,6 +151,19 @@ def test_a_query_of_several_batches_is_paired_batch_by_batch_where_the_batches_a
     assert float(one["difference"].sel(variant="batch size 18")) == pytest.approx((means[1] - means[0]).mean())
 
 
+def test_a_loss_that_asks_from_the_queries_alone_has_one_direction(embeddings):
+    wide = losses.load("mnrl", {"directions": ("query-candidate", "query-query"), "scale": 10})
+    data = measures.replay(embeddings, "ntxent", {"loss": [wide, "triplet"]}, batch_size=SIZE)
+    one = data.sel(variant="loss mnrl", metric="contributing")
+    counted = measures.count(embeddings, wide, batch_size=SIZE)
+    assert float(one["mean"].sel(direction="q2c")) == pytest.approx(float(counted["contributing"].mean()))
+    assert (
+        np.isnan(float(one["mean"].sel(direction="c2q"))) and "loss mnrl: this loss has no dir" in data.attrs["notes"]
+    )
+    assert measures.document("replay", data)["directions"]["c2q"][1]["metrics"]["push"]["mean"] is None
+    assert "none" in str(table("replay", data)) and plots.replay(data, direction="c2q").has_data()
+
+
 def test_a_scale_takes_the_place_of_a_temperature(embeddings):
     data = measures.replay(embeddings, "ntxent", "scale=20 temperature=0.05", batch_size=SIZE)
     assert data["loss_repr"].values.tolist()[1:] == ["NTXent(temperature=0.05)"] * 2
@@ -218,6 +231,7 @@ def test_the_table_states_the_change_and_what_it_cannot_say(file):
     assert flat.count("The embeddings are frozen") == 1
     low, high = (float(one[key][place]) for key in ("low", "high"))
     assert f"{away:+.1f} [{low:+.1f}, {high:+.1f}]" in flat and "n = 48 (q2c)" in flat
+    assert flat.endswith(f"cocos gradients {file} --loss ntxent --against triplet --batch-size {SIZE}")
 
 
 def test_a_change_that_is_not_resolved_is_not_claimed(embeddings):

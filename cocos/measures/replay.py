@@ -119,13 +119,14 @@ def replay(
 
 
 def _counted(embeddings: Embeddings, variants: Sequence[Variant], sampling: Sampling) -> list[xr.Dataset]:
-    """Counts of each variant; those of one eps and batch size are counted together."""
-    groups: dict[tuple[float, int | str], list[Variant]] = {}
+    """Counts of each variant; those of one eps, batch size and number of directions are counted together."""
+    groups: dict[tuple[float, int | str, bool], list[Variant]] = {}
     for each in variants:
-        groups.setdefault((each.eps, each.batch_size), []).append(each)
+        alone = losses.traits(each.loss).one_way(embeddings)
+        groups.setdefault((each.eps, each.batch_size, alone), []).append(each)
     start, found = sampling["progress"], {}
     report = start and start("replaying")
-    for done, ((eps, batch_size), some) in enumerate(groups.items()):
+    for done, ((eps, batch_size, _), some) in enumerate(groups.items()):
         shown = within(report, done, len(groups))
         options = sampling | {"batch_size": batch_size, "progress": shown and (lambda _, shown=shown: shown)}
         counted = count(embeddings, {each.label: each.loss for each in some}, eps, **options)
@@ -203,10 +204,14 @@ def _compared(
     found = {name: np.full((len(sides), len(variants), len(REPLAYED)), np.nan) for name in REPLAY_LABELS}
     apart = {}
     for s, side in enumerate(sides):
-        every = [_Draws.of(data.sel(direction=side)) for data in counts]
-        for v, own in enumerate(every):
-            one, other = every[0].paired(own)
-            if not np.array_equal(own.row, every[0].row) and variants[v].batch_size == variants[0].batch_size:
+        first = _Draws.of(counts[0].sel(direction=side))
+        for v, data in enumerate(counts):
+            if side not in data["direction"].values:
+                apart[f"{variants[v].label}: this loss has no direction {side}; it asks from the queries alone"] = v
+                continue
+            own = _Draws.of(data.sel(direction=side))
+            one, other = first.paired(own)
+            if not np.array_equal(own.row, first.row) and variants[v].batch_size == variants[0].batch_size:
                 apart[f"{variants[v].label}: this loss draws other batches, which adds noise to its differences"] = v
             for m, (name, values) in enumerate(own.values.items()):
                 found["mean"][s, v, m] = np.nanmean(values) if np.isfinite(values).any() else np.nan
@@ -258,7 +263,7 @@ def document(data: xr.Dataset) -> dict:
     def entry(one: xr.Dataset) -> dict:
         values = {str(key): float(one[key]) for key in REPLAY_LABELS}
         found: dict[str, float | None] = {key: each if np.isfinite(each) else None for key, each in values.items()}
-        return found | {key: int(values[key]) for key in ("pairs", "groups")}
+        return found | {key: int(np.nan_to_num(values[key])) for key in ("pairs", "groups")}
 
     for side in data["direction"].values:
         rows = []

@@ -53,7 +53,7 @@ def replay(
         raise InputError(nearest("value of a replay", by, known))
     side = results.direction(direction, [str(name) for name in dataset["direction"].values])
     one = dataset.sel(direction=side, metric=by)
-    shown = one.isel(variant=slice(1, None))
+    shown = one.isel(variant=slice(1, None)).fillna({"pairs": 0})
     places = -np.arange(shown.sizes["variant"], dtype=float)
     level, found = float(dataset.attrs["level"]), []
     for place in range(shown.sizes["variant"]):

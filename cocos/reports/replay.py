@@ -7,6 +7,7 @@ from cocos import results
 from cocos.measures._variants import AS_IT_IS
 from cocos.reports import summary
 from cocos.reports.layout import Table
+from cocos.sampling import DEFAULTS
 
 # Metric of each column: heading, and digits behind the point.
 REPLAY_COLUMNS = {
@@ -49,7 +50,7 @@ def table(data: xr.Dataset) -> Table:
         "for the number of rows.",
         data.attrs["frozen"],
     )
-    return Table(columns, tuple(rows), head, notes, least=("push",))
+    return Table(columns, tuple(rows), head, notes, least=("push",), typed=_next(data))
 
 
 def _mean(each: xr.Dataset, name: str, digits: int) -> str:
@@ -74,8 +75,8 @@ def _numbers(data: xr.Dataset, by: str) -> str:
     """Numbers of paired queries and of their groups."""
     found = []
     for side in data["direction"].values:
-        some = data["pairs"].sel(direction=side, metric=by).values[1:]
-        groups = data["groups"].sel(direction=side, metric=by).values[1:]
+        numbers = data[["pairs", "groups"]].sel(direction=side, metric=by).isel(variant=slice(1, None)).fillna(0)
+        some, groups = numbers["pairs"].values, numbers["groups"].values
         told = [f"{int(each.min())} to {int(each.max())}" if np.ptp(each) else f"{int(each[0])}"
                 for each in (some, groups)] if len(some) else ["0", "0"]  # fmt: skip
         found.append(f"n = {told[0]}{'' if told[0] == told[1] else f' in {told[1]} groups'} ({side})")
@@ -99,3 +100,18 @@ def _sentence(one: xr.Dataset) -> str:
     among = "" if pairs == every else f", over the {pairs} queries that have a value in both"
     values = f"from {base:.{digits}f} as it is to {base + change:.{digits}f}"
     return f"{side}: the largest change of {CHANGE_OF[by]} is {values}, for {label}{among}."
+
+
+def _next(data: xr.Dataset) -> tuple[str, ...]:
+    """Command lines that look further into the variants."""
+    path = str(data.attrs.get("checkpoint_path", ""))
+    others = data["loss_name"].values[data["changed"].values == "loss"].tolist()
+    if not path or "\n" in path or not others:
+        return ()
+    options = "".join(
+        f" --{name.replace('_', '-')} {data.attrs[name]}"
+        for name in ("batch_size", "seed")
+        if name in data.attrs and data.attrs[name] != DEFAULTS[name]
+    )
+    against = "".join(f" --against {name}" for name in others)
+    return (f"next: do their gradients agree? cocos gradients {path} --loss {data.attrs['loss']}{against}{options}",)

@@ -1,0 +1,357 @@
+"""Would another loss move the queries of this checkpoint where its own loss moves them?"""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from cocos import losses, results, scores, statistics
+from cocos.batches import Batch
+from cocos.checkpoints import Checkpoint
+from cocos.data import AnnotatedRows, Items
+from cocos.embeddings import Embeddings
+from cocos.errors import InputError
+from cocos.forces import gradient, norm_slope, sides
+from cocos.run import Run, embedded, prepare_all
+from cocos.sampling import Sampling, sampled, whole_number
+from cocos.scores import Pairs, length
+
+# Percentiles of the cosines over the queries.
+COSINE_PERCENTILES = (5, 25, 50, 75, 95)
+# Length of a gradient, in parts of the longest one of its loss in a batch, below which it is rounding.
+NO_GRADIENT = 1e-12
+# Losses that are compared with that of the checkpoint unless others are named.
+USUAL_OTHERS = ("triplet", "smoothap")
+# Largest number of losses that are compared, each with each other one.
+MOST_COMPARED = 12
+# Characters of the name of a query.
+QUERY_NAME_CHARACTERS = 200
+PAIR_LABELS = {
+    "cosine": ("cosine between the gradients of a query, mean over the queries that have both", "1"),
+    "low": ("lower end of the confidence interval of the mean", "1"),
+    "high": ("upper end of the confidence interval of the mean", "1"),
+    "opposed": ("queries whose gradients have a cosine below 0", "%"),
+    "ratio": ("length of the gradient of the other loss in parts of that of the one, median", "1"),
+    "pairs": ("queries that have a gradient of both", "queries"),
+    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+    "alone": ("queries with a gradient of the one loss and none of the other", "%"),
+}
+# What the comparison cannot say.
+ONE_CHECKPOINT = (
+    "These are gradients at one checkpoint: they say where the first step with another loss would go, not where a "
+    "training with it would end."
+)
+
+
+@sampled(same_group="ignore")
+def gradients(
+    embeddings: Embeddings | Checkpoint,
+    loss="ntxent",
+    against: str | Sequence[Any] | None = None,
+    *,
+    disagree: int = 5,
+    level: float = 0.95,
+    **sampling: Unpack[Sampling],
+) -> xr.Dataset:
+    r"""Compare the gradients of several losses with respect to each query embedding, on the same batches.
+
+    A gradient is :math:`\partial \sum \text{loss} / \partial q` for the raw query q of a batch, the candidates fixed:
+    the weights of the loss times its candidates, through the normalisation (`cocos.forces.gradient`); of a loss of
+    several directions (`mnrl`), through all scores in which the query takes part. Two losses agree on a query where the
+    cosine between their gradients is near 1, and oppose each other where it is below 0; lengths depend on units.
+
+    Args:
+        embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
+        loss: the loss of the checkpoint, or its name; a name takes the parameters that the checkpoint recorded for it.
+        against: other losses, or their names, as text separated by commas; None: triplet and smoothap.
+        disagree: number of queries with the lowest cosine to list for each other loss and direction.
+        level: of the confidence intervals.
+        **sampling: options of the batches, see `cocos.sampling.Sampling`; they are drawn as for the first loss.
+
+    Returns:
+        A Dataset with dims direction, one, other (the losses): `cosine`, the mean, with its interval `low`, `high`;
+        `opposed`, percent of the queries with a cosine below 0; `ratio` of the lengths; `pairs`, queries that have both
+        gradients, and their `groups`; `alone`, percent of the queries with a gradient of the one loss alone; and
+        `percentiles` of the cosines along `percentile`. `query_cosine` (direction, other, query) is the cosine with the
+        first loss, with `query_index`. Of the queries that disagree most, `disagree_index` and `disagree_cosine`
+        (direction, other, place), with names where they are known. NaN and -1 stand where there is none.
+
+    Raises:
+        InputError: an option, a loss or an embedding that cannot be used.
+
+    Examples:
+        One negative of each query scores above 0, and both losses push it away:
+
+        >>> query = torch.eye(3)
+        >>> embeddings = cocos.Embeddings(query, query + 0.9 * query.roll(1, 0))
+        >>> data = cocos.measures.gradients(embeddings, "ntxent", "triplet", batch_size="all")
+        >>> bool(data["cosine"].sel(direction="q2c", one="NTXent(temperature=0.1)").min() > 0.9)
+        True
+    """
+    whole_number("disagree", disagree, 0, 1000)
+    if not 0 < level < 1:
+        raise InputError(f"level: {level}, expected a number between 0 and 1, like 0.95")
+    checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
+    every = _losses(checkpoint, loss, against)
+    rows = embedded(embeddings, sampling["split"], sampling["device"], sampling["progress"])
+    if sampling["sample"] is None and not rows.shared:
+        sampling["sample"] = every[0].sample
+    runs = prepare_all(rows, every, **sampling)
+    for run in runs:
+        _weighs_scores(run.loss)
+    known = checkpoint.items(sampling["split"]) if checkpoint else None
+    items = known or (AnnotatedRows(rows) if rows.names else None)
+    report = sampling["progress"] and sampling["progress"]("comparing")
+    found = _compared(runs, report)
+    names = [repr(run.loss) for run in runs]
+    variables = _pair_variables(found, level) | _query_variables(found, disagree, items)
+    variables |= {"one": ("one", names, "loss"), "other": ("other", names, "another loss")}
+    variables["name"] = ("one", [losses.name_of(run.loss) for run in runs], "name of the loss")
+    variables["percentile"] = ("percentile", list(COSINE_PERCENTILES), "percentile over the queries", "%")
+    notes = dict.fromkeys(line for run in runs for line in run.notes)
+    attrs = runs[0].provenance(
+        title=f"Gradients of {losses.name_of(runs[0].loss)} and {len(runs) - 1} other{'s' * (len(runs) > 2)}",
+        batches=len(runs[0].plan.batches),
+        level=level,
+        first_step=ONE_CHECKPOINT,
+        notes="\n".join(notes),
+        **({} if checkpoint is None else checkpoint.identity() | {"split": sampling["split"]}),
+    )
+    return results.labelled(variables, attrs)
+
+
+def _losses(checkpoint: Checkpoint | None, loss, against: str | Sequence[Any] | None) -> list[losses.Loss]:
+    """The losses, that of the checkpoint first.
+
+    Raises:
+        InputError: one that occurs twice, or too many.
+    """
+    load: Callable[[str], losses.Loss] = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
+    if isinstance(against, str):
+        against = [name.strip() for name in against.split(",")]
+    given = [loss, *(against if against is not None else [])]
+    every = [load(each) if isinstance(each, str) else losses.of(each) for each in given]
+    if against is None:
+        every += [load(name) for name in USUAL_OTHERS if name != losses.name_of(every[0])]
+    if not 2 <= len(every) <= MOST_COMPARED:
+        raise InputError(f"against: {len(every) - 1} losses, expected from 1 to {MOST_COMPARED - 1}")
+    names = [repr(each) for each in every]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"loss: {name} is given {names.count(name)} times; each is compared with the others once")
+    return every
+
+
+def _weighs_scores(loss: losses.Loss) -> None:
+    """Refuse a loss without weights of scores of a metric.
+
+    Raises:
+        InputError: naming it.
+    """
+    traits = losses.traits(loss)
+    if traits.weights == "influence" or traits.own_scores:
+        raise InputError(f"{losses.name_of(loss)}: it weighs no scores that cocos knows, so its gradient is not known")
+
+
+def _of_batch(run: Run, embeddings: Embeddings, batch: Batch, rows: Tensor, place: Tensor) -> Tensor:
+    """Gradients of the queries of a batch, (R, D); `rows` are these queries, and `place` (q,) says which row each is.
+
+    Raises:
+        InputError: a gradient leaves the range of the dtype.
+    """
+    if losses.traits(run.loss).wide:
+        total = _through_scores(run, embeddings, batch)[rows]
+    else:
+        parts = []
+        for pairs, weight, _ in run.blocks(embeddings, batch, whole=False):
+            pull, push = sides(weight, pairs, run.loss.metric)
+            parts.append(gradient(pull, push, pairs, run.loss.metric, _radial(run.loss, pairs)))
+        each = torch.cat(parts)
+        total = each.new_zeros(len(rows), each.shape[1]).index_add(0, place, each)
+    if not total.isfinite().all():
+        raise InputError(f"{run.loss!r}: its gradients leave the range of float64; the embeddings are too short")
+    return total
+
+
+def _radial(loss: losses.Loss, pairs: Pairs) -> Tensor | None:
+    """∂ Σ loss / ∂ norm of each query, (Q,); None for a closed form that reads no norm."""
+    if isinstance(loss, losses.ReadsNorms):
+        return loss.radial(pairs)
+    return None if losses.has_closed_form(loss) else norm_slope(loss, pairs, "query")
+
+
+def _through_scores(run: Run, embeddings: Embeddings, batch: Batch) -> Tensor:
+    """Gradient of all queries of the set, (N, D), through every score of a batch in which they take part."""
+    traits = losses.traits(run.loss)
+    ((_, weight, _),) = run.blocks(embeddings, batch, whole=True)
+    held, leaf = copy.copy(embeddings), embeddings.query.detach().clone().requires_grad_()
+    object.__setattr__(held, "query", leaf)
+    with torch.enable_grad():
+        found = scores.pairs(
+            held,
+            run.seen(batch),
+            metric=run.loss.metric,
+            same_group="negative" if run.same_group == "negative" else "ignore",
+            directions=traits.directions,
+            graded=traits.graded,
+        )
+        (total,) = torch.autograd.grad((found.scores * weight).sum(), leaf)
+    return total
+
+
+def _compared(runs: Sequence[Run], report: Callable[[int, int], None] | None) -> dict[str, dict[str, np.ndarray]]:
+    """Compare the gradients of every batch: direction -> the queries, their cosines and lengths.
+
+    Returns:
+        Of each direction `row` and `group`, (n,); `length` (losses, n); `cosine` (losses, losses, n), NaN where one has
+        no gradient.
+    """
+    first = runs[0]
+    both = [name for name, _, _ in first.sides if all(name in {side for side, _, _ in run.sides} for run in runs)]
+    found: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in both}
+    for done, batch in enumerate(first.plan.batches):
+        for name, side, second in first.sides:
+            if name not in both:
+                continue
+            own = batch.flip() if second else batch
+            rows, place = own.query_index.unique(return_inverse=True)
+            every = [_of_batch(run, run.side(name)[1], own, rows, place) for run in runs]
+            found[name].append((rows.cpu(), side.groups.query[rows.cpu()], *_cosines(torch.stack(every))))
+        if report:
+            report(done + 1, len(first.plan.batches))
+    keys = ("row", "group", "length", "cosine")
+    return {
+        name: {key: torch.cat(each, dim=-1).numpy() for key, each in zip(keys, zip(*parts, strict=True), strict=True)}
+        for name, parts in found.items()
+    }
+
+
+def _cosines(every: Tensor) -> tuple[Tensor, Tensor]:
+    """Lengths, (L, R), and cosines between gradients, (L, L, R), of the gradients of L losses, (L, R, D)."""
+    size = torch.stack([length(each) for each in every])
+    some = size > NO_GRADIENT * size.amax(dim=1, keepdim=True)
+    unit = every / torch.where(size > 0, size, 1)[..., None]
+    cosine = torch.einsum("ard,brd->abr", unit, unit).clamp(-1, 1)
+    there = some[:, None] & some[None]
+    return torch.where(some, size, 0).cpu(), torch.where(there, cosine, torch.nan).cpu()
+
+
+def _pair_variables(found: Mapping[str, Mapping[str, np.ndarray]], level: float) -> dict[str, tuple]:
+    """Variables of every pair of losses, as `results.labelled` takes them."""
+    number = len(next(iter(found.values()))["length"])
+    shape = (len(found), number, number)
+    values = {key: np.full(shape, np.nan) for key in PAIR_LABELS}
+    percentiles = np.full((*shape, len(COSINE_PERCENTILES)), np.nan)
+    for d, each in enumerate(found.values()):
+        size, cosine = each["length"], each["cosine"]
+        for one, other in itertools.product(range(number), repeat=2):
+            at, there = (d, one, other), np.isfinite(cosine[one, other])
+            some = cosine[one, other][there]
+            values["pairs"][at], values["groups"][at] = len(some), len(np.unique(each["group"][there]))
+            values["alone"][at] = 100 * ((size[one] > 0) & (size[other] == 0)).mean()
+            if not len(some):
+                continue
+            values["cosine"][at], values["opposed"][at] = some.mean(), 100 * (some < 0).mean()
+            values["ratio"][at] = np.median(size[other][there] / size[one][there])
+            percentiles[at] = np.percentile(some, COSINE_PERCENTILES)
+            if one != other and values["groups"][at] > 1:
+                test = statistics.paired(some, np.zeros_like(some), level, groups=each["group"][there])
+                values["low"][at], values["high"][at] = test.low, test.high
+    dims = ("direction", "one", "other")
+    variables: dict[str, tuple] = {key: (dims, each, *PAIR_LABELS[key]) for key, each in values.items()}
+    variables["percentiles"] = ((*dims, "percentile"), percentiles, "percentiles of the cosines over the queries", "1")
+    return variables | {"direction": ("direction", list(found))}
+
+
+def _query_variables(
+    found: Mapping[str, Mapping[str, np.ndarray]], disagree: int, items: Items | None
+) -> dict[str, tuple]:
+    """Variables of the queries: their cosines with the first loss, and those that disagree most."""
+    width, number = max(len(each["row"]) for each in found.values()), len(next(iter(found.values()))["length"])
+    cosines = np.full((len(found), number, width), np.nan)
+    index = np.full((len(found), width), np.nan)
+    lowest = np.full((len(found), number, disagree), np.nan)
+    rows = np.full((len(found), number, disagree), -1, dtype=np.int64)
+    names = np.full(rows.shape, "", dtype=object)
+    for d, (name, each) in enumerate(found.items()):
+        index[d, : len(each["row"])] = each["row"]
+        cosines[d, :, : len(each["row"])] = each["cosine"][0]
+        text = items.texts(name)[0] if items else None
+        for other in range(1, number):
+            for k, (row, cosine) in enumerate(_lowest(each["row"], each["cosine"][0, other], disagree)):
+                rows[d, other, k], lowest[d, other, k] = row, cosine
+                names[d, other, k] = text(row)[:QUERY_NAME_CHARACTERS] if text else ""
+    dims = ("direction", "other", "place")
+    made: dict[str, tuple] = {
+        "query_cosine": (("direction", "other", "query"), cosines, "cosine with the gradient of the first loss", "1"),
+        "query_index": (("direction", "query"), index, "row of the query in the embeddings", "1"),
+        "disagree_index": (dims, rows, "row of a query with the lowest cosine", "1"),
+        "disagree_cosine": (dims, lowest, "its cosine with the gradient of the first loss", "1"),
+        "place": ("place", range(1, disagree + 1), "place from the lowest cosine on", "1"),
+    }
+    return made | ({"disagree_name": (dims, names.astype(str), "name of that query")} if items else {})
+
+
+def _lowest(rows: np.ndarray, cosines: np.ndarray, number: int) -> Iterator[tuple[int, float]]:
+    """Yield the queries with the lowest cosines, each once, by its lowest."""
+    seen: set[int] = set()
+    for place in np.argsort(cosines, kind="stable"):
+        if len(seen) == number or np.isnan(cosines[place]):
+            return
+        if (row := int(rows[place])) not in seen:
+            seen.add(row)
+            yield row, float(cosines[place])
+
+
+def document(data: xr.Dataset) -> dict:
+    """Make the JSON document of `cocos gradients --json`."""
+    names, directions = [str(name) for name in data["one"].values], {}
+    for side in data["direction"].values:
+        one, pairs = data.sel(direction=side), []
+        for a, b in itertools.combinations(range(len(names)), 2):
+            each = one.isel(one=a, other=b)
+            entry: dict[str, Any] = {"one": names[a], "other": names[b]}
+            entry |= {key: _plain(each[key]) for key in PAIR_LABELS}
+            entry["alone_other"] = _plain(one["alone"].isel(one=b, other=a))
+            places = zip(COSINE_PERCENTILES, each["percentiles"], strict=True)
+            entry["percentiles"] = {str(place): _plain(value) for place, value in places}
+            pairs.append(entry)
+        directions[str(side)] = {
+            "pairs": pairs,
+            "disagree": {names[b]: _disagreeing(one.isel(other=b)) for b in range(1, len(names))},
+        }
+    attrs = data.attrs
+    return {
+        **results.about(attrs),
+        "losses": names,
+        "first_step": attrs["first_step"],
+        "level": float(attrs["level"]),
+        "batches": int(attrs["batches"]),
+        "batch_size": int(attrs["batch_size"]),
+        "seed": int(attrs["seed"]),
+        "sample": attrs["sample"],
+        "notes": [line for line in attrs["notes"].splitlines() if line],
+        "directions": directions,
+    }
+
+
+def _plain(value: xr.DataArray) -> float | int | None:
+    """Convert a number for JSON; None where it is not finite."""
+    number = float(value)
+    return None if not np.isfinite(number) else int(number) if number.is_integer() else number
+
+
+def _disagreeing(one: xr.Dataset) -> list[dict]:
+    """The queries with the lowest cosines of one direction and loss."""
+    found = []
+    for place in range(one.sizes["place"]):
+        each = one.isel(place=place)
+        if int(each["disagree_index"]) >= 0:
+            entry = {"row": int(each["disagree_index"]), "cosine": float(each["disagree_cosine"])}
+            found.append(entry | ({"name": str(each["disagree_name"].item())} if "disagree_name" in each else {}))
+    return found
