@@ -13,13 +13,13 @@ Such code trains, its loss falls, and nothing in a log tells it from a slow run.
 in their libraries.
 
 ```console
-$ python -m analysis.library_bugs list
-$ python -m analysis.library_bugs misaligned-gather
+$ python3 -m analysis.library_bugs list
+$ python3 -m analysis.library_bugs misaligned-gather
 ```
 
 Batches have 64 pairs, the second one with two hard negatives for each query; two processes hold 32 pairs each.
 [Are these the same gradient?](howto/same_gradient.md) says how to compare a loss of your own. This page is written by
-`python -m analysis.library_bugs page`, and a test compares it with what the functions give now.
+`python3 -m analysis.library_bugs page`, and a test compares it with what the functions give now.
 """
 
 
