@@ -1,5 +1,6 @@
 """`cocos verify --same-as A B`: are two losses, or two ways of computing one, the same gradient; and what differs."""
 
+import ast
 import json
 import math
 import re
@@ -15,12 +16,14 @@ import cocos
 from cocos import measures
 from cocos.commands import app
 from cocos.errors import InputError
+from cocos.measures._compared import NEXT_STEPS
 from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
 from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, gradients, synthetic
 from cocos.measures._ways import way
 from cocos.measures.same_gradient import TOLERANCES
 
 CPU = torch.device("cpu")
+HOUSE = Path(measures.__file__).parent
 
 
 def call(*arguments):
@@ -334,6 +337,16 @@ def test_the_command(file):
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
     assert done.exit_code == 1 and "verdict: B has no pair across mini-batches of 8 rows" in done.stdout
     assert call("verify", "--same-as", "ntxent", "supcon", "-p", "temperature=0.3", "-q").exit_code == 0
+
+
+def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
+    done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
+    assert "next: train with cocos.losses.cached" in " ".join(done.stdout.split())
+    assert "next:" not in call("verify", "--same-as", "ntxent", "ntxent", file).stdout
+    code = ast.parse((HOUSE / "_same_verdict.py").read_text("utf-8"))
+    made = [each for each in ast.walk(code) if isinstance(each, ast.Call) and ast.unparse(each.func) == "Outcome"]
+    last = [one.value for each in made for one in ast.walk(each.args[3]) if isinstance(one, ast.Constant)]
+    assert len(made) > 20 and set(last) - {"same", "other"} == NEXT_STEPS.keys()
 
 
 def test_the_dataset_is_saved(file, tmp_path):

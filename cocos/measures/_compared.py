@@ -11,6 +11,28 @@ from cocos.measures._rows_of_pairs import PairGradients
 
 # Part of the largest number of a gradient below which another one is zero, or a structure is found in the difference.
 STRUCTURE = 1e-6
+# What to do next, by the kind of an outcome; none where they are the same, or where nothing is known.
+NEXT_STEPS = {
+    "nan": "look for a square root or a logarithm of 0, a norm of 0, or a row without a positive",
+    "none": "see whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
+    "factor": "divide the loss by the factor; Adam hides it, but gradient clipping and a second loss do not",
+    "sign": "minimise minus the loss, or exchange what is subtracted from what",
+    "normalised": "divide the rows by their norms before the loss if the model does not",
+    "exchanged": "exchange the first two arguments, or transpose the scores",
+    "directions": "average the loss over both directions, or over none",
+    "last": "go backward on every mini-batch, or return the sum of all of them",
+    "rows": "look at what is special to these queries: a mask, a mini-batch, a process",
+    "misaligned": "gather every column by itself, positives first, and start the targets at the process's first row",
+    "blocks": "train with cocos.losses.cached to have all negatives of the batch, or gather candidates with gradient",
+    "detached": "gather with gradient, as torch.distributed.nn.all_gather does",
+    "across": "gather with gradient, as torch.distributed.nn.all_gather does, where a loss is local",
+    "source": "look at which columns enter the denominator, and at what is detached there",
+    "factors": "look for a normaliser that counts positives and negatives apart",
+    "temperature": "look whether a logarithm of the scale is exponentiated, and whether both read unit vectors",
+    "push": "look whether negatives enter one sum or several",
+    "queries": "look for weights of the queries, and for a mean over some of their terms",
+    "rounding": "compute the scores and the softmax in float32, or take a larger --tolerance if this is enough",
+}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from cocos.embeddings import Embeddings
 from cocos.encoders import device_of
 from cocos.errors import InputError
 from cocos.losses.external.sides import Sides
-from cocos.measures._compared import Compared, Outcome, by_kind
+from cocos.measures._compared import NEXT_STEPS, Compared, Outcome, by_kind
 from cocos.measures._kinds_of_pairs import ENDS, PAIR_KINDS, RowKinds, fit
 from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairGradients, PairRows, drawn, gradients, synthetic
 from cocos.measures._same_verdict import outcome
@@ -144,7 +144,7 @@ def same_gradient(
     Returns:
         Of the first batch on which they differ, or of the last one: `ratio`, `gap` and `part` (end, kind): the factor
         of B over A, the largest difference from it, and the part of A's weights, of each kind of pair by the end that
-        it reaches; `row_ratio` and `row_gap` (row,). Attributes: `verdict`, `same`, `ratio`, `gap`, `cosine`.
+        it reaches; `row_ratio` and `row_gap` (row,). Attributes: `verdict`, `next`, `same`, `ratio`, `gap`, `cosine`.
 
     Raises:
         InputError: an unknown loss or way, a batch that does not divide, or a loss that fails.
@@ -253,6 +253,7 @@ def _dataset(both: Compared, found: Outcome, attrs: dict) -> xr.Dataset:
         "verdict": found.verdict,
         "same": int(found.same),
         "found": found.kind,
+        "next": "" if found.same else NEXT_STEPS.get(found.kind, ""),
         "ratio": found.ratio,
         "gap": off,
         "cosine": angle,
@@ -278,7 +279,7 @@ def document(data: xr.Dataset) -> dict:
         for kind in data["kind"].values
         if np.isfinite(data["part"].sel(end=end, kind=kind))
     ]
-    plain = ("a", "b", "verdict", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
+    plain = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
     return {
         **{name: data.attrs[name] for name in plain},
         "same": bool(data.attrs["same"]),

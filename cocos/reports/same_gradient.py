@@ -22,6 +22,7 @@ def table(data: xr.Dataset) -> Table:
         f"A  {said['a']}",
         f"B  {said['b']}",
         f"verdict: {said['verdict']}",
+        *([f"next: {said['next']}"] if said["next"] else []),
         f"{said['pairs']} pairs{hard}; largest difference {_difference(said['gap'])} of the largest gradient, cosine "
         f"{said['cosine']:.6g}; the same is within {said['tolerance']:g} in {said['dtype']}.",
     )
