@@ -230,3 +230,17 @@ def test_verify_finds_no_fault(name, verdict):
     done = CliRunner().invoke(app, ["verify", name, "--json", "-q"])
     (found,) = json.loads(done.stdout)
     assert done.exit_code == 0 and found["verdict"] == verdict
+
+
+@pytest.mark.parametrize("name", ("dcl", "rince"))
+def test_the_push_of_hard_negatives_is_the_same_from_one_pass(name):
+    """Counts and push by source of visited scores, float32, against those of stored ones, float64."""
+    side = embeddings(60, 12)
+    generator = torch.Generator().manual_seed(9)
+    hard = side.query[:, None] + torch.randn(60, 3, 12, generator=generator, dtype=torch.float64)
+    given = Embeddings(side.query, side.candidate, negatives=hard)
+    visited, held = (measures.count(given, name, batch_size=20, n90=stored) for stored in (False, True))
+    assert (visited.attrs["dtype"], held.attrs["dtype"]) == ("float32", "float64")
+    np.testing.assert_array_equal(visited["contributing"], held["contributing"])
+    np.testing.assert_allclose(visited["source_push"], held["source_push"], rtol=1e-3)
+    assert (held["source_push"].sel(direction="q2c", source=["in-batch", "own hard", "others' hard"]) > 0).all()

@@ -22,7 +22,7 @@ class DCLW(ShelfLoss):
         v_{ip} = 2 - B \frac{e^{s_{ip} / \sigma}}{\sum_{(j, q)} e^{s_{jq} / \sigma}}
 
     The sum in v runs over the B positive pairs of the batch, so that v is 1 on average. A pair that is far above the
-    others has a v below zero, and is *pushed* apart; with σ = 0.5 that takes an advantage of about 0.35 in score.
+    others has a v below zero, and is pushed apart; with σ = 0.5 that takes an advantage of about 0.35 in score.
 
     Args:
         temperature: τ, in units of score; 0.1 as in the paper.

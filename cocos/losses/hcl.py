@@ -25,8 +25,8 @@ class HCL(ShelfLoss):
         M = \sum_{n \in N} r_n e_n, \quad r = \mathrm{softmax}_N(\beta s / \tau)
 
     P are the positives of a query, N its negatives, s their scores and :math:`e = e^{s / \tau}`. G estimates the sum of
-    the true negatives if a part π of the negatives is false. It is at least the *clamp*, the sum of |N| negatives that
-    are opposite to the query. On the clamp a positive is pulled and **nothing is pushed**. A positive gets there
+    the true negatives if a part π of the negatives is false. It is at least the clamp, the sum of |N| negatives that
+    are opposite to the query. On the clamp a positive is pulled and nothing is pushed. A positive gets there
     at the latest where it is τ log(1/π) above equal negatives: 1.15 in score at τ = 0.5, but 0.23 at τ = 0.1.
 
     Args:

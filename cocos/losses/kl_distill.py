@@ -20,7 +20,7 @@ class KLDistill(ShelfLoss):
         \pi^s = \mathrm{softmax}(s / T), \quad \pi^t = \mathrm{softmax}(t / T_t)
 
     P are the positives of a query and N its negatives that have a score t of the teacher, s their scores. A candidate
-    is pushed where the student gives it more probability than the teacher does, and **pulled** where it gives it
+    is pushed where the student gives it more probability than the teacher does, and pulled where it gives it
     less, be it a positive or a negative.
 
     Args:

@@ -19,11 +19,11 @@ class MarginMSE(ShelfLoss):
     .. math:: \ell(s) = \sum_{p \in P} \frac{1}{|N|} \sum_{n \in N} \bigl((s_p - s_n) - (t_p - t_n)\bigr)^2
 
     P are the positives of a query and N its negatives that have a score t of the teacher, s their scores. A negative
-    is pushed where its margin is smaller than the teacher's, and **pulled** where it is larger: the loss has no side.
+    is pushed where its margin is smaller than the teacher's, and pulled where it is larger: the loss is two-sided.
 
     Counts: negatives whose margin is off by more than eps, in units of score, on average over the positives; unit
         2|P|/|N|. Negatives without a score of the teacher have no weight.
-    Net: push equals pull for every query, with the negatives that are pulled on the side of the pull.
+    Net: the weights of a query sum to zero, those of pulled negatives among them.
     Source: Hofstätter et al. 2020, Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
         Distillation, arXiv:2010.02666, eq. 5.
     Also called: margin mean squared error.

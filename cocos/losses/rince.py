@@ -31,7 +31,7 @@ class RINCE(ShelfLoss):
     Args:
         temperature: τ, in units of score.
         q: q, above 0 and at most 1; 0.5 as in the published code.
-        lam: λ, above 0 and at most 1, the density of the negatives; 0.025, between the values of the published code.
+        lam: λ, above 0 and at most 1, the density of the negatives; published settings go from 0.001 to 0.025.
 
     Counts: negatives whose softmax probability exceeds eps; unit (λZ)^q/τ, summed over the positives.
     Net: push and pull are unequal: a positive is pulled by exp(q s/τ)/τ less its own part of the softmax, and one
