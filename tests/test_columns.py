@@ -239,3 +239,17 @@ def test_a_guide_knows_rows_of_one_side_and_a_matrix_does_not():
     matrix = teachers.of(torch.tensor([[0.5, 0.25], [0.1, 0.2]]), 2, 2)
     assert matrix.scores("query", rows, "query", rows).isnan().all()
     assert matrix.scores("candidate", rows, "query", rows).tolist() == matrix.matrix.T.tolist()
+
+
+def test_the_parts_of_each_source_are_drawn_as_they_are_measured():
+    embeddings = columns(queries=12, hard=2)
+    data = measures.sources(embeddings, losses.load("mnrl", {"directions": GTE}), batch_size=6)
+    assert float(data["push"].sum()) == pytest.approx(1) and float(data["share"].sum()) == pytest.approx(1)
+    assert data["negatives"].sel(source="own hard").values.tolist() == [2]
+    ax = cocos.plots.sources(data)
+    every = [data[kind].sel(source=name) for name in data["source"].values for kind in ("push", "share")]
+    drawn = [100 * float(values[0]) for values in every]
+    bars = [bar.get_width() for bar in ax.patches if bar.get_gid() == "part of the push"]
+    assert bars == pytest.approx(drawn)
+    with pytest.raises(InputError, match="sources: all candidates are from the batch"):
+        measures.sources(cocos.Embeddings(embeddings.query, embeddings.candidate[:12]))
