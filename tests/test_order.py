@@ -34,6 +34,7 @@ ORDER = (
     "checkpoints",
     "weights",
     "forces",
+    "maxsim",
     "comparisons",
     "statistics",
     "collisions",

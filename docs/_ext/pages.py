@@ -15,7 +15,10 @@ from cocos.reports import cards, saving
 
 POINTS = 161  # scores along each curve of a loss's picture
 # Modules with a page that are reached by their path.
-MORE = ("scores", "engine", "several", "marks", "correlation", "sharpness", "equilibrium", "collisions", "likeness")
+MORE = (
+    *("scores", "engine", "several", "marks", "correlation", "sharpness", "equilibrium", "collisions", "likeness"),
+    "maxsim",
+)
 COLUMNS = 92  # characters of a line of help
 QUOTED = re.compile(r"(:\w+:)?(`+).*?\2", re.DOTALL)
 
