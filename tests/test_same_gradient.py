@@ -1,4 +1,4 @@
-"""`cocos verify --same-as A B`: are two losses, or two ways of computing one, the same gradient; and what differs."""
+"""`cocos verify --same-as A B`: are two losses the same gradient, and what differs; files and commands."""
 
 import ast
 import json
@@ -17,9 +17,7 @@ from cocos import measures
 from cocos.commands import app
 from cocos.errors import InputError
 from cocos.measures._compared import NEXT_STEPS
-from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, gradients, synthetic
-from cocos.measures._ways import way
+from cocos.measures._rows_of_pairs import OWN_COORDINATE, synthetic
 from cocos.measures.same_gradient import TOLERANCES
 
 CPU = torch.device("cpu")
@@ -50,111 +48,7 @@ def symmetric(query, candidate):
     return (infonce(query, candidate) + infonce(candidate, query)) / 2
 
 
-# ---------------------------------------------------------------------------------------------------- the numbers
-
-
-def slow_pairs(loss, rows, step=1e-6):
-    """∂ loss / ∂ cosine of query i and another row, times one over N, moving one score at a time."""
-    count = rows.number
-    every = normalize(rows.matrix[count:], dim=1)
-    scores = (1 - OWN_COORDINATE**2) * normalize(rows.query, dim=1) @ every.T
-    positive = torch.eye(count, len(every), dtype=torch.bool)
-    found = torch.zeros_like(scores)
-    for i in range(count):
-        for j in range(len(every)):
-            moved = []
-            for sign in (1, -1):
-                other = scores.clone()
-                other[i, j] += sign * step
-                moved.append(float(loss(cocos.Pairs(other, positive)).mean()))
-            found[i, j] = (moved[0] - moved[1]) / (2 * step)
-    return found
-
-
-@pytest.mark.parametrize("name", ["ntxent", "triplet", "smoothap"])
-@pytest.mark.parametrize("hard", [0, 2])
-def test_the_gradient_of_a_pair_is_that_of_its_score(name, hard):
-    rows, loss = synthetic(6, hard, 3, CPU), cocos.losses.load(name)
-    found = gradients(name, way(name), rows).pairs
-    slow = slow_pairs(loss, rows)
-    torch.testing.assert_close(found[:6, 6:], slow, rtol=1e-5, atol=1e-7 * float(slow.abs().max()))
-    scores = (1 - OWN_COORDINATE**2) * rows.query @ rows.matrix[6:].T
-    closed = loss.weight(cocos.Pairs(scores, torch.eye(*scores.shape, dtype=torch.bool)))
-    torch.testing.assert_close(found[:6, 6:], closed / 6, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(found[6:, :6], closed.T / 6, rtol=1e-9, atol=1e-12)  # as it reaches the candidates
-    assert not found[:6, :6].any() and not found[6:, 6:].any()
-
-
-def test_the_rows_add_up_from_their_pairs():
-    rows = synthetic(8, 2, 0, CPU)
-    found = gradients("ntxent", way("ntxent"), rows)
-    matrix = rows.matrix
-    along = found.pairs @ matrix - (found.pairs * (matrix @ matrix.T)).sum(dim=1, keepdim=True) * matrix
-    torch.testing.assert_close(found.rows, along, rtol=1e-3, atol=1e-4)  # at scores that differ by one part in 65536
-
-
-def test_norms_of_the_rows_do_not_enter_the_pairs_of_a_cosine_loss():
-    rows = synthetic(6, 1, 0, CPU)
-    lengths = torch.linspace(0.5, 20, len(rows.matrix), dtype=torch.float64)[:, None]
-    stretched = rows.like(lengths * rows.matrix)
-    plain, other = (gradients("ntxent", way("ntxent"), each) for each in (rows, stretched))
-    torch.testing.assert_close(plain.pairs, other.pairs, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(plain.rows, lengths * other.rows, rtol=1e-9, atol=1e-12)
-
-
-def test_kinds_of_pairs():
-    layout = RowKinds(2, 2, CPU)  # q0 q1 c0 c1 h00 h01 h10 h11
-    kind = [[PAIR_KINDS[k] for k in row] for row in layout.kind.tolist()]
-    assert kind[0] == [
-        *("query-query", "query-query", "positives", "in-batch"),
-        *("own hard", "own hard", "others' hard", "others' hard"),
-    ]
-    assert kind[4][:2] == ["own hard", "others' hard"] and set(kind[4][2:]) == {"candidate-candidate"}
-    assert torch.equal(layout.kind, layout.kind.T)
-
-
-# ---------------------------------------------------------------------------------------------------- the ways
-
-SAME_WAYS = ["cached=32", "cached=7", "chunks=32", "chunks=5", "ranks=2", "ranks=4", "ranks=2,loss=global"]
-
-
-@pytest.mark.parametrize("how", SAME_WAYS)
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "mnrl"])
-def test_ways_that_are_the_same(loss, how):
-    if loss not in cocos.losses.names() and loss != "mnrl":
-        pytest.skip("not on the shelf")
-    found = verdict(loss, f"{loss}@{how}")
-    assert found["verdict"] == "the same" and found["same"] and found["gap"] < 1e-12
-
-
-def test_a_coupled_loss_is_not_the_sum_of_its_chunks():
-    assert verdict("ce_softmax", "ce_softmax@cached=8")["same"]
-    assert not verdict("ce_softmax", "ce_softmax@chunks=32")["same"]
-
-
-def test_processes_that_gather_without_gradient():
-    found = verdict("ntxent", "ntxent@ranks=2,gather=detached")
-    assert found["verdict"].startswith(
-        "queries have the same gradient, candidates have ratio 0.00 of what queries of other mini-batches of 32 rows"
-    )
-    assert found["found"] == "detached"
-    found = verdict("ntxent", "ntxent@ranks=2,gather=detached,loss=global")
-    assert found["verdict"].startswith("the same up to a factor of 0.50 (world size 2?)")
-    assert found["ratio"] == pytest.approx(0.5, abs=1e-9)
-    assert verdict("ntxent", "ntxent@ranks=4,gather=detached,loss=global")["ratio"] == pytest.approx(0.25, abs=1e-9)
-
-
-@pytest.mark.parametrize("how", ["accumulate=4", "ranks=4,gather=none"])
-def test_mini_batches_see_no_negatives_of_each_other(how):
-    data = measures.same_gradient("ntxent", f"ntxent@{how}")
-    said = data.attrs["verdict"]
-    assert said.startswith("B has no pair across mini-batches of 16 rows: ratio 0 on ")
-    assert f"cosine {data.attrs['cosine']:.2f} with A's" in said
-    rows = synthetic(64, 0, 0, CPU)
-    found = gradients("ntxent", way("ntxent"), rows).pairs
-    block = torch.arange(64).repeat(2) // 16
-    part = float(found[block[:, None] != block].abs().sum() / found.abs().sum())
-    assert f"ratio 0 on {100 * part:.0f} % of A's weights" in said
+# ---------------------------------------------------------------------------------------------------- the sentences
 
 
 def test_a_sum_in_place_of_a_mean():
@@ -162,19 +56,6 @@ def test_a_sum_in_place_of_a_mean():
     assert found["verdict"] == "the same up to a factor of 64.00 (mean against sum over 64 queries?)"
     found = verdict(infonce, lambda query, candidate: 3 * infonce(query, candidate))
     assert found["verdict"] == "the same up to a factor of 3.00 (mean against sum? world size?)"
-
-
-def test_dtypes_have_a_tolerance_of_their_own():
-    half = verdict("ntxent", "ntxent@dtype=bfloat16")
-    assert half["same"] and half["tolerance"] == 5e-2 and 1e-4 < half["gap"] < 5e-2 and half["dtype"] == "bfloat16"
-    single = verdict("ntxent", "ntxent@dtype=float32")
-    assert single["same"] and single["tolerance"] == 1e-4 and 1e-9 < single["gap"] < 1e-4
-    assert not verdict("ntxent", "ntxent@dtype=bfloat16", tolerance=1e-4)["same"]
-    sharp = verdict("ntxent@temperature=0.005", "ntxent@temperature=0.005,dtype=bfloat16")
-    assert not sharp["same"] and "% of the largest gradient, by rounding: the tolerance is 5 %" in sharp["verdict"]
-
-
-# ---------------------------------------------------------------------------------------------------- the sentences
 
 
 def test_another_temperature():
@@ -453,10 +334,3 @@ def test_a_loss_of_one_width_is_compared_by_rows():
     data = measures.same_gradient(projected, projected)
     assert data.attrs["same"] and "single pairs are not compared" in data.attrs["notes"]
     assert np.isnan(data["ratio"].values).all() and math.isclose(float(data["row_ratio"].mean()), 1)
-
-
-def test_rows_as_given_keep_their_order():
-    rows = synthetic(5, 2, 0, CPU)
-    back = rows.like(rows.matrix)
-    assert torch.equal(back.query, rows.query) and torch.equal(back.negatives, rows.negatives)
-    assert isinstance(back, PairRows) and back.hard == 2
