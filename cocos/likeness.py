@@ -13,12 +13,14 @@ from cocos.errors import InputError
 if TYPE_CHECKING:
     from scipy import sparse
 
-__all__ = ["check", "near", "normal", "numbered", "pieces", "similarity"]
+__all__ = ["check", "cut", "near", "normal", "numbered", "pieces", "similarity"]
 
 # Everything that is no letter or digit in any script, and the underscore.
 BETWEEN_WORDS = re.compile(r"[\W_]+")
 # Characters of a piece.
 PIECE_CHARACTERS = 4
+# Characters of a text that `cocos encode` writes as the name of a row.
+CUT_CHARACTERS = 300
 # Pairs of texts that are compared at once.
 COMPARED_AT_ONCE = 2**16
 # Texts whose pieces are looked up at once.
@@ -86,6 +88,16 @@ def similarity(held: "sparse.csr_array", one: npt.NDArray[np.int64], other: npt.
         both = np.asarray(held[left].multiply(held[right]).sum(axis=1), dtype=np.float64).ravel()
         parts.append(both / np.maximum(sizes[left] + sizes[right] - both, 1))
     return np.concatenate(parts)
+
+
+def cut(texts: Iterable[str]) -> int:
+    """Count the texts that `cocos encode` has cut to `CUT_CHARACTERS`: what was behind that is not compared.
+
+    Examples:
+        >>> cocos.likeness.cut(["short", "x" * 299 + "…"])
+        1
+    """
+    return sum(len(text) >= CUT_CHARACTERS and text.endswith("…") for text in texts)
 
 
 def check(least: float) -> None:

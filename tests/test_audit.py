@@ -4,9 +4,14 @@ import csv
 import json
 import math
 
+import matplotlib
+
+matplotlib.use("Agg")
+
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot as plt
 from typer.testing import CliRunner
 
 import cocos
@@ -207,7 +212,7 @@ def test_a_guide_suspects_what_it_scores_at_or_above_the_positive():
     teacher = torch.rand(30, len(PASSAGES), generator=torch.Generator().manual_seed(5))
     teacher[:4] = torch.nan
     embeddings = questions(teacher=teacher)
-    options = {"batch_size": "all", "direction": "q2c", "filters": {"guide": [0.0, 0.1]}, "against": ["guide"]}
+    options = {"batch_size": "all", "only": "q2c", "filters": {"guide": [0.0, 0.1]}, "against": ["guide"]}
     data = measures.audit(embeddings, "ntxent", rules=["group", "guide"], **options)
     expected = {"guide": 0, "guide 0.1": 0}
     group = embeddings.query_group.tolist()
@@ -237,7 +242,7 @@ def test_rules_that_the_data_allow_are_the_usual_ones():
 def test_marks_of_the_rows_are_rules_and_known_positives():
     pairs = torch.tensor([[0, 1], [9, 2]])
     embeddings = questions().marked({"relabelled": pairs})
-    data = measures.audit(embeddings, "ntxent", batch_size="all", rules=["text"], direction="q2c")
+    data = measures.audit(embeddings, "ntxent", batch_size="all", rules=["text"], only="q2c")
     assert (
         data["rule"].values.tolist() == ["text", "relabelled", "any rule"]
         and data.attrs["against"] == "text, relabelled"
@@ -255,7 +260,7 @@ def test_hard_negatives_are_drawn_with_their_queries():
     assert _with_hard_negatives(embeddings, batch).extra == 0  # it is there already, as a passage of its own
     rows = Embeddings(torch.randn(3, 4), torch.randn(5, 4), [0, 1, 2], [0, 1, 2, 7, 8], negatives=[[3], [4], [-1]])
     rows = rows.marked({"wrong": torch.tensor([[0, 3]])})
-    data = measures.audit(rows, "ntxent", batch_size="all", rules=["group"], direction="q2c")
+    data = measures.audit(rows, "ntxent", batch_size="all", rules=["group"], only="q2c")
     assert data["suspects"].sel(rule="wrong") == 1
     assert (data["own_hard"].item(), data["drawn"].item()) == (1, 1)
     assert "own hard negative" in " ".join(report.tables(data)[2].text().split())
@@ -272,7 +277,7 @@ def test_a_loss_with_a_filter_is_audited_without_it():
 
 def test_further_directions_are_part_of_the_push_and_not_suspected():
     wide = losses.load("mnrl", {"directions": ("query-candidate", "query-query")})
-    options = {"batch_size": SIZE, "rules": ["group"], "direction": "q2c"}
+    options = {"batch_size": SIZE, "rules": ["group"], "only": "q2c"}
     plain, data = (measures.audit(questions(), loss, **options) for loss in (losses.load("mnrl"), wide))
     assert data["suspects"].values.tolist() == plain["suspects"].values.tolist()
     assert data["push_share"].values[0, 0] < plain["push_share"].values[0, 0]
@@ -309,7 +314,7 @@ def test_labelled_sets_proxies_and_distances():
         ({"against": ["near"], "rules": ["group"]}, "against: unknown rule 'near'"),
         ({"near": 0}, "near: 0, expected a similarity"),
         ({"neighbours": 0}, "neighbours: 0, expected a whole number"),
-        ({"direction": "i2t"}, "unknown direction 'i2t'"),
+        ({"only": "i2t"}, "unknown direction 'i2t'"),
         ({"loss": "triplet", "filters": {"factor": []}}, "filter factor: it weakens the logits of a softmax"),
         ({"loss": "triplet_squared", "filters": {"percent": []}}, "has no meaning for squared_euclidean scores"),
     ],
@@ -387,6 +392,30 @@ def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
     none = measures.audit(questions(), batch_size=SIZE, rules=["neighbours"], same_group="ignore")
     tables = [" ".join(each.text().split()) for each in report.tables(none)]
     assert "filters are not judged (--against RULE)" in tables[0] and "right" not in tables[1]
+
+
+def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
+    data = measures.audit(questions(), "ntxent", batch_size=SIZE, rules=["group", "neighbours"])
+    ax = plt.figure().add_subplot()
+    cocos.plots.audit(data, ax=ax)
+    rows = 3 + data.sizes["filter"]
+    widths = np.array([patch.get_width() for patch in ax.patches]).reshape(2, 2, rows) / 100  # whole and known parts
+    for place, direction in enumerate(("q2c", "c2q")):
+        one = data.sel(direction=direction)
+        removed = one["filter_push"].values - one["filter_left"].values
+        np.testing.assert_allclose(widths[place, 0], [*one["push_share"].values, *removed])
+        right = np.nan_to_num(one["push_precision"].values)
+        np.testing.assert_allclose(widths[place, 1, 3:], right * removed, atol=1e-12)
+        line = ax.lines[place].get_xdata()[0] / 100
+        assert line == pytest.approx(float(one["push_share"].sel(rule="group")))  # the rule that is known
+    share = 100 * float(data["push_share"].isel(rule=-1).max())
+    assert ax.get_title().startswith(f"{share:.0f} % of the push")
+    assert [each.get_text() for each in ax.get_yticklabels()][-1] == "filter factor 0.1*"
+    with pytest.raises(InputError, match="rules and filters of one audit"):
+        cocos.plots.audit([data, data])
+    bare = measures.audit(questions(), "triplet_squared", batch_size=SIZE, same_group="ignore", rules=["group"])
+    assert "No negative" in cocos.plots.audit(bare, ax=ax).get_title()
+    plt.close("all")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cocos import likeness
+from cocos.checkpoints import encoded
 from cocos.errors import InputError
 
 WORDS = "a man rides the blue red wave surf board dog cat sits on street near two large".split()
@@ -49,6 +50,11 @@ def test_spelling_is_made_alike_in_any_script():
     assert likeness.normal("Straße") == likeness.normal("STRASSE")
     assert likeness.normal("👍") == "👍" and likeness.normal("  ") == ""
     assert likeness.numbered(["👍", "👎", "👍", " "]).tolist() == [0, 1, 0, -1]
+
+
+def test_names_that_were_cut_are_those_that_encode_writes():
+    assert likeness.CUT_CHARACTERS == encoded.MAX_NAME
+    assert likeness.cut([encoded._short("x" * 301), encoded._short("x" * 300), "x…"]) == 1
 
 
 def test_no_texts_have_no_pairs():

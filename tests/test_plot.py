@@ -31,6 +31,7 @@ FAST = {
     "temperature_curve": ["--batch-size", 12, "--batches", 1, "--set", "values=0.05,0.1,0.2"],
     "sources": ["--batch-size", 12, "--loss", "mnrl", "--param", "directions=query-candidate,query-query"],
     "contributors": ["--batch-size", 12, "--set", "top=4", "--direction", "q2c"],
+    "audit": ["--batch-size", 12, "--set", "neighbours=2"],
     "weight_map": ["--batch-size", 8, "--direction", "c2q"],
     "retrievals": ["--queries", 2, "--set", "k=2", "--direction", "c2q"],
     "thresholds": ["--queries", 10, "--set", "precisions=0.1,0.5"],

@@ -278,7 +278,7 @@ def test_datasets_without_names_of_their_own_are_told_apart():
 def test_the_kinds_that_combine_take_names():
     combining = {kind.name for kind in plot_kinds.plot_kinds() if kind.combines}
     every = {kind.name: kind for kind in plot_kinds.plot_kinds()}
-    apart = {"contributors", "correlate", "gradients", "landscape", "replay", "retrievals"}
+    apart = {"audit", "contributors", "correlate", "gradients", "landscape", "replay", "retrievals"}
     apart |= {"score_landscape", "weight_map"}
     assert combining == every.keys() - apart and len(combining) > 9
     for name in apart:

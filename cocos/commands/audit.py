@@ -74,7 +74,7 @@ def audit(
         checked(out, file, source.data)
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     options = {"rules": _names(rules), "filters": thresholds, "against": _names(against), "near": near}
-    options |= {"neighbours": neighbours, "direction": direction, "batches": batches, "same_group": same_group}
+    options |= {"neighbours": neighbours, "only": direction, "batches": batches, "same_group": same_group}
     with progress() as start:
         found = measures.audit(frozen, chosen, **options, **vars(sampling), dtype=dtype, progress=start)
     items = frozen.items(sampling.split)

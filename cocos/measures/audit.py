@@ -36,7 +36,7 @@ def audit(
     against: Sequence[str] | None = None,
     near: float = 0.7,
     neighbours: int = 1,
-    direction: str | None = None,
+    only: str | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Suspect negatives of being positives, and tell how much push they receive in training batches.
@@ -56,7 +56,7 @@ def audit(
             the marks of the rows, of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other, positives included.
-        direction: which side asks; None: every direction.
+        only: the one direction to look at; None: all.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
     Returns:
@@ -77,7 +77,7 @@ def audit(
         Two questions to one passage: the passage stands in the batch twice, once as a negative of each question.
 
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3)[:2], [0, 0, 1], [0, 1])
-        >>> data = cocos.measures.audit(embeddings, batch_size="all", rules=["group"], direction="q2c")
+        >>> data = cocos.measures.audit(embeddings, batch_size="all", rules=["group"], only="q2c")
         >>> data["suspects"].sel(rule="group").values, data["query_index"].values, data["candidate_index"].values
         (array([2]), array([0, 1]), array([0, 0]))
     """
@@ -100,7 +100,7 @@ def audit(
     names = _suspicions.ordered([*chosen, *labels])
     known = _known(against, names, labels)
     run = replace(run, embeddings=run.embeddings.marked(marks))
-    sides = run.sides if direction is None else (run.side(direction),)
+    sides = run.sides if only is None else (run.side(only),)
     found = {}
     for name, side, second in sides:
         found[name] = _tallied(run, side, second, names, known, trials, sampling["progress"])
@@ -111,6 +111,7 @@ def audit(
         neighbours=int(neighbours),
         against=", ".join(known),
         asks=run.embeddings.directions[0],
+        notes="\n".join([*run.notes, *_cut(run.embeddings, chosen)]),
         known=int(sum(each.labels[0] for each in found.values())),
     )
     return results.labelled(_audited.variables(found, len(run.embeddings.candidate)), attrs)
@@ -148,6 +149,14 @@ def _with_hard_negatives(embeddings: Embeddings, batch: Batch) -> Batch:
     named = embeddings.negatives[batch.query_index].flatten().unique()
     more = named[(named >= 0) & ~torch.isin(named, batch.candidate_index)]
     return replace(batch, candidate_index=torch.cat([batch.candidate_index, more]), extra=len(more))
+
+
+def _cut(embeddings: Embeddings, chosen: Sequence[str]) -> list[str]:
+    """A note on texts that are compared by their beginning alone; none where there are no such texts."""
+    texts = [text for names in embeddings.names or () for text in names or ()]
+    number = likeness.cut(texts) if {"text", "near"} & set(chosen) else 0
+    most = likeness.CUT_CHARACTERS
+    return [f"{number} texts were cut to {most} characters, and are compared by these"] if number else []
 
 
 def _known(against: Sequence[str] | None, names: Sequence[str], labels: Sequence[str]) -> list[str]:
