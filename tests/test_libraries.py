@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -70,13 +71,21 @@ def cos_sim(a, b):
 
 def dot_score(a, b):
     return a @ b.T
+
+
+def pairwise_dot_score(a, b):
+    return (a * b).sum(dim=1)
+
+
+def pairwise_cos_sim(a, b):
+    return F.cosine_similarity(a, b)
 """
 SENTENCES = """
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from sentence_transformers.util import cos_sim
+from sentence_transformers.util import cos_sim, pairwise_cos_sim, pairwise_dot_score
 
 WAYS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 
@@ -128,9 +137,108 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
         raise NotImplementedError("its gradient is cached")
 
 
+class GISTEmbedLoss(nn.Module):
+    def __init__(self, model, guide, temperature=0.01, margin_strategy="absolute", margin=0.0,
+                 contrast_anchors=True, contrast_positives=True, gather_across_devices=False):
+        super().__init__()
+        self.model, self.guide, self.temperature, self.margin = model, guide, temperature, margin
+        self.contrast_anchors, self.contrast_positives = contrast_anchors, contrast_positives
+        self.margin_strategy, self.gather_across_devices = margin_strategy, gather_across_devices
+        assert model.tokenizer.get_vocab() == guide.tokenizer.get_vocab()
+
+    def forward(self, features, labels):
+        student = [self.model(each)["sentence_embedding"] for each in features]
+        guide = [self.guide(each)["sentence_embedding"] for each in features]
+        bar = F.cosine_similarity(guide[0], guide[1])[:, None] - self.margin
+        own = torch.eye(len(bar), dtype=torch.bool)
+
+        def part(i, j):
+            suspected = cos_sim(guide[i], guide[j]) > bar
+            suspected = suspected & ~own if (i, j) == (0, 1) else suspected
+            return cos_sim(student[i], student[j]).masked_fill(suspected, -torch.inf)
+
+        scores = [part(0, 1)]
+        scores += [part(0, 0)] if self.contrast_anchors else []
+        scores += [part(1, 1)] if self.contrast_positives else []
+        scores += [part(0, 2)] if len(student) > 2 else []
+        return F.cross_entropy(torch.cat(scores, dim=1) / self.temperature, torch.arange(len(bar)))
+
+
+class MarginMSELoss(nn.Module):
+    def __init__(self, model, similarity_fct=pairwise_dot_score):
+        super().__init__()
+        self.model, self.similarity_fct = model, similarity_fct
+
+    def scores(self, features):
+        query, *documents = [self.model(each)["sentence_embedding"] for each in features]
+        return torch.stack([self.similarity_fct(query, each) for each in documents], dim=1)
+
+    def forward(self, features, labels):
+        scores = self.scores(features)
+        return F.mse_loss(scores[:, :1] - scores[:, 1:], labels[:, :1] - labels[:, 1:])
+
+
+class DistillKLDivLoss(MarginMSELoss):
+    def __init__(self, model, similarity_fct=pairwise_dot_score, temperature=1.0):
+        super().__init__(model, similarity_fct)
+        self.temperature = temperature
+
+    def forward(self, features, labels):
+        own, taught = (self.scores(features) / self.temperature).log_softmax(1), (labels / self.temperature).softmax(1)
+        return F.kl_div(own, taught, reduction="batchmean") * self.temperature**2
+
+
+class CoSENTLoss(MarginMSELoss):
+    def __init__(self, model, scale=20.0, similarity_fct=pairwise_cos_sim):
+        super().__init__(model, similarity_fct)
+        self.scale = scale
+
+    def forward(self, features, labels):
+        scores = self.scale * self.scores(features)[:, 0]
+        worse = scores[:, None] - scores[None, :]
+        return torch.cat([worse[labels[:, None] < labels[None, :]], torch.zeros(1)]).logsumexp(dim=0)
+
+
 class MultipleNegativesSymmetricRankingLoss(MultipleNegativesRankingLoss):
     def __init__(self, model, scale=20.0):
         super().__init__(model, scale, directions=(WAYS[0], WAYS[2]), partition_mode="per_direction")
+"""
+LIGHTLY = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class NTXentLoss(nn.Module):
+    def __init__(self, temperature=0.5, memory_bank_size=0, gather_distributed=False):
+        super().__init__()
+        self.temperature, self.gather_distributed = temperature, gather_distributed
+        self.memory_bank = nn.Module()
+        self.memory_bank.size = memory_bank_size
+
+    def forward(self, out0, out1):
+        out0, out1, own = F.normalize(out0, dim=1), F.normalize(out1, dim=1), torch.eye(len(out0), dtype=torch.bool)
+        parts = {(i, j): torch.einsum("nc,mc->nm", a, b) / self.temperature
+                 for i, a in enumerate((out0, out1)) for j, b in enumerate((out0, out1))}
+        here = torch.cat([parts[0, 1], parts[0, 0].masked_fill(own, -torch.inf)], dim=1)
+        there = torch.cat([parts[1, 0], parts[1, 1].masked_fill(own, -torch.inf)], dim=1)
+        return F.cross_entropy(torch.cat([here, there]), torch.arange(len(out0)).repeat(2))
+
+
+class DCLLoss(nn.Module):
+    def __init__(self, temperature=0.1, weight_fn=None, gather_distributed=False):
+        super().__init__()
+        self.temperature, self.weight_fn, self.gather_distributed = temperature, weight_fn, gather_distributed
+
+    def forward(self, out0, out1):
+        out0, out1 = F.normalize(out0, dim=1), F.normalize(out1, dim=1)
+        return (self.view(out0, out1) + self.view(out1, out0)) / 2
+
+    def view(self, one, other):
+        own = torch.eye(len(one), dtype=torch.bool)
+        same, across = one @ one.T / self.temperature, one @ other.T / self.temperature
+        return (torch.cat([same.masked_fill(own, -torch.inf), across.masked_fill(own, -torch.inf)], dim=1).logsumexp(1)
+                - across.diagonal()).mean()
 """
 
 
@@ -155,6 +263,23 @@ def open_clip(monkeypatch, tmp_path):
     yield
     for name in ("open_clip", "open_clip.loss"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def lightly(monkeypatch, tmp_path):
+    forget(monkeypatch, "lightly")
+    write(tmp_path, "lightly", loss=LIGHTLY)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in ("lightly", "lightly.loss"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def transformers(monkeypatch):
+    module = types.ModuleType("transformers")
+    module.PreTrainedTokenizerBase = type("PreTrainedTokenizerBase", (), {})
+    monkeypatch.setitem(sys.modules, "transformers", module)
 
 
 @pytest.fixture
@@ -429,7 +554,7 @@ def test_counts_of_sentence_transformers_are_by_source_as_of_the_twin(sentences)
     plain = losses.load("st:MultipleNegativesRankingLoss", {"scale": 10})
     here, there = (measures.count(sides(), each, batch_size=12) for each in (plain, losses.load("mnrl", {"scale": 10})))
     for name in ("contributing", "push", "effective"):
-        assert np.allclose(here[name], there[name], rtol=1e-4)  # in float32
+        assert np.allclose(here[name], there[name].isel(direction=[0]), rtol=1e-4)  # in float32
 
 
 def test_a_cached_loss_weighs_as_the_plain_one(sentences):
@@ -507,6 +632,130 @@ def test_queries_with_different_numbers_of_hard_negatives_get_one_sentence(sente
         measures.count(ragged, "st:MultipleNegativesRankingLoss", batch_size="all")
 
 
+def guided(own=0, **options):
+    """Rows with those of a guide that has other opinions."""
+    rows = triples(own=own, sharing=1) if own else sides(unit=True)
+    generator = torch.Generator().manual_seed(1)
+    guide = [
+        side + 0.3 * torch.randn(side.shape, generator=generator).to(side) for side in (rows.query, rows.candidate)
+    ]
+    groups = (rows.query_group, rows.candidate_group)
+    options = {"teacher": tuple(guide)} | options
+    return Embeddings(rows.query, rows.candidate, *groups, negatives=rows.negatives, **options)
+
+
+@pytest.mark.parametrize("own", [0, 1])
+@pytest.mark.parametrize("given", [{}, {"margin": 0.1}, {"contrast_anchors": "false", "contrast_positives": "false"}])
+def test_a_guide_of_sentence_transformers_leaves_out_what_it_does_on_the_shelf(sentences, transformers, own, given):
+    loss, pairs = first_batch(losses.load("st:GISTEmbedLoss", {"scale": 20} | given), guided(own))
+    weight = loss.weight(pairs)
+    assert loss.twin is not None and "filter='guide'" in loss.unit_from
+    assert_close(loss.twin_weight(pairs), weight, rtol=0, atol=1e-9)
+    assert not any("in other ways" in note for note in loss.notes)
+    left_out = loss.twin.masked(pairs)
+    assert left_out.any() and (weight[left_out] == 0).all()
+    assert measures.count(guided(own), losses.load("st:GISTEmbedLoss", given), batch_size=12).sizes["direction"] == 1
+
+
+def test_a_guide_without_rows_or_with_another_rule_is_said(sentences, transformers):
+    with pytest.raises(InputError, match="rows of a guide, which are not there: guide_query, guide_candidate"):
+        measures.count(guided(teacher=torch.zeros(24, 24)), "st:GISTEmbedLoss", batch_size=12)
+    with pytest.raises(InputError, match="reads teacher, which the embeddings do not have"):
+        measures.count(sides(), "st:GISTEmbedLoss", batch_size=12)
+    loss, _ = first_batch(losses.load("st:GISTEmbedLoss", {"margin_strategy": "relative"}), guided())
+    assert loss.unit_from == "push" and any("the natural unit of this loss is not known" in note for note in loss.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "shelf", "own"),
+    [
+        ("MarginMSELoss", {}, "margin_mse", {}),
+        ("MarginMSELoss", {"similarity_fct": "pairwise_cos_sim"}, "margin_mse", {}),
+        ("DistillKLDivLoss", {"temperature": 2}, "kl_distill", {"temperature": 2}),
+    ],
+)
+def test_distillation_of_sentence_transformers_reads_the_teacher_of_each_column(sentences, name, given, shelf, own):
+    generator = torch.Generator().manual_seed(2)
+    taught = torch.rand(24, 3, generator=generator, dtype=torch.float64)
+    loss, pairs = first_batch(losses.load(f"st:{name}", given), guided(2, teacher=taught))
+    place = torch.cat([torch.arange(12)[:, None], (pairs.source == 1).nonzero()[:, 1].reshape(12, 2)], dim=1)
+    positive = torch.arange(3).expand(12, 3) == 0
+    narrow = cocos.Pairs(pairs.scores.gather(1, place), positive, teacher=pairs.teacher.gather(1, place))
+    closed = losses.load(shelf, own).weight(narrow)
+    assert_close(loss.weight(pairs).gather(1, place), closed, rtol=0, atol=1e-9)
+    assert loss.weight(pairs).abs().sum().item() == pytest.approx(closed.abs().sum().item())
+    assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.unit_from != "push"
+
+
+def test_graded_pairs_of_sentence_transformers_have_the_couples_of_cosent(sentences, tmp_path):
+    grades = torch.arange(24) % 4 / 4
+    loss, pairs = first_batch(losses.load("st:CoSENTLoss", {"temperature": 0.1}), guided(teacher=None, grades=grades))
+    shelf = losses.load("cosent", {"scale": 10})
+    assert_close(loss.weight(pairs), shelf.weight(pairs), rtol=0, atol=1e-12)
+    single = pairs.scores[0].clone().requires_grad_()
+    worse = 10 * (single[:, None] - single[None, :])
+    grade = pairs.embeddings.grades
+    value = torch.cat([worse[grade[:, None] < grade[None, :]], torch.zeros(1)]).logsumexp(dim=0)
+    assert_close(loss.weight(pairs).sum(dim=0), torch.autograd.grad(value, single)[0], rtol=0, atol=1e-9)
+    with pytest.raises(InputError, match="add the array grades"):
+        measures.count(sides(), "st:CoSENTLoss", batch_size=12)
+    (tmp_path / "sentence_transformers" / "losses.py").write_text(SENTENCES.replace("logsumexp(dim=0)", "sum()"))
+    forget_now("sentence_transformers")
+    with pytest.raises(InputError, match="so the couples of graded pairs cannot be told apart"):
+        measures.count(guided(teacher=None, grades=grades), "st:CoSENTLoss", batch_size=12)
+
+
+def forget_now(package):
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+def slow_views(query, candidate, temperature, decoupled):
+    """Sum over the queries of half of the loss of each view, by loops over the 2 Q rows of SimCLR."""
+    rows = torch.nn.functional.normalize(torch.cat([query, candidate]), dim=1)
+    number, total = len(query), 0
+    for i in range(2 * number):
+        positive = (i + number) % (2 * number)
+        others = [j for j in range(2 * number) if j != i and not (decoupled and j == positive)]
+        terms = torch.stack([rows[i] @ rows[j] / temperature for j in others])
+        total = total + terms.logsumexp(dim=0) - rows[i] @ rows[positive] / temperature
+    return total / 2
+
+
+@pytest.mark.parametrize(("name", "shelf"), [("NTXentLoss", "NTXent"), ("DCLLoss", "DCL")])
+def test_two_views_of_lightly_are_weighed_by_all_of_their_directions(lightly, name, shelf):
+    loss, pairs = first_batch(losses.load(f"lightly:{name}", {"temperature": 0.2}), sides())
+    part = pairs.embeddings
+    query, candidate = (rows.clone().requires_grad_() for rows in (part.query, part.candidate))
+    whole = torch.autograd.grad(slow_views(query, candidate, 0.2, name == "DCLLoss"), [query, candidate])
+    moved = part.rows(torch.arange(12), torch.arange(12))
+    moved.__dict__.update(query=query, candidate=candidate)
+    by_scores = torch.autograd.grad((loss._scores(moved) * loss.weight(pairs)).sum(), [query, candidate])
+    for one, other in zip(whole, by_scores, strict=True):
+        assert_close(one, other, rtol=0, atol=1e-9)
+    assert loss.unit_from == f"{shelf}(temperature=0.2), half of each direction"
+    assert_close(loss.twin_weight(pairs), loss.weight(pairs), rtol=0, atol=1e-9)
+    assert torch.unique(loss.unit(pairs)).tolist() == [pytest.approx(2.5)]
+    data = measures.count(sides(), loss, batch_size=12)
+    assert list(data["source"].values) == ["in-batch", "query-query", "candidate-query", "candidate-candidate"]
+    assert measures.verify(f"lightly:{name}").attrs["faults"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("lightly:NTXentLoss", {"memory_bank_size": 8}, "it keeps rows of earlier batches"),
+        ("lightly:DCLLoss", {"gather_distributed": "true"}, "it gathers rows of other processes"),
+        ("lightly:BarlowTwinsLoss", {}, "it compares the dimensions of embeddings"),
+        ("lightly:NTXent", {"tau": 1}, "unknown parameter of lightly:NTXentLoss 'tau'"),
+    ],
+)
+def test_what_cannot_be_used_of_lightly_gets_one_sentence(lightly, name, given, sentence):
+    with pytest.raises(InputError) as error:
+        losses.load(name, given)
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
 REAL = [
     ("open_clip:ClipLoss", {"logit_scale": 20.0}, 0),
     ("open_clip:SigLipLoss", {"logit_scale": 20.0}, 0),
@@ -523,18 +772,42 @@ REAL = [
     ("st:MultipleNegativesRankingLoss", {"directions": ",".join(WAYS)}, 0),
     ("st:MultipleNegativesRankingLoss", {"directions": ",".join(WAYS)}, 2),
     ("st:MultipleNegativesRankingLoss", {"hardness_mode": "hard_negatives", "hardness_strength": 5}, 2),
+    ("st:GISTEmbedLoss", {"temperature": 0.05}, "guide"),
+    ("st:GISTEmbedLoss", {"temperature": 0.05, "margin": 0.1}, "guide 1"),
+    ("st:MarginMSELoss", {}, "teacher"),
+    ("st:DistillKLDivLoss", {"temperature": 2}, "teacher"),
+    ("st:CoSENTLoss", {}, "grades"),
+    ("st:AnglELoss", {}, "grades"),
+    ("lightly:NTXentLoss", {"temperature": 0.1}, 0),
+    ("lightly:DCLLoss", {}, 0),
+    ("lightly:DCLWLoss", {}, 0),
 ]
+
+
+def rows_for(own):
+    """Embeddings of a case of parity."""
+    options = {
+        "guide": guided,
+        "guide 1": lambda: guided(1),
+        "teacher": lambda: guided(2, teacher=torch.rand(24, 3, generator=torch.Generator().manual_seed(0))),
+        "grades": lambda: guided(teacher=None, grades=torch.arange(24) % 4 / 4),
+    }
+    if isinstance(own, str):
+        return options[own]()
+    return triples(72, own) if own else sides(72)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "given", "own"), REAL)
 def test_parity_with_the_installed_library(name, given, own, dtype):
     """The gap is printed with -s; skipped where the library is missing, as on most machines."""
-    pytest.importorskip({"open_clip": "open_clip", "st": "sentence_transformers"}[name.partition(":")[0]])
-    run = prepare(triples(72, own) if own else sides(72), losses.load(name, given), batch_size=24, dtype=dtype)
+    pytest.importorskip({"st": "sentence_transformers"}.get(package := name.partition(":")[0], package))
+    run = prepare(rows_for(own), losses.load(name, given), batch_size=24, dtype=dtype)
     for pairs in (p for batch in run.plan.batches for p in run.pairs(run.sides[0][1], batch, whole=True)):
         loss = run.loss
         ours, theirs = loss.twin_weight(pairs), loss.weight(pairs)
+        if loss.graded:
+            ours, theirs = ours.sum(dim=0), loss._weigh(pairs).diagonal()
         gap = float((ours - theirs).abs().max() / theirs.abs().max())
         print(f"{name} {given} {own} hard, {dtype}: {gap:.1e} of the largest weight, {theirs.abs().max():.4g}")
         assert math.isfinite(gap) and gap < 50 * torch.finfo(pairs.scores.dtype).eps

@@ -78,9 +78,9 @@ CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an o
 # Functions that make a loss of a loss, and their file in `external`.
 BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") | {"cached": "cached", "sides": "sides"}
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
-PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st"}
+PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 # Packages whose modules are recognised by their class.
-ADAPTED_PACKAGES = {"open_clip": "open_clip", "sentence_transformers": "st"}
+ADAPTED_PACKAGES = {"open_clip": "open_clip", "sentence_transformers": "st", "lightly": "lightly"}
 
 
 class _External(Protocol):

@@ -190,8 +190,9 @@ class Traits:
         return len(self.directions) > 1 or self.graded or bool(self.requires)
 
     def one_way(self, embeddings: "Embeddings") -> bool:
-        """Whether the queries alone ask: a loss of several directions, or graded pairs."""
-        return len(self.directions) > 1 or (self.graded and embeddings.grades is not None)
+        """Whether the queries alone ask: a loss of several directions, of columns of a library, or graded pairs."""
+        further = len(self.directions) > 1 or self.matching == "columns"
+        return further or (self.graded and embeddings.grades is not None)
 
 
 TRAITS = tuple(each.name for each in fields(Traits))

@@ -25,7 +25,10 @@ from cocos.losses.external.columns import (
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import UNKNOWN_UNIT, checked, finite, gradient, guarded, pushes, shown
 from cocos.scores import Pairs
-from cocos.sources import DIRECTIONS
+from cocos.sources import DIRECTIONS, SOURCES
+
+# Place of the direction in which the positive of a query stands again.
+PLACE_OF_CANDIDATE_QUERY = SOURCES.index("candidate-query")
 
 
 @takes_tensors
@@ -199,7 +202,7 @@ class Adapted:
         if self.graded:
             twin = cast(losses.ClosedForm, self.adapter.twin(self.settings))
             couples = twin.weight(pairs)
-            gap = _relative(couples.sum(dim=0), found.diagonal())
+            gap = self._uncoupled(pairs, couples, found)
             if gap > _room(found):
                 raise InputError(
                     f"{self.spelling}: its gradient is not that of {written(twin)} (off by "
@@ -208,14 +211,27 @@ class Adapted:
             return couples
         return found
 
+    def _uncoupled(self, pairs: Pairs, couples: Tensor, found: Tensor | None = None) -> float:
+        """Relative difference of the sums of couples, (Q, Q), from the library's gradient of each graded pair."""
+        return _relative(couples.sum(dim=0), (self._weigh(pairs) if found is None else found).diagonal())
+
     def _tied(self, pairs: Pairs, change: Tensor) -> Tensor:
         """The change of scores that take part; a score that stands in two softmaxes changes as the first one does."""
         change = torch.where(pairs.positive | pairs.negative, change, 0)
-        if self.settings.get("partition") != "per_direction":
+        if self.settings.get("partition") != "per_direction" or pairs.source is None:
             return change
         rows = torch.arange(len(change), device=change.device)
-        start = change.shape[1] - len(change)  # of candidate-query, the only other direction with the positive
+        start = int(
+            (pairs.source[0] != PLACE_OF_CANDIDATE_QUERY).cumprod(dim=0).sum()
+        )  # of the direction candidate-query
         return change.index_put((rows, start + rows), change[rows, rows])
+
+    def _own(self, pairs: Pairs) -> tuple[Pairs, Tensor]:
+        """The pairs of each query and its own documents, (Q, 1 + K), and their columns."""
+        given = self._columns(pairs)
+        positive = torch.zeros_like(given.index, dtype=torch.bool)
+        positive[:, 0] = True
+        return Pairs(pairs.scores.gather(1, given.index), positive, teacher=given.teacher), given.index
 
     def twin_weight(self, pairs: Pairs) -> Tensor:
         """Weights of the twin, (Q, W), on the columns as the library has them; zero without a twin."""
@@ -223,12 +239,18 @@ class Adapted:
 
     def _of_twin(self, twin: losses.ClosedForm, pairs: Pairs) -> Tensor:
         if self.matching == "rows" or self.graded:
-            return twin.weight(pairs)
+            return self._tied_weight(pairs, twin.weight(pairs))
+        if self.adapter.pairwise:
+            own, index = self._own(pairs)
+            return torch.zeros_like(pairs.scores).scatter_add(1, index, twin.weight(own))
         made, place = expanded(self._columns(pairs), pairs, self.directions, apart=self.adapter.apart)
-        found = torch.zeros_like(pairs.scores).index_add(1, place, twin.weight(made)).requires_grad_(False)
-        leaf = torch.zeros_like(found).requires_grad_()
-        with torch.enable_grad():  # the same scores tied together
-            return gradient((self._tied(pairs, leaf) * found).sum(), leaf)
+        return self._tied_weight(pairs, torch.zeros_like(pairs.scores).index_add(1, place, twin.weight(made)))
+
+    def _tied_weight(self, pairs: Pairs, weights: Tensor) -> Tensor:
+        """Weights, (Q, W), of scores that are tied together."""
+        leaf = torch.zeros_like(weights).requires_grad_()
+        with torch.enable_grad():
+            return gradient((self._tied(pairs, leaf) * weights).sum(), leaf)
 
     def bind(self, pairs: Pairs) -> "Adapted":
         """Return the same loss, with its unit and its notes settled by one batch.
@@ -248,12 +270,13 @@ class Adapted:
             notes.append("it reads its embeddings in other ways too, and that part of its gradient is not weighed")
         twin = None if self.unit_ is not None else self.adapter.twin(self.settings)
         if twin is not None:
-            gap = _relative(self._of_twin(twin, pairs), weights)
+            gap = _relative(self._of_twin(twin, pairs), weights) if not self.graded else self._uncoupled(pairs, weights)
             if gap <= _room(weights):
                 notes.append(f"its unit is that of {written(twin)}; their weights differ by {gap:.1g} of the largest")
             else:
                 notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
-                notes, twin = [*notes, UNKNOWN_UNIT], None
+                twin = None
+        notes += [UNKNOWN_UNIT] if twin is None and self.unit_ is None else []
         return replace(self, twin=twin, notes=tuple(notes), bound=True)
 
     def _through_scores(self, pairs: Pairs) -> bool:
@@ -274,7 +297,9 @@ class Adapted:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
         if self.unit_ is not None:
             return weights.new_tensor(self.unit_)
-        return pushes(weights, pairs) if self.twin is None else self.twin.unit(pairs)
+        if self.twin is None:
+            return pushes(weights, pairs)
+        return self.twin.unit(self._own(pairs)[0] if self.adapter.pairwise and not self.graded else pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """The unit that was given, that of its twin, or the query's own push, broadcastable to (Q, C)."""

@@ -3,15 +3,22 @@
 from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from cocos import losses
 from cocos.scores import Pairs
+from cocos.sources import SOURCES
+
+# Places in `cocos.sources.SOURCES` from which on a column is one that the candidate of a query asks for.
+OF_THE_CANDIDATE = SOURCES.index("candidate-query"), SOURCES.index("candidate-candidate")
 
 
 @dataclass(frozen=True)
 class BothWays:
     """Half of a loss of each direction, as losses of two sides are reduced: a twin, not of the shelf.
+
+    In pairs of all directions the two halves are the columns that a query asks for, and those that its candidate does.
 
     Args:
         loss: of one direction.
@@ -52,15 +59,37 @@ class BothWays:
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """Loss of each query and of its candidate, half of each, (Q,)."""
-        return (self.loss(pairs) + self.loss(_turned(pairs))) / 2
+        here, there = _halves(pairs)
+        return (self.loss(here) + self.loss(there)) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Mean of the weights of both directions, (Q, C)."""
-        return (self.loss.weight(pairs) + self.loss.weight(_turned(pairs)).T) / 2
+        """Half of the weights of both directions, (Q, C)."""
+        here, there = _halves(pairs)
+        one, other = self.loss.weight(here) / 2, self.loss.weight(there) / 2
+        return one + other.T if pairs.source is None else torch.cat([one, other], dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a negative with all of the probability in both directions: that of the loss."""
-        return self.loss.unit(pairs)
+        here, _ = _halves(pairs)
+        found = self.loss.unit(here)
+        return found / 2 if pairs.source is not None else found
+
+
+def _halves(pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """Pairs that the queries ask for and that their candidates do, without their rows; not checked, for torch.func."""
+    if pairs.source is None:
+        return _part(pairs, slice(None)), _part(pairs, slice(None), turned=True)
+    back = torch.isin(pairs.source[0], torch.tensor(OF_THE_CANDIDATE, device=pairs.source.device, dtype=torch.int8))
+    start = int((~back).sum())  # the columns of the candidates come last
+    return _part(pairs, slice(start)), _part(pairs, slice(start, None))
+
+
+def _part(pairs: Pairs, columns: slice, *, turned: bool = False) -> Pairs:
+    found = {name: getattr(pairs, name)[:, columns] for name in ("scores", "positive", "negative")}
+    other = object.__new__(Pairs)
+    other.__dict__.update(dict.fromkeys(each.name for each in fields(Pairs)))
+    other.__dict__.update({name: values.T for name, values in found.items()} if turned else found)
+    return other
 
 
 def written(loss: losses.Loss) -> str:
@@ -73,11 +102,3 @@ def written(loss: losses.Loss) -> str:
         if place == 0 or getattr(loss, each.name) != each.default
     ]
     return f"{type(loss).__name__}({', '.join(given)})"
-
-
-def _turned(pairs: Pairs) -> Pairs:
-    """The same scores with the candidates as queries, without their rows; not checked, for torch.func."""
-    turned = {name: getattr(pairs, name).T for name in ("scores", "positive", "negative")}
-    other = object.__new__(Pairs)
-    other.__dict__.update(dict.fromkeys(each.name for each in fields(Pairs)) | turned)
-    return other

@@ -7,13 +7,18 @@ from torch import Tensor, nn
 
 from cocos import losses
 from cocos.errors import InputError, nearest
+from cocos.losses.angle import AnglE
+from cocos.losses.cosent import CoSENT
 from cocos.losses.external.adapter import Adapter, Settings
 from cocos.losses.external.columns import BatchColumns
 from cocos.losses.external.library import Library
+from cocos.losses.kl_distill import KLDistill
+from cocos.losses.margin_mse import MarginMSE
 from cocos.losses.mnrl import MNRL
 from cocos.sources import DIRECTIONS
 
 SIMILARITIES = {"cos_sim": "cosine", "dot_score": "dot"}
+PAIRWISE_SIMILARITIES = {"pairwise_cos_sim": "cosine", "pairwise_dot_score": "dot", "pairwise_angle_sim": "angle"}
 DIRECTIONS_BY_WAY = dict(zip(("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"), DIRECTIONS, strict=True))
 HARDENED_BY = {"all_negatives": "all", "in_batch_negatives": "in-batch", "hard_negatives": "hard"}
 SYNONYMS_OF_SCALE = {"temperature": ("scale", lambda value: 1 / value)}
@@ -39,8 +44,26 @@ class RowsAsTheyAre(nn.Module):
         return self
 
 
+class RowsOfTheGuide(RowsAsTheyAre):
+    """A guide that returns its own rows of the same texts."""
+
+    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        """Features with the rows of the guide as embeddings."""
+        return {"sentence_embedding": features["guide"]}
+
+
 def _parts() -> dict[str, Any]:
     return {"model": RowsAsTheyAre()}
+
+
+def _guided_parts() -> dict[str, Any]:
+    """A model and a guide of one tokenizer, of which the losses ask the class alone."""
+    made: dict[str, Any] = {"model": RowsAsTheyAre(), "guide": RowsOfTheGuide()}
+    base = getattr(importlib.import_module("transformers"), "PreTrainedTokenizerBase")  # noqa: B009
+    tokenizer: Any = type("OneTokenizer", (base,), {"get_vocab": lambda _: {}})
+    for each in made.values():
+        each.tokenizer = tokenizer.__new__(tokenizer)
+    return made
 
 
 def _prepared(given: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +74,9 @@ def _prepared(given: dict[str, Any]) -> dict[str, Any]:
     """
     made = dict(given)
     if isinstance(name := made.get("similarity_fct"), str):
-        if name not in SIMILARITIES:
-            raise InputError(nearest("similarity_fct of sentence-transformers", name, SIMILARITIES))
+        known = SIMILARITIES | PAIRWISE_SIMILARITIES
+        if name not in known:
+            raise InputError(nearest("similarity_fct of sentence-transformers", name, known))
         made["similarity_fct"] = getattr(importlib.import_module("sentence_transformers.util"), name)
     if isinstance(ways := made.get("directions"), str):
         made["directions"] = tuple(each.strip(" '\"") for each in ways.strip("()[] ").split(",") if each.strip())
@@ -61,7 +85,7 @@ def _prepared(given: dict[str, Any]) -> dict[str, Any]:
 
 def _named(function: Any) -> str | None:
     """Scores of a similarity function of the library; None for any other."""
-    return SIMILARITIES.get(getattr(function, "__name__", ""))
+    return (SIMILARITIES | PAIRWISE_SIMILARITIES).get(getattr(function, "__name__", ""))
 
 
 def _read(module: Any) -> Settings:
@@ -89,8 +113,9 @@ def _symmetric(module: Any) -> Settings:
 def _refuses(settings: Settings) -> str | None:
     """Why a module with these settings cannot be run here; None: it can."""
     if settings["metric"] is None:
-        return f"its similarity_fct is none of {', '.join(SIMILARITIES)}; name its class, --loss package.module:Class"
-    return "gather_across_devices: it gathers rows of other processes" if settings["gather"] else None
+        known = ", ".join(SIMILARITIES | PAIRWISE_SIMILARITIES)
+        return f"its similarity_fct is none of {known}; name its class, --loss package.module:Class"
+    return "gather_across_devices: it gathers rows of other processes" if settings.get("gather") else None
 
 
 def _features(given: BatchColumns) -> list[dict[str, Tensor]]:
@@ -112,21 +137,91 @@ def _ranking(settings: Settings) -> losses.ClosedForm:
     return MNRL(**{name: settings[name] for name in names})
 
 
-def _ranked(name: str, **more: Any) -> Adapter:
-    options = {"run": _run, "read": _read} | more
-    return Adapter(
-        name,
-        twin=_ranking,
-        counterpart="ntxent",
-        refuses=_refuses,
-        columns=True,
-        turned=(DIRECTIONS_BY_WAY["doc_to_doc"],),
-        synonyms=SYNONYMS_OF_SCALE,
-        prepared=_prepared,
-        parts=_parts,
-        supplied=("model",),
-        **options,
-    )
+def _guided(module: Any) -> Settings:
+    """Settings of a loss whose guide leaves negatives out."""
+    further = ((module.contrast_anchors, "query_to_query"), (module.contrast_positives, "doc_to_doc"))
+    ways = ("query_to_doc", *(way for there, way in further if there))
+    return {
+        "scale": 1 / module.temperature,
+        "metric": "cosine",
+        "gather": bool(getattr(module, "gather_across_devices", False)),
+        "directions": tuple(DIRECTIONS_BY_WAY[way] for way in ways),
+        "margin": float(getattr(module, "margin", 0.0)),
+        "strategy": getattr(module, "margin_strategy", "absolute"),
+    }
+
+
+def _guided_run(module: Any, given: BatchColumns, _: Settings) -> Any:
+    """The loss with the rows of the guide beside those of the model.
+
+    Raises:
+        InputError: there are no rows of a guide.
+    """
+    if given.guide is None:
+        raise InputError("st:GISTEmbedLoss reads rows of a guide, which are not there: guide_query, guide_candidate")
+    features = [each | {"guide": rows} for each, rows in zip(_features(given), given.guide, strict=True)]
+    return module(features, None)
+
+
+def _guided_twin(settings: Settings) -> losses.ClosedForm | None:
+    if settings["strategy"] != "absolute":
+        return None
+    return MNRL(settings["scale"], settings["directions"], filter="guide", filter_margin=settings["margin"])
+
+
+def _scored(module: Any) -> Settings:
+    """Settings of a loss of a query's own documents, or of graded pairs."""
+    found = {"metric": _named(module.similarity_fct)}
+    numbers = ("scale", "temperature", "student_temperature", "teacher_temperature")
+    return found | {name: getattr(module, name) for name in numbers if hasattr(module, name)}
+
+
+def _distilled(module: Any, given: BatchColumns, _: Settings) -> Any:
+    return module(_features(given), given.teacher)
+
+
+def _compared(module: Any, given: BatchColumns, _: Settings) -> Any:
+    return module(_features(given), given.grades)
+
+
+def _kl(settings: Settings) -> losses.ClosedForm:
+    first = float(settings["temperature"])
+    own, other = (float(settings.get(f"{whose}_temperature") or first) for whose in ("student", "teacher"))
+    return KLDistill(own, teacher_temperature=None if own == other else other)
+
+
+def _adapter(name: str, **more: Any) -> Adapter:
+    """An adapter that differs from that of the ranking losses by some fields."""
+    usual: dict[str, Any] = {
+        "run": _run,
+        "read": _read,
+        "twin": _ranking,
+        "counterpart": "ntxent",
+        "synonyms": SYNONYMS_OF_SCALE,
+    }
+    usual |= {"refuses": _refuses, "columns": True, "prepared": _prepared, "parts": _parts}
+    usual |= {"turned": (DIRECTIONS_BY_WAY["doc_to_doc"],), "supplied": ("model", "guide")}
+    return Adapter(name, **usual | more)
+
+
+GUIDE: dict[str, Any] = {
+    "run": _guided_run,
+    "read": _guided,
+    "twin": _guided_twin,
+    "parts": _guided_parts,
+    "apart": True,
+    "taught": True,
+    "turned": (),
+    "synonyms": {"scale": ("temperature", lambda value: 1 / value)},
+}
+OWN_DOCUMENTS: dict[str, Any] = {"read": _scored, "pairwise": True, "run": _distilled, "taught": True, "synonyms": {}}
+GRADED = OWN_DOCUMENTS | {
+    "run": _compared,
+    "taught": False,
+    "graded": True,
+    "mean": False,
+    "synonyms": SYNONYMS_OF_SCALE,
+}
 
 
 library = Library(
@@ -135,10 +230,15 @@ library = Library(
     modules=("sentence_transformers.losses", "sentence_transformers.sentence_transformer.losses"),
     install="sentence-transformers",
     adapters=(
-        _ranked("MultipleNegativesRankingLoss"),
-        _ranked("CachedMultipleNegativesRankingLoss", run=_cached),
-        _ranked("MultipleNegativesSymmetricRankingLoss", read=_symmetric),
-        _ranked("CachedMultipleNegativesSymmetricRankingLoss", run=_cached, read=_symmetric),
+        _adapter("MultipleNegativesRankingLoss"),
+        _adapter("CachedMultipleNegativesRankingLoss", run=_cached),
+        _adapter("MultipleNegativesSymmetricRankingLoss", read=_symmetric),
+        _adapter("CachedMultipleNegativesSymmetricRankingLoss", run=_cached, read=_symmetric),
+        _adapter("GISTEmbedLoss", **GUIDE),
+        _adapter("MarginMSELoss", **OWN_DOCUMENTS, counterpart="margin_mse", twin=lambda _: MarginMSE()),
+        _adapter("DistillKLDivLoss", **OWN_DOCUMENTS, counterpart="kl_distill", twin=_kl),
+        _adapter("CoSENTLoss", **GRADED, counterpart="cosent", twin=lambda own: CoSENT(own["scale"])),
+        _adapter("AnglELoss", **GRADED, counterpart="angle", twin=lambda own: AnglE(own["scale"])),
     ),
     unusable={
         "MatryoshkaLoss": "it calls another loss on shorter rows; name that loss, on rows that are cut to one width",
