@@ -204,7 +204,7 @@ def _adapter(name: str, **more: Any) -> Adapter:
     return Adapter(name, **usual | more)
 
 
-GUIDE: dict[str, Any] = {
+WITH_A_GUIDE: dict[str, Any] = {
     "run": _guided_run,
     "read": _guided,
     "twin": _guided_twin,
@@ -234,7 +234,7 @@ library = Library(
         _adapter("CachedMultipleNegativesRankingLoss", run=_cached),
         _adapter("MultipleNegativesSymmetricRankingLoss", read=_symmetric),
         _adapter("CachedMultipleNegativesSymmetricRankingLoss", run=_cached, read=_symmetric),
-        _adapter("GISTEmbedLoss", **GUIDE),
+        _adapter("GISTEmbedLoss", **WITH_A_GUIDE),
         _adapter("MarginMSELoss", **OWN_DOCUMENTS, counterpart="margin_mse", twin=lambda _: MarginMSE()),
         _adapter("DistillKLDivLoss", **OWN_DOCUMENTS, counterpart="kl_distill", twin=_kl),
         _adapter("CoSENTLoss", **GRADED, counterpart="cosent", twin=lambda own: CoSENT(own["scale"])),
