@@ -146,7 +146,11 @@ def near(texts: Sequence[str], least: float = 0.8) -> tuple[npt.NDArray[np.int64
 def _candidates(
     held: "sparse.csr_array", least: float
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield the pairs of rows, smaller first, that share one of their rarest pieces and have sizes that agree."""
+    r"""Yield the pairs of rows, smaller first, that may be near by their sizes and the rarest pieces that they share.
+
+    Near sets share at least :math:`\frac{t}{1 + t} (|A| + |B|)` pieces. A shared piece is among the rarest of both
+    sets, or among the :math:`\lceil t |A| \rceil - 1` others of the set whose rarest ones end first.
+    """
     from scipy import sparse  # only where texts are compared
 
     sizes = np.diff(held.indptr)
@@ -159,7 +163,10 @@ def _candidates(
     for start in range(0, held.shape[0], LOOKED_UP_AT_ONCE):
         shared = (prefix[start : start + LOOKED_UP_AT_ONCE] @ turned).tocoo()
         one, other = shared.row.astype(np.int64) + start, shared.col.astype(np.int64)
+        needed = least / (1 + least) * (sizes[one] + sizes[other])
+        others = np.maximum(sizes[one] - rarest[one], sizes[other] - rarest[other])
         fits = (one < other) & (np.minimum(sizes[one], sizes[other]) >= least * np.maximum(sizes[one], sizes[other]))
+        fits &= shared.data + others >= needed - 1e-6
         one, other = one[fits], other[fits]
         order = np.lexsort((other, one))
         yield one[order], other[order]

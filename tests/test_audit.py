@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+from importlib import resources
+from pathlib import Path
 
 import matplotlib
 
@@ -445,3 +447,18 @@ def test_losses_without_a_push_on_negatives_are_refused(strange, sentence):
     loss = type("Strange", (type(losses.load("ntxent")),), strange)()
     with pytest.raises(InputError, match=sentence):
         measures.audit(questions(), loss, batch_size=SIZE)
+
+
+def test_the_page_says_what_the_embedded_example_shows():
+    file = resources.files("cocos") / "example" / "emoji_ntxent.pt"
+    data = measures.audit(cocos.open(file), filters={"self": [0.1], "percent": [0.95]}, only="i2t", neighbours=1)
+    one = data.isel(direction=0)
+    parts = [one[name].sel(rule="any rule").item() for name in ("share", "push_share")]
+    parts += [one["filter_push"].sel(filter=label).item() for label in ("self 0.1", "percent 0.95")]
+    share, push, own, percent = (f"{100 * part:.1f} %" for part in parts)
+    page = " ".join((Path(__file__).parent.parent / "docs/howto/audit.md").read_text("utf-8").split())
+    assert f"{share} of the negatives of the images are suspected by some rule" in page
+    assert f"and they receive {push} of the push" in page
+    assert f"`self` as published removes {own} of the push and `percent` {percent}." in page
+    assert one["suspects"].sel(rule="near") > 0.5 * one["suspects"].sel(rule="any rule")
+    assert f"{len(cocos.open(file).embed().query):,} emoji with five captions each" in page
