@@ -9,8 +9,9 @@ from torch.nn.functional import normalize
 import children
 import cocos
 from cocos import measures
+from cocos.errors import InputError
 from cocos.measures._kinds_of_pairs import PAIR_KINDS, RowKinds
-from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, gradients, synthetic
+from cocos.measures._rows_of_pairs import OWN_COORDINATE, PairRows, drawn, gradients, synthetic
 from cocos.measures._ways import way
 
 CPU = torch.device("cpu")
@@ -100,6 +101,33 @@ def test_ways_that_are_the_same(loss, how):
 def test_a_coupled_loss_is_not_the_sum_of_its_chunks():
     assert verdict("ce_softmax", "ce_softmax@cached=8")["same"]
     assert not verdict("ce_softmax", "ce_softmax@chunks=32")["same"]
+
+
+@pytest.mark.parametrize("spelling", ["cosent", "angle", "margin_mse", "kl_distill", "mnrl@filter=guide"])
+def test_losses_that_read_grades_or_a_teacher(spelling):
+    join = "," if "@" in spelling else "@"
+    assert verdict(spelling, f"{spelling}{join}cached=8")["same"]
+    with pytest.raises(InputError, match="chunks cuts the batch, and its loss reads (grades|teacher) of the whole"):
+        verdict(spelling, f"{spelling}{join}chunks=8")
+
+
+def test_a_teacher_and_grades_come_from_the_file():
+    rows = synthetic(40, 0, 0, CPU)
+    with pytest.raises(InputError, match="cosent: it reads grades beside the embeddings, which are missing here"):
+        verdict("cosent", "cosent", cocos.Embeddings(rows.query, rows.candidate))
+    grades = torch.arange(40) % 3
+    given = cocos.Embeddings(rows.query, rows.candidate, grades=grades)
+    data = measures.same_gradient("cosent", "cosent@scale=10", given, batch_size=12, batches=1, seed=4)
+    drawn_ = drawn(given, 12, False, 4)
+    loss = cocos.losses.load("cosent")
+    scores = (drawn_.query * drawn_.candidate).sum(dim=1)
+    low = drawn_.beside.grades[None, :] < drawn_.beside.grades[:, None]
+    pairs = cocos.Pairs(scores.expand(12, 12), torch.eye(12, dtype=torch.bool), low)
+    assert data.attrs["value_a"] == pytest.approx(float(loss(pairs).mean()), rel=1e-9)
+    teacher = torch.rand(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given = cocos.Embeddings(rows.query, rows.candidate, teacher=teacher)
+    assert verdict("margin_mse", "margin_mse@cached=4", given)["same"]
+    assert not verdict("margin_mse", "kl_distill", given)["same"]
 
 
 def test_processes_that_gather_without_gradient():

@@ -1,7 +1,7 @@
 """Gradients of a loss of one batch: of every row, and of every row along every other one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,11 +11,15 @@ from cocos.embeddings import Embeddings
 from cocos.errors import InputError
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import DETACHED, guarded
+from cocos.losses.external.sides import Annotations
+from cocos.teachers import Teacher
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
 OWN_COORDINATE = 2.0**-8
 # Width and noise of synthetic batches: at temperature 0.1 most negatives of a query have a weight that is not tiny.
 SYNTHETIC_WIDTH, SYNTHETIC_NOISE = 24, 0.9
+# Coordinates of synthetic rows that their teacher sees, and number of grades of synthetic pairs.
+TAUGHT_WIDTH, GRADES = 12, 5
 # Smallest number of pairs in which rows, mini-batches and processes can be told apart.
 FEWEST_PAIRS = 4
 Call = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -29,11 +33,13 @@ class PairRows:
         query: (N, D).
         candidate: (N, D); candidate i belongs to query i alone.
         negatives: (N, K, D) or None.
+        beside: grades of the pairs and scores of a teacher, for losses that read them.
     """
 
     query: Tensor
     candidate: Tensor
     negatives: Tensor | None
+    beside: Annotations = Annotations()
 
     @property
     def number(self) -> int:
@@ -55,7 +61,7 @@ class PairRows:
         """The same batch with other rows, (R, D)."""
         number = self.number
         hard = None if not self.hard else matrix[2 * number :].unflatten(0, (number, self.hard))
-        return PairRows(matrix[:number], matrix[number : 2 * number], hard)
+        return PairRows(matrix[:number], matrix[number : 2 * number], hard, self.beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +131,10 @@ def gradients(name: str, call: Call, rows: PairRows, rounded: torch.dtype | None
 
 
 def synthetic(number: int, hard: int, seed: int, device: torch.device) -> PairRows:
-    """A batch of unit vectors: candidates and hard negatives are noisy copies of their query."""
+    """A batch of unit vectors: candidates and hard negatives are noisy copies of their query.
+
+    Grades are five levels in turn; the teacher scores the rows by their first coordinates.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(*shape: int) -> Tensor:
@@ -138,7 +147,10 @@ def synthetic(number: int, hard: int, seed: int, device: torch.device) -> PairRo
         None if each is None else (each / each.norm(dim=-1, keepdim=True)).to(device)
         for each in (query, candidate, negatives)
     )
-    return PairRows(query, candidate, negatives)
+    made = PairRows(query, candidate, negatives)
+    guide = made.matrix[:, :TAUGHT_WIDTH]
+    grades = torch.arange(number, device=device) % GRADES
+    return replace(made, beside=Annotations(grades, Teacher(guide=(guide[:number], guide[number:]))))
 
 
 def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRows:
@@ -174,9 +186,20 @@ def drawn(embeddings: Embeddings, number: int, hard: bool, seed: int) -> PairRow
     rows, columns = (torch.tensor(each, device=embeddings.query.device) for each in zip(*pairs, strict=True))
     negatives = _negatives(embeddings, rows) if hard else None
     found = PairRows(embeddings.query[rows], embeddings.candidate[columns], negatives)
+    found = replace(found, beside=_beside(embeddings, rows, columns, hard))
     if not bool((found.matrix != 0).any(dim=1).all()):
         raise InputError("a row that was drawn is a zero vector, which has no direction; remove it")
     return found
+
+
+def _beside(embeddings: Embeddings, rows: Tensor, columns: Tensor, hard: bool) -> Annotations:
+    """Grades and scores of a teacher, of the pairs that were drawn."""
+    grades = None if embeddings.grades is None else embeddings.grades[rows]
+    if embeddings.teacher is None:
+        return Annotations(grades)
+    named: Any = embeddings.negatives
+    every = torch.cat([columns, named[rows].flatten()]) if hard else columns
+    return Annotations(grades, embeddings.teacher.rows(rows, every))
 
 
 def _all_named(embeddings: Embeddings, row: int) -> bool:

@@ -13,6 +13,8 @@ THE_SAME = "the same"
 # Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
 # logarithm from a line, in parts of the line's range.
 SEEN_WEIGHT, STRAIGHT = 1e-4, 1e-2
+# One query in so many may be pulled elsewhere without a shift of the targets.
+FEW = 16
 # Part of the weights that have the opposite sign in a loss that is upside down.
 MOSTLY = 0.99
 # Smallest cosine of two gradients that rounding alone sets apart.
@@ -142,7 +144,7 @@ def _misaligned(both: Compared) -> Outcome | None:
     target = b.argmin(dim=1)
     elsewhere = (target != number_ + own) & (b.amin(dim=1) < 0) & (b[own, number_ + own] >= 0)
     wrong = (pulled & elsewhere).nonzero().flatten()
-    if not len(wrong):
+    if len(wrong) < max(2, number_ // FEW):
         return None
     kinds = both.layout.kind[wrong, target[wrong]].bincount(minlength=len(PAIR_KINDS))
     where = {

@@ -68,8 +68,13 @@ class Way:
         """Refuse a batch that does not divide into the mini-batches or processes.
 
         Raises:
-            InputError: naming both numbers.
+            InputError: naming both numbers, or what the loss reads of the whole batch.
         """
+        if self.loss.reads and self.way in {"chunks", "ranks", "accumulate"}:
+            raise InputError(
+                f"{self.spelling}: {self.way} cuts the batch, and its loss reads {' and '.join(self.loss.reads)} of "
+                "the whole batch; compare it whole, or cached"
+            )
         if self.way in {"ranks", "accumulate"} and (number % self.number or number < 2 * self.number):
             raise InputError(
                 f"{self.spelling}: {number} rows do not make {self.number} equal parts of at least 2; take a batch "

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,9 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
     """Gradients of both losses on a batch, and what the questions of the verdict need beside them."""
     for each in (a, b):
         each.fits(rows.number)
+    a, b = (replace(each, loss=replace(each.loss, beside=rows.beside)) for each in (a, b))
     turned: list[PairGradients | None] = [None, None]
-    if not rows.hard:
+    if not rows.hard and not a.loss.reads and not b.loss.reads:
         other = PairRows(rows.candidate, rows.query, None)
         order = torch.arange(2 * rows.number).roll(rows.number)
         for place, each in enumerate((a, b)):

@@ -18,6 +18,7 @@ from cocos.losses.external.embedded import Embedded
 from cocos.losses.external.guard import guarded
 from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
 from cocos.scores import length, pairs
+from cocos.teachers import Teacher
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -35,13 +36,27 @@ def _value(name: str, found: Any) -> Tensor:
     return found.mean()
 
 
-def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> tuple[Embeddings, Batch]:
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """What a loss may read of a batch beside its rows.
+
+    Args:
+        grades: (Q,) of graded pairs, or None.
+        teacher: scores of the queries with the candidates and, behind them, all hard negatives, or None.
+    """
+
+    grades: Tensor | None = None
+    teacher: Teacher | None = None
+
+
+def _rows(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> tuple[Embeddings, Batch]:
     """A batch of pairs whose rows autograd follows, and which of its rows are what; nothing is checked."""
     every = candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
     part = object.__new__(Embeddings)
     part.__dict__.update({each.name: each.default for each in fields(Embeddings)}, marks={}, _kept={})
     part.__dict__.update(query=query, candidate=every, query_group=row, candidate_group=column)
+    part.__dict__.update(grades=beside.grades, teacher=beside.teacher)
     if negatives is not None:
         named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]]
         part.__dict__["negatives"] = named.reshape(len(query), -1)
@@ -55,29 +70,37 @@ class Sides:
     Args:
         name: its spelling.
         call: receives the queries (Q, D), the candidates (C, D) with C >= Q, of which candidate i belongs to query i,
-            and the hard negatives (C, K, D) or None, of which the first Q rows belong to the queries.
+            the hard negatives (C, K, D) or None, of which the first Q rows belong to the queries, and `beside`.
         columns: whether it takes hard negatives.
         needed: whether it cannot do without them.
+        reads: fields of `Annotations` that it cannot do without.
+        beside: what it reads beside the rows.
     """
 
     name: str
-    call: Callable[[Tensor, Tensor, Tensor | None], Any]
+    call: Callable[[Tensor, Tensor, Tensor | None, Annotations], Any]
     columns: bool
     needed: bool = False
+    reads: tuple[str, ...] = ()
+    beside: Annotations = Annotations()
 
     def __call__(self, query: Tensor, candidate: Tensor, negatives: Tensor | None = None) -> Tensor:
         """Mean over the queries, ().
 
         Raises:
-            InputError: it returns anything but numbers, or takes no hard negatives and some are given, or needs some.
+            InputError: it returns anything but numbers, takes no hard negatives and some are given, or lacks what it
+                reads.
         """
+        for name in self.reads:
+            if getattr(self.beside, name) is None:
+                raise InputError(f"{self.name}: it reads {name} beside the embeddings, which are missing here")
         if negatives is None and self.needed:
             raise InputError(f"{self.name}: it needs hard negatives, and there are none")
         if negatives is not None and not self.columns:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
             )
-        return _value(self.name, self.call(query, candidate, negatives))
+        return _value(self.name, self.call(query, candidate, negatives, self.beside))
 
     def block(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
         """Mean over some queries, (), against all candidates, their own candidates being put first.
@@ -96,29 +119,24 @@ class Sides:
 
 
 def _of_shelf(loss: Any, name: str) -> Sides:
-    """A loss of scores, on the candidates and on the columns of its further directions.
+    """A loss of scores, on the candidates and on the columns of its further directions, or on graded pairs."""
+    known = losses.traits(loss)
+    options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": known.graded}
 
-    Raises:
-        InputError: it reads more than embeddings.
-    """
-    needed = (*losses.traits(loss).requires, *(["grades"] if losses.traits(loss).graded else []))
-
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
-        part, batch = _rows(query, candidate, negatives)
-        directions = losses.traits(loss).directions
-        value: Tensor = loss(pairs(part, batch, metric=loss.metric, same_group="negative", directions=directions))
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Tensor:
+        part, batch = _rows(query, candidate, negatives, beside)
+        value: Tensor = loss(pairs(part, batch, directions=known.directions, **options))
         return value
 
-    if needed:
-        raise InputError(f"{name}: it reads {' and '.join(needed)} beside the embeddings, which alone are given here")
-    return Sides(name, call, columns=True)
+    reads = (*known.requires, *(["grades"] if known.graded else []))
+    return Sides(name, call, columns=not known.graded, reads=reads)
 
 
 def _of_library(loss: Embedded, name: str) -> Sides:
     """The code of others as it runs in a training: its own number, before anything is looked at in it."""
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Any:
-        part, _ = _rows(query, candidate, negatives)
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
+        part, _ = _rows(query, candidate, negatives, beside)
         return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
 
     return Sides(name, call, columns=True)
@@ -127,14 +145,28 @@ def _of_library(loss: Embedded, name: str) -> Sides:
 def _of_adapted(loss: Adapted, name: str) -> Sides:
     """A loss of a library that takes columns, each (Q, D)."""
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Any:
-        documents = (candidate, *(() if negatives is None else negatives.unbind(dim=1)))
-        rows = (query, *documents)
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
+        rows = (query, candidate, *(() if negatives is None else negatives.unbind(dim=1)))
         if loss.adapter.unit_rows:
             rows = tuple(each / length(each)[:, None] for each in rows)
-        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:]), loss.settings)
+        told = _told(len(query), len(rows) - 2, beside) if reads else {}
+        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **told), loss.settings)
 
-    return Sides(name, call, columns=True)
+    known = losses.traits(loss)
+    reads = (*known.requires, *(["grades"] if known.graded else []))
+    return Sides(name, call, columns=loss.adapter.columns and not known.graded, reads=reads)
+
+
+def _told(number: int, hard: int, beside: Annotations) -> dict[str, Any]:
+    """Annotations by columns: grades, rows of the guide, scores of the teacher with each query's own documents."""
+    own = torch.arange(number)
+    index = torch.stack([own, *(number + hard * own + place for place in range(hard))], dim=1)
+    teacher = beside.teacher
+    if teacher is None:
+        return {"grades": beside.grades}
+    scores = teacher.scores("query", own, "candidate", index.flatten()).unflatten(1, index.shape)
+    guide = teacher.guide and (teacher.guide[0], *(teacher.guide[1][each] for each in index.unbind(dim=1)))
+    return {"grades": beside.grades, "teacher": scores[own, own], "guide": guide}
 
 
 def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
@@ -142,9 +174,9 @@ def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
     fields = named(signature_of(target))
     keyword = next((each for each in NEGATIVES if each in fields), None)
 
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Any:
-        beside = {} if keyword is None or negatives is None else {keyword: negatives}
-        return target(query, candidate, **given, **beside)
+    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, beside: Annotations) -> Any:
+        hard = {} if keyword is None or negatives is None else {keyword: negatives}
+        return target(query, candidate, **given, **hard)
 
     needed = keyword is not None and fields[keyword].default is fields[keyword].empty
     return Sides(name, call, columns=keyword is not None, needed=needed)
