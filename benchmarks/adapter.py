@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
-from cocos import engine
+from cocos import engine, losses
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.engine import fused, readers
+from cocos.engine.columns import columns
+from cocos.engine.readers.columns import ColumnsReader
 
-__all__ = ["PLAIN", "kernel", "passed", "plain", "reader", "view"]
+__all__ = ["PLAIN", "columned", "kernel", "passed", "plain", "reader", "view"]
 
 PLAIN = {"ranks": readers.Ranks, "precision_recall": readers.PrecisionRecall, "histogram": readers.Histogram}
 
@@ -30,6 +32,13 @@ def view(embeddings: Embeddings, batches: Batch | Sequence[Batch] | None = None,
 def passed(seen: engine.View, wanted: Sequence) -> list:
     """Run the readers on a view and return their results."""
     return engine.run(seen, list(wanted))
+
+
+def columned(embeddings: Embeddings, batch: Batch, loss, eps: float) -> dict:
+    """Count the candidates of a batch by their source, in one direction; build the views as well."""
+    found = ColumnsReader(loss, eps)
+    directions = losses.traits(loss).directions
+    return found.read(columns(embeddings, [batch], directions=directions, once=found.alike, metric=loss.metric))
 
 
 def kernel() -> str:

@@ -70,7 +70,7 @@ def _ready(row: Row, case: Case, drawn: tuple, clock: str) -> _Ready:
     call = ways.prepare(row, *drawn, kind, case.inputs.queries)
     took = _seconds(lambda: found.append(call()), 1, clock)
     if clock != "wall":
-        checked = exact.gate(row, case, kind) + exact.at_size(row, found.pop(), drawn[0])
+        checked = exact.gate(row, case, kind) + exact.at_size(row, found.pop(), *drawn)
     if took < 10 * SHORT:  # the first call may include one-time set-up
         took = _seconds(call, 1, clock)
     return _Ready(call, math.ceil(SHORT / max(took, 1e-5)), checked, took > LONG and not row.bars)

@@ -42,9 +42,12 @@ def _sides(embeddings: Embeddings, batch: Batch | None) -> list[tuple[str, Embed
 def _right(reading: Reading, embeddings: Embeddings, batch: Batch | None, block: slice | None = None) -> dict:
     """Compute statistics of some queries from all of their float64 scores."""
     loss = loss_of(reading)
-    pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block)
+    directions = losses.traits(loss).directions
+    pairs = scores.pairs(embeddings, batch, metric=loss.metric, block=block, directions=directions)
     found = {"unit": loss.unit(pairs).max()}
     found |= statistics.per_query(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
+    if pairs.source is not None:
+        found |= statistics.by_source(weights.of(loss, pairs), loss.unit(pairs), pairs, reading.eps)
     return found | (loss.extra(pairs, reading.eps) if isinstance(loss, losses.ExtraStatistics) else {})
 
 
@@ -63,11 +66,14 @@ def _compare(
         raise Wrong(f"{name}: {many} of {len(unsure)} queries are undecided")
     for key in sorted(set(found) & set(right)):
         got, want = found[key].double(), right[key].double()
-        least = ABSOLUTE * (right["unit"] if key in {"push", "pull"} else 1)
-        room = unsure if key == "contributing" else (RELATIVE * want.abs() + least).where(unsure == 0, torch.inf)
+        least = ABSOLUTE * (right["unit"] if key.endswith(("push", "pull")) else 1)
+        wide = want.ndim > 1  # by source
+        unsure = found["uncertain"][:, None] if wide else found["uncertain"]
+        room = unsure if "contributing" in key else (RELATIVE * want.abs() + least).where(unsure == 0, torch.inf)
         if bool((bad := (got - want).abs() > room).any()):
-            row = int(bad.nonzero()[0])
-            raise Wrong(f"{name}: {key} of query {row} is {got[row]:.6g}, not {want[row]:.6g} ({bad.sum()} are wrong)")
+            place = bad.nonzero()[0].tolist()
+            got, want, row = got[*place], want[*place], ", source ".join(map(str, place))
+            raise Wrong(f"{name}: {key} of query {row} is {got:.6g}, not {want:.6g} ({bad.sum()} are wrong)")
 
 
 def _ranked(found, pairs: Pairs) -> bool:
@@ -131,13 +137,17 @@ def gate(row: Row, case: Case, kind: str) -> int:
     Raises:
         Wrong: it differs from dense float64.
     """
-    if row.way not in {"pass", "count", "naive", "published"}:
+    if row.way not in {"pass", "columns", "count", "naive", "naive-columns", "published"}:
         return 0
     embeddings, batches = case.inputs.small(SMALL).draw(case.device)
     wide = embeddings.to("cpu", torch.float64)
     whole = tuple(batch or _everything(embeddings) for batch in batches) if row.way == "count" else batches
     for batch, found in zip(batches, prepare(row, embeddings, whole, kind)(), strict=True):
-        if row.way in {"pass", "count"}:
+        if row.way == "naive-columns":
+            if not torch.equal(found, _right(row.readings[0], wide, batch)["source_contributing"][:, :3]):
+                raise Wrong(f"{row.name}: counts by source differ from dense float64")
+            continue
+        if row.way in {"pass", "columns", "count"}:
             _passed(row, [found] if row.way == "count" else found, wide, batch)
             continue
         (reading,) = row.readings
@@ -149,7 +159,7 @@ def gate(row: Row, case: Case, kind: str) -> int:
     return sum(len(side) for side in (wide.query, wide.candidate)[: len(wide.directions)])
 
 
-def at_size(row: Row, found: list, embeddings: Embeddings) -> int:
+def at_size(row: Row, found: list, embeddings: Embeddings, batches: tuple[Batch | None, ...] = (None,)) -> int:
     """Check some queries of the timed input itself, if they can be computed alone; return their number.
 
     Raises:
@@ -157,8 +167,9 @@ def at_size(row: Row, found: list, embeddings: Embeddings) -> int:
     """
     number = len(embeddings.query)
     couples = [loss.couples for loss in map(loss_of, row.readings) if loss is not None]
-    if row.way != "pass" or len(found) > 1 or not SMALL < number <= LIMIT or "query" not in couples:
+    if row.way not in {"pass", "columns"} or len(found) > 1 or not SMALL < number <= LIMIT or "query" not in couples:
         return 0
     block = slice(number // 2, number // 2 + SPOT)
-    _passed(row, found[0], embeddings.to("cpu", torch.float64), None, block)
+    batch = batches[0] if row.way == "columns" else None
+    _passed(row, found[0], embeddings.to("cpu", torch.float64), batch, block)
     return SPOT * len(embeddings.directions)

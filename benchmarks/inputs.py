@@ -35,6 +35,7 @@ class Inputs:
             `proxies`, of norm 3, one a class, in one direction.
         per_query: number of matching candidates of each query.
         others: number of further candidates, which match no query.
+        hard: number of own hard negatives of each query, which are noisier copies of it; the queries alone ask then.
         batches: 1, the whole set is one batch; otherwise the number of batches of pairs.
         seed: seed of the generator.
     """
@@ -44,6 +45,7 @@ class Inputs:
     kind: str = "pairs"
     per_query: int = 1
     others: int = 0
+    hard: int = 0
     batches: int = 1
     seed: int = 0
 
@@ -55,7 +57,7 @@ class Inputs:
     @property
     def candidates(self) -> int:
         """Number of candidates in a batch."""
-        return self.queries * self.per_query + self.others
+        return self.queries * (self.per_query + self.hard) + self.others
 
     def small(self, queries: int) -> "Inputs":
         """Return the same kind with a limited number of queries and few batches."""
@@ -71,6 +73,8 @@ class Inputs:
         if self.others:
             candidate = torch.cat([candidate, _unit(self.others, self.width, generator)])
             own = torch.cat([own, torch.arange(rows, rows + self.others)])
+        if self.hard:
+            return self._with_hard(query, candidate, generator, device)
         directions = ("s2p",) if self.kind == "proxies" else ("q2c", "c2q")
         whole = Embeddings(query, candidate, group, own, directions).to(device)
         if self.batches == 1:
@@ -80,6 +84,16 @@ class Inputs:
             return whole, tuple(Batch(part, part, paired=True) for part in queries)
         candidates = torch.arange(len(candidate)).split(self.queries * self.per_query)
         return whole, tuple(Batch(*both, paired=False) for both in zip(queries, candidates, strict=True))
+
+    def _with_hard(self, query: Tensor, candidate: Tensor, generator: Generator, device: str):
+        """Pairs with own hard negatives behind the candidates, as one batch."""
+        rows, index = len(query), torch.arange(len(query))
+        negatives = rows + torch.arange(rows * self.hard).view(rows, self.hard)
+        more = _near(query.repeat_interleave(self.hard, dim=0), FAINT, generator)
+        groups, names = (index, torch.arange(rows * (1 + self.hard))), ("q2c",)
+        whole = Embeddings(query, torch.cat([candidate, more]), *groups, names, negatives=negatives).to(device)
+        batch = Batch(index, torch.arange(len(whole.candidate)), paired=True, extra=len(more))
+        return whole, (batch.to(device),)
 
 
 def _unit(rows: int, width: int, generator: Generator) -> Tensor:

@@ -16,9 +16,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from benchmarks import adapter
 from cocos import losses, measures
+from cocos.batches import Batch
 from cocos.embeddings import Embeddings
+from cocos.sources import IN_BATCH, OTHERS_HARD, OWN_HARD
 
-__all__ = ["PEERS", "naive", "products"]
+__all__ = ["PEERS", "four_products", "naive", "naive_columns", "products"]
 
 TILE = 1024
 NEAREST = 10
@@ -36,6 +38,43 @@ def products(parts: Sequence[Embeddings]) -> Callable[[], list]:
         return []
 
     return run
+
+
+def four_products(parts: Sequence[Embeddings]) -> Callable[[], list]:
+    """Compute the products of all four directions: with the candidates, and among queries and positives."""
+    every = []
+    for part in parts:
+        positive = part.candidate[: len(part.query)]
+        sides = (part.query, part.candidate), (part.query, part.query), (positive, part.candidate)
+        every += [products([Embeddings(*each, directions=("q2c",), shared=False, **_ids(*each))]) for each in sides]
+    return lambda: [call() for call in every] and []
+
+
+def _ids(query: Tensor, candidate: Tensor) -> dict[str, Tensor]:
+    """Groups in which no query has a candidate."""
+    number = len(query)
+    return {"query_group": torch.arange(number), "candidate_group": number + torch.arange(len(candidate))}
+
+
+def naive_columns(loss, eps: float) -> Callable[[Embeddings, Batch], Tensor]:
+    """Count the shares above eps by source, (Q, 3), from ∂ loss / ∂ scores by autograd.
+
+    Args:
+        loss: MNRL in one direction.
+        eps: smallest share that contributes.
+    """
+
+    def count(embeddings: Embeddings, batch: Batch) -> Tensor:
+        scores = (embeddings.query @ embeddings.candidate.T).requires_grad_()
+        rows, source = len(scores), torch.full(scores.shape, OTHERS_HARD, dtype=torch.int8)
+        source[:, :rows] = IN_BATCH
+        source.scatter_(1, embeddings.negatives, OWN_HARD)
+        value = cross_entropy(loss.scale * scores, torch.arange(rows), reduction="sum")
+        (gradient,) = torch.autograd.grad(value, scores)
+        above = (gradient / loss.scale > eps).fill_diagonal_(False)
+        return torch.stack([(above & (source == each)).sum(dim=1) for each in (IN_BATCH, OWN_HARD, OTHERS_HARD)], dim=1)
+
+    return count
 
 
 def naive(loss, eps: float) -> Callable[[Tensor, Tensor], list[tuple[Tensor, Tensor]]]:

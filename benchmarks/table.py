@@ -55,7 +55,7 @@ def case_lines(case: Case, found: dict[str, dict], goals: dict[str, list[Verdict
     """Format one line per row, and one line below it for each bar that is not relative to the floor."""
     inputs, above = case.inputs, f"seconds / {FLOOR}"
     many = f"{inputs.batches} batches of " if inputs.batches > 1 else ""
-    sides = "one direction" if inputs.kind == "proxies" else "both directions"
+    sides = "one direction" if inputs.kind == "proxies" or inputs.hard else "both directions"
     shape = f"{many}{inputs.queries:,} x {inputs.candidates:,}, d = {inputs.width}"
     lines = ["", f"{case.name}: {shape}, {inputs.kind}, {sides}, {case.rounds} rounds, load {os.getloadavg()[0]:.1f}"]
     lines.append(f"{'':33}{'ratio':>7}{'spread':>13}{'ns':>8}{'2 thr.':>8}{'MiB':>9}{'exact':>7}  bar")

@@ -143,7 +143,16 @@ def prepare(
         (reading,) = row.readings
         measure, loss = getattr(measures, row.way), loss_of(reading)
         return lambda: [measure(embeddings, loss, batch_size=size or len(embeddings.query))]
+    if row.way == "columns":
+        (reading,) = row.readings
+        return lambda: [[(adapter.columned(embeddings, b, loss_of(reading), reading.eps),)] for b in batches]
+    if row.way == "naive-columns":
+        (reading,) = row.readings
+        count = peers.naive_columns(loss_of(reading), reading.eps)
+        return lambda: [count(embeddings, batch) for batch in batches]
     parts = _parts(embeddings, batches)
+    if row.way == "bare-directions":
+        return peers.four_products(parts)
     if row.way == "bare":
         return peers.products(parts)
     (reading,) = row.readings

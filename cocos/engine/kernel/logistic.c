@@ -2,7 +2,7 @@
    negatives whose part of the sum can exceed eps (see logsumexp.c). One sigmoid of a score serves its row and its column. */
 #include "kernel.h"
 
-#define SHORT -11.0f     /* up to this binary exponent z, 1 / (1 + 2^-z) is taken for 2^z - 4^z */
+#define SHORT -7.5f /* up to this binary exponent z, with e = 2^z, 1 / (1 + 1 / e) is taken for e - e^2 + e^3 */
 #define LN2 0.69314718f
 enum { ABOVE = 3, MASS, OPEN, LINES }; /* lines of `total` after sigma, sigma ln sigma and sigma^2: number of sigmoids above the
                                           threshold, their sum, and scores within `width` of it */
@@ -65,7 +65,8 @@ INLINE void some_sigmoids(const logistic *of, const view *v, const tile *t, int 
         UNROLL(8)
         for (int r = 0; r < count; r++) {
             vf x = load(t->score + (int64_t)(i + r) * WIDTH + j), z = larger(x * scale + shift, all(LOW));
-            vf e = power(z), s = e - e * e, entropy = s * (z * all(LN2) - e);
+            vf e = power(z), s = e - e * e * (all(1) - e);
+            vf entropy = s * (z * all(LN2) - e * (all(1) - e * all(0.5f)));
             if (over(x, cut)) {
                 vf own = s, its = entropy; /* copies, so that the sums stay in registers */
                 steep(x, z, of->cut, &own, &its);

@@ -30,8 +30,9 @@ from cocos.engine.view import View
 # Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones. ABOVE, MASS
 # and OPEN in kernel/logistic.c.
 ABOVE, MASS, OPEN, LINES = 3, 4, 5, 6
-# Binary exponent up to which the kernel takes σ for 2^z - 4^z, which errs by 4^z <= 2^-22 of it: SHORT in logistic.c.
-SHORT_WAY = -11.0
+# Binary exponent up to which the kernel takes σ for e - e² + e³ with e = 2^z, which errs by e³ of it: SHORT in
+# logistic.c.
+SHORT_WAY = -7.5
 # Binary exponent: where no negative of a query exceeds it, the sums are taken from a log-sum-exp, since a sigmoid is an
 # exponential within 2^FAR of itself.
 FAR = -40.0
@@ -86,7 +87,7 @@ class Logistic(LogSumExp):
         bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
         if view.dtype == torch.float64:
             return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
-        sigmoid = bounds.sigmoid(bound, self.nats, self.size + abs(self.shift)) + 2.0 ** (2 * SHORT_WAY)
+        sigmoid = bounds.sigmoid(bound, self.nats, self.size + abs(self.shift)) + 2.0 ** (3 * SHORT_WAY)
         error = sigmoid + bounds.total(FLOAT32_ADDITIONS, number) + bounds.clamped(number, FAR)
         return torch.full_like(top, 1.0, dtype=torch.float64) * error
 
