@@ -687,6 +687,11 @@ def test_distillation_of_sentence_transformers_reads_the_teacher_of_each_column(
     assert_close(loss.unit(pairs), losses.load(shelf, own).unit(narrow)) and loss.unit_from != "push"
 
 
+def test_distillation_without_hard_negatives_gets_one_sentence(sentences):
+    with pytest.raises(InputError, match="against hard negatives of its own, and there are none; add the array"):
+        measures.count(guided(), "st:MarginMSELoss", batch_size=12)
+
+
 def test_graded_pairs_of_sentence_transformers_have_the_couples_of_cosent(sentences, tmp_path):
     grades = torch.arange(24) % 4 / 4
     loss, pairs = first_batch(losses.load("st:CoSENTLoss", {"temperature": 0.1}), guided(teacher=None, grades=grades))
@@ -697,6 +702,10 @@ def test_graded_pairs_of_sentence_transformers_have_the_couples_of_cosent(senten
     grade = pairs.embeddings.grades
     value = torch.cat([worse[grade[:, None] < grade[None, :]], torch.zeros(1)]).logsumexp(dim=0)
     assert_close(loss.weight(pairs).sum(dim=0), torch.autograd.grad(value, single)[0], rtol=0, atol=1e-9)
+    real = measures.verify(loss, guided(teacher=None, grades=grades), batch_size=12)
+    assert real.attrs["faults"] == "" and "equal to cosent" in real.attrs["notes"]
+    other = pairs.with_scores(pairs.scores.flip(1))
+    assert_close(loss.weight(other), shelf.weight(other), rtol=0, atol=1e-12)
     with pytest.raises(InputError, match="add the array grades"):
         measures.count(sides(), "st:CoSENTLoss", batch_size=12)
     (tmp_path / "sentence_transformers" / "losses.py").write_text(SENTENCES.replace("logsumexp(dim=0)", "sum()"))

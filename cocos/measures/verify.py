@@ -36,7 +36,7 @@ def _dtypes(loss, pairs, size: float, found: TrialResult) -> None:
         try:
             rounded = _trials.cast(pairs, dtype)
             plain = weights.autograd(loss, rounded)
-            ours = loss.weight(rounded) if closed else plain
+            ours = loss.weight(rounded) if closed or losses.traits(loss).through_scores else plain
         except (InputError, RuntimeError):
             continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
         exact = weights.of(loss, _trials.cast(rounded, torch.float64))
@@ -87,7 +87,8 @@ def _tried(loss, other, trial: Trial) -> TrialResult:
     if not known.draws and not fixed:
         found.order = _order(loss, pairs, weight) / size
     if trial.smooth:
-        found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
+        if not (known.graded and known.through_scores):  # the score of a pair stands in all rows and cannot move in one
+            found.slope, found.slope_at = _trials.slopes(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found

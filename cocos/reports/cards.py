@@ -33,8 +33,10 @@ def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
         *(f"{name}: unspecified, {reason}" for name, reason in unspecified.items()),
         "The card of one loss, with formula, source and other names: cocos losses NAME; any of its names will do, like "
         "InfoNCE.",
-        "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; one of "
-        'pytorch-metric-learning: --loss pml:CircleLoss; a sum: --loss "triplet+0.5*contrastive_cosine".',
+        "A loss of your own: --loss package.module:attribute or --loss file.py:attribute; a sum: --loss "
+        '"triplet+0.5*contrastive_cosine".',
+        "A loss of another library, as it is: --loss pml:CircleLoss, open_clip:ClipLoss, lightly:NTXentLoss, "
+        "st:MultipleNegativesRankingLoss.",
         'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; random ones, random_k; '
         "all but the hardest, skip_k; those that score below the positive, semi_hard.",
     )

@@ -118,8 +118,18 @@ class Adapted:
         return "columns" if self.adapter.columns else "rows"
 
     def _columns(self, pairs: Pairs) -> BatchColumns:
-        options = {"unit": self.adapter.unit_rows, "graded": self.graded}
-        return columns(self.spelling, pairs, self.directions, **options)
+        """The columns of the pairs.
+
+        Raises:
+            InputError: it sets the positive against hard negatives of the query alone, and there are none.
+        """
+        found = columns(self.spelling, pairs, self.directions, unit=self.adapter.unit_rows, graded=self.graded)
+        if self.adapter.pairwise and not self.graded and len(found.documents) == 1:
+            raise InputError(
+                f"{self.spelling}: it sets the positive of a query against hard negatives of its own, and there are "
+                "none; add the array negatives"
+            )
+        return found
 
     def _run(self, given: BatchColumns) -> Tensor:
         """The loss of columns, (), a mean as a sum over the queries."""
@@ -156,11 +166,15 @@ class Adapted:
 
     def __call__(self, pairs: Pairs) -> Tensor:
         """An equal part of the loss for each query, (Q,), with `pairs.scores` in place of the embeddings' scores."""
-        self._columns(pairs)  # which refuses pairs that do not fit
-        change = pairs.scores - self._scores(self._embeddings(pairs)).detach()
+        change = self._change(pairs)
         value = self._value(pairs, change if change.requires_grad else change.requires_grad_())
         value = value if pairs.scores.requires_grad else value.detach()
         return (value / len(pairs.scores)).expand(len(pairs.scores))
+
+    def _change(self, pairs: Pairs) -> Tensor:
+        """Scores of the pairs minus those of their embeddings, (Q, W): 0 up to rounding, unless others are given."""
+        self._columns(pairs)  # which refuses pairs that do not fit
+        return pairs.scores - self._scores(self._embeddings(pairs)).detach()
 
     def _scores(self, part: Embeddings) -> Tensor:
         return rescored(part, self.metric, self.directions, graded=self.graded)
@@ -181,7 +195,7 @@ class Adapted:
         Raises:
             InputError: the loss or its gradient is NaN or infinite, or its scores were not seen.
         """
-        change = torch.zeros_like(pairs.scores).requires_grad_()
+        change = self._change(pairs).detach().requires_grad_()
         value = self._value(pairs, change)
         finite(self.spelling, value)
         found = gradient(value, change)
