@@ -76,6 +76,17 @@ def test_evaluation_is_the_hosts(sides):
     same(measures.evaluate(embeddings), measures.evaluate(pretended.moved(embeddings)))
 
 
+@pytest.mark.parametrize("how", ["cached=4", "ranks=2,gather=detached", "accumulate=2", "temperature=0.05"])
+def test_gradients_of_two_losses_are_the_hosts(how):
+    embeddings = pairs()
+    given = Embeddings(embeddings.query, embeddings.candidate[:24], negatives=torch.arange(24).roll(3)[:, None])
+    options = {"batch_size": 16, "batches": 2}
+    expected = measures.same_gradient("ntxent", f"ntxent@{how}", given, **options)
+    found = measures.same_gradient("ntxent", f"ntxent@{how}", pretended.moved(given), **options)
+    assert found.attrs["verdict"] == expected.attrs["verdict"]
+    same(expected, found)
+
+
 def test_tensors_are_made_where_they_are_asked_for():
     generator = torch.Generator().manual_seed(0)
     host = torch.randn(3, 4, generator=generator)

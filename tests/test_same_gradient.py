@@ -150,6 +150,16 @@ def test_targets_that_are_shifted():
     )
 
 
+def test_a_batch_on_which_both_are_idle_is_passed_over():
+    def hinge(query, candidate, negatives=None):
+        return 0 * query.sum() if negatives is None else infonce(query, candidate, negatives)
+
+    found = verdict(hinge, hinge)
+    assert found["same"] and found["hard_negatives"] == 2
+    assert verdict(hinge, hinge, batches=3)["hard_negatives"] == 2
+    assert "neither has a gradient" in verdict(hinge, hinge, batches=1)["verdict"]
+
+
 def test_only_one_normalises():
     def dots(query, candidate):
         return cross_entropy(10 * query @ candidate.T, torch.arange(len(query)))
@@ -207,6 +217,29 @@ def file(tmp_path):
     rows = synthetic(48, 0, 5, CPU)
     np.savez(tmp_path / "e.npz", query=3 * rows.query.numpy(), candidate=2 * rows.candidate.numpy())
     return tmp_path / "e.npz"
+
+
+LIBRARIES = [
+    ("st:MultipleNegativesRankingLoss", "mnrl", "sentence_transformers"),
+    ("st:CachedMultipleNegativesRankingLoss", "st:MultipleNegativesRankingLoss", "sentence_transformers"),
+    ("open_clip:SigLipLoss", "siglip", "open_clip"),
+    ("pml:NTXentLoss", "ntxent@temperature=0.07", "pytorch_metric_learning"),
+    ("pml:MultiSimilarityLoss", "multi_similarity", "pytorch_metric_learning"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "package"), LIBRARIES)
+def test_losses_of_libraries_are_those_of_the_shelf(a, b, package):
+    pytest.importorskip(package, exc_type=ImportError)
+    found = verdict(a, b)
+    assert found["verdict"] == "the same" and found["gap"] < 1e-12
+
+
+def test_a_library_that_asks_in_both_directions():
+    pytest.importorskip("open_clip", exc_type=ImportError)
+    assert verdict("open_clip:ClipLoss", "ntxent@temperature=0.07")["verdict"] == (
+        "A is the mean of both directions, B has only the queries ask"
+    )
 
 
 def test_the_command(file):

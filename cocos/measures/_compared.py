@@ -14,6 +14,7 @@ STRUCTURE = 1e-6
 # What to do next, by the kind of an outcome; none where they are the same, or where nothing is known.
 NEXT_STEPS = {
     "nan": "look for a square root or a logarithm of 0, a norm of 0, or a row without a positive",
+    "idle": "take a larger batch or a file: a hinge may have nothing to do on these rows",
     "none": "see whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
     "factor": "divide the loss by the factor; Adam hides it, but gradient clipping and a second loss do not",
     "sign": "minimise minus the loss, or exchange what is subtracted from what",

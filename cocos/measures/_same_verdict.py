@@ -39,7 +39,7 @@ def _unusable(both: Compared) -> Outcome | None:
             )
     empty = [not one.rows.any() for one in (both.first, both.second)]
     if all(empty):
-        return Outcome("neither has a gradient on these rows, so nothing is compared", False, math.nan, "none")
+        return Outcome("neither has a gradient on these rows, so nothing is compared", False, math.nan, "idle")
     if any(empty):
         name = "A" if empty[0] else "B"
         return Outcome(f"{name} has no gradient at all", False, math.inf if empty[0] else 0.0, "none")

@@ -100,6 +100,25 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
     )
 
 
+def _decided(
+    a: Way, b: Way, batches: list[PairRows], rounded: torch.dtype | None, room: float, progress: Progress | None
+) -> tuple[PairRows, Compared, Outcome]:
+    """The first batch on which they differ, or the last one on which they have a gradient, and its outcome."""
+    report = progress and progress("comparing gradients")
+    shown = None
+    for place, rows in enumerate(batches):
+        both = _compared(a, b, rows, rounded, room)
+        found = outcome(both)
+        if report:
+            report(place + 1, len(batches))
+        if shown is None or found.kind != "idle":
+            shown = rows, both, found
+        if not found.same and found.kind != "idle":
+            break
+    assert shown is not None  # there is a batch
+    return shown
+
+
 def _dtypes(a: Way, b: Way) -> tuple[str, torch.dtype | None]:
     """The narrowest dtype of the two, and the one to which the rows are rounded for both."""
     own = [name for name, dtype in WAY_DTYPES.items() if dtype in {a.dtype, b.dtype}]
@@ -173,14 +192,7 @@ def same_gradient(
     dtype, rounded = _dtypes(first, second)
     room = TOLERANCES[dtype] if tolerance is None else tolerance
     drawn_ = _batches(real, batch_size, batches, (first.loss, second.loss), seed, device)
-    report = progress and progress("comparing gradients")
-    for place, rows in enumerate(drawn_):
-        both = _compared(first, second, rows, rounded, room)
-        found = outcome(both)
-        if report:
-            report(place + 1, len(drawn_))
-        if not found.same:
-            break
+    rows, both, found = _decided(first, second, drawn_, rounded, room, progress)
     notes = _notes(first, second, drawn_, rows, found, both, real, batch_size)
     attrs = results.versions() | identity
     attrs |= {
