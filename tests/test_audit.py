@@ -372,6 +372,51 @@ def test_the_list_to_relabel_has_texts_and_labels(file):
     assert cocos.results.open(file.parent / "audit.nc")["suspects"].equals(data["suspects"])
 
 
+def test_labels_that_are_filled_in_are_known_and_denied(file):
+    given = ["audit", file, "--batch-size", SIZE, "--near", "0.5", "--rules", "text,near", "--same-group", "ignore"]
+    out = file.parent / "list.csv"
+    assert invoked(*given, "--out", out).exit_code == 0
+    with out.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) > 4 and not any(row["label"] for row in rows)
+    rows[0]["label"], rows[1]["label"], rows[2]["label"] = "1", "0", "yes"
+    with out.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    options = {"batch_size": SIZE, "near": 0.5, "rules": ["text", "near"], "same_group": "ignore"}
+    data = measures.audit(cocos.open(file), labels=out, **options)
+    pairs = list(zip(data["query_index"].values.tolist(), data["candidate_index"].values.tolist(), strict=True))
+    listed = [(int(row["query"]), int(row["candidate"])) for row in rows]
+    assert set(pairs) == set(listed) - {listed[1]}
+    held = data["suspected"].sel(suspicion="labelled").values
+    assert [bool(held[pairs.index(listed[place])]) for place in (0, 2, 3)] == [True, True, False]
+    found = json.loads(invoked(*given, "--labels", out, "--json").stdout)
+    assert found["against"] == ["text", "labelled"] and found["pairs"] == len(listed) - 1
+    triples = [(*listed[0], 1), (*listed[1], 0), (*listed[2], 1)]
+    assert measures.audit(cocos.open(file), labels=triples, **options)["suspects"].equals(data["suspects"])
+    text = invoked(*given, "--labels", out).stdout
+    assert f"{len(rows) - 3} pairs to read" in text and "2 more pairs are of one group or labelled" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("query,candidate\n1,2\n", "there is no column label"),
+        ("query,candidate,label\n1,2,\n", "no pair has a label"),
+        ("query,candidate,label\n1,2,maybe\n", "label 'maybe', expected 1, 0 or nothing"),
+        ("query,candidate,label\nx,2,1\n", "row 'x', expected the number of a row"),
+        ("query,candidate,label\n1,99,1\n", "expected rows of 30 queries, 8 candidates"),
+    ],
+)
+def test_wrong_labels_get_one_sentence(file, text, sentence):
+    (file.parent / "labels.csv").write_text(text, "utf-8")
+    done = invoked("audit", file, "--labels", file.parent / "labels.csv")
+    assert done.exit_code == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    with pytest.raises(InputError, match="rows of a query, a candidate and a label"):
+        measures.audit(questions(), labels=[(1, 2)])
+
+
 def test_the_json_document_has_rules_filters_and_pairs(file):
     done = invoked("audit", file, "--batch-size", SIZE, "--filter", "percent=0.9,0.95", "--filter", "self", "--json")
     found = json.loads(done.stdout)
@@ -390,7 +435,9 @@ def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
     assert "agrees best with what is known" in text and "a copy of the positive scores exactly" in " ".join(
         text.split()
     )
-    assert "pairs are of one group, and need no reading" in text and "cocos plan FILE" in " ".join(text.split())
+    assert "pairs are of one group or labelled, and need no reading" in text and "cocos plan FILE" in " ".join(
+        text.split()
+    )
     none = measures.audit(questions(), batch_size=SIZE, rules=["neighbours"], same_group="ignore")
     tables = [" ".join(each.text().split()) for each in report.tables(none)]
     assert "filters are not judged (--against RULE)" in tables[0] and "right" not in tables[1]
@@ -428,6 +475,8 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
         (["--filter", "self", "--filter", "self=0.1"], "one of them is given twice"),
         (["--out", "list.txt"], "expected one of .csv, .jsonl, .nc"),
         (["--out", "missing/list.csv"], "there is no folder missing"),
+        (["--labels", "none.csv"], "none.csv"),
+        (["--top", "-1"], "top: -1, expected a whole number of at least 0"),
         (["--near", "2"], "expected a similarity above 0"),
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
     ],

@@ -48,13 +48,16 @@ def audit(
         str | None,
         Option(help="Rules that say which pairs are known to be positive, to judge filters by. [group,text]"),
     ] = None,
+    labels: Annotated[
+        Path | None, Option(help="A list of --out with labels filled in: 1 belongs together, 0 does not.")
+    ] = None,
     near: Annotated[float, Option(help="Least similarity of nearly equal texts, 0 to 1.")] = 0.7,
     neighbours: Annotated[int, Option(help="Number of nearest rows in which each must be for the other.")] = 1,
     direction: Annotated[str | None, Option(help="Direction of retrieval, like q2c. [all]")] = None,
     batches: Batches = None,
     same_group: SameGroupRows = SameGroup.negative,
     dtype: Precision = Dtype.float64,
-    top: Annotated[int, Option(help="Number of suspected pairs to print.", min=0)] = 10,
+    top: Annotated[int, Option(help="Number of suspected pairs to print.")] = 10,
     out: Annotated[
         Path | None, Option(help="Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file.")
     ] = None,
@@ -62,19 +65,27 @@ def audit(
     """List suspected false negatives by the push that they receive, and replay the filters that would remove them."""  # noqa: DOC501
     from cocos import measures, writing
     from cocos.reports import audit as report
+    from cocos.sampling import whole_number
 
+    whole_number("top", top, 0)
     thresholds = None if filter is None else dict(map(_thresholds, filter))
     if filter is not None and len(thresholds) < len(filter):
         raise InputError(f"--filter {', '.join(filter)}: one of them is given twice")
     listed = out is not None and out.suffix != ".nc"
     if listed:
         report.writable(out)
-        writing.apart(out, file, source.data)
+        writing.apart(out, file, source.data, labels)
     else:
-        checked(out, file, source.data)
+        checked(out, file, source.data, labels)
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     options = {"rules": _names(rules), "filters": thresholds, "against": _names(against), "near": near}
-    options |= {"neighbours": neighbours, "only": direction, "batches": batches, "same_group": same_group}
+    options |= {
+        "labels": labels,
+        "neighbours": neighbours,
+        "only": direction,
+        "batches": batches,
+        "same_group": same_group,
+    }
     with progress() as start:
         found = measures.audit(frozen, chosen, **options, **vars(sampling), dtype=dtype, progress=start)
     items = frozen.items(sampling.split)

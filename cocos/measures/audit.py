@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Unpack
 
 import torch
@@ -14,7 +15,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.errors import InputError, nearest
-from cocos.measures import _audited, _replay, _suspicions
+from cocos.measures import _audited, _labels_given, _replay, _suspicions
 from cocos.measures._audited import ANY_RULE, Tallies
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled, whole_number
@@ -23,6 +24,8 @@ from cocos.summaries import plain
 
 # Suspected pairs in the JSON document, the largest push first; a list (--out) has all of them.
 MOST_LISTED = 100
+# Name of the mark on pairs that are labelled as not belonging together.
+DENIED = "labelled 0"
 
 
 @sampled(same_group="negative")
@@ -36,6 +39,7 @@ def audit(
     against: Sequence[str] | None = None,
     near: float = 0.7,
     neighbours: int = 1,
+    labels: Path | str | Sequence | None = None,
     only: str | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
@@ -56,6 +60,8 @@ def audit(
             the marks of the rows, of those that are asked for.
         near: least similarity of nearly equal texts, 0 to 1: see `cocos.likeness.near`.
         neighbours: number of nearest rows in which each must be for the other, positives included.
+        labels: path of a list that `cocos audit --out` wrote with labels filled in, or rows of (query, candidate,
+            label). Pairs with 1 are the rule `labelled` and known positives; those with 0 are no longer suspected.
         only: the one direction to look at; None: all.
         **sampling: options of the batches, see `cocos.sampling.Sampling`.
 
@@ -92,14 +98,15 @@ def audit(
         scale=losses.traits(run.loss).softmax_scale,
     )
     report = sampling["progress"] and sampling["progress"]("comparing rows")
-    own = run.embeddings.marks or {}
+    judged, denied = _labels_given.given(labels, run.embeddings)
+    own = (run.embeddings.marks or {}) | judged
     marks = own | _suspicions.marks(run.embeddings, chosen, run.loss.metric, near, neighbours)
     if report:
         report(1, 1)
-    labels = [label for mark in own.values() for label in mark.labels]
-    names = _suspicions.ordered([*chosen, *labels])
-    known = _known(against, names, labels)
-    run = replace(run, embeddings=run.embeddings.marked(marks))
+    marked = [label for mark in own.values() for label in mark.labels]
+    names = _suspicions.ordered([*chosen, *marked])
+    known = _known(against, names, marked)
+    run = replace(run, embeddings=run.embeddings.marked(marks | ({DENIED: denied} if denied else {})))
     sides = run.sides if only is None else (run.side(only),)
     found = {}
     for name, side, second in sides:
@@ -190,6 +197,9 @@ def _tallied(run: Run, side: Embeddings, second: bool, names, known, trials, pro
     asked = [name for name in names if name in _suspicions.SUSPICIONS]
     for number, batch, start, pairs, weights in _blocks(run, side, second):
         found = _suspicions.masks(side, batch, pairs, start, side.marks or {}, asked)
+        denied = found.pop(DENIED, None)
+        if denied is not None:
+            found = {name: mask & ~denied for name, mask in found.items()}
         tallies.add(pairs, weights, {name: found[name] for name in names}, known, random)
         suspects = tallies.suspects[-1]
         rows = batch.query_index[start:][suspects.pop("row")], batch.candidate_index[suspects.pop("column")]

@@ -18,8 +18,8 @@ from cocos.reports.layout import Table
 LIST_SUFFIXES = (".csv", ".jsonl")
 # Characters of each of the two texts of a pair.
 TEXT_LENGTH = 44
-# Rule whose pairs are known to belong together.
-GROUP_RULE = "group"
+# Rules whose pairs are known to belong together.
+READ_RULES = ("group", "labelled")
 COPIES = "a copy of the positive scores exactly as the positive does: self, which removes higher scores alone, keeps it"
 RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
 FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
@@ -41,8 +41,8 @@ def tables(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, t
 
 
 def _unread(data: xr.Dataset) -> np.ndarray:
-    """Places of the suspected pairs that are of no common group, and are to be read, (n,)."""
-    known = data["suspicion"].values == GROUP_RULE
+    """Places of the suspected pairs that are of no common group and not labelled, and are to be read, (n,)."""
+    known = np.isin(data["suspicion"].values, READ_RULES)
     return np.flatnonzero(~data["suspected"].values[:, known].any(axis=1))
 
 
@@ -152,9 +152,9 @@ def _pairs(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None, top: int
     """Write the suspected pairs of different groups with the largest push."""
     rows, every = [], _unread(data)
     known = data.sizes["pair"] - len(every)
-    beside = f"{known} more pairs are of one group, and need no reading" if known else ""
+    beside = f"{known} more pairs are of one group or labelled, and need no reading" if known else ""
     if not len(every):
-        return Table(("",), (), (), (f"all {known} suspected pairs are of one group, and need no reading",))
+        return Table(("",), (), (), (f"all {known} suspected pairs are of one group or labelled, and need no reading",))
     for place in every[:top]:
         entry = _entry(data, place)
         said = [str(entry["query"]), str(entry["candidate"])]
@@ -214,7 +214,7 @@ def writable(path: Path) -> Path:
 def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
     """Write all suspected pairs, the largest push first, as CSV or JSON lines, with a `label` to fill in.
 
-    The label is 1 for a pair of one group, which needs no reading, and empty for the others.
+    The label is 1 for pairs of one group and for those labelled before, which need no reading, and empty for others.
 
     Args:
         path: with a suffix of `LIST_SUFFIXES`.
@@ -233,7 +233,7 @@ def write(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | Non
             | {
                 "query_text": said and said[0],
                 "candidate_text": said and said[1],
-                "label": 1 if GROUP_RULE in entry["rules"] else None,
+                "label": 1 if set(READ_RULES) & set(entry["rules"]) else None,
             }
         )
     if path.suffix == ".jsonl":
