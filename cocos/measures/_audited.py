@@ -99,14 +99,14 @@ class Tallies:
         made = _marked.of_block(part, masks) | {"effective": statistics.effective(part)}
         made |= {f"push/{rule}": torch.where(mask, push, 0).sum(dim=1) for rule, mask in enumerate(every)}
         self.blocks.append(made | {"negatives": pairs.negative.sum(dim=1)})
-        flat = every.flatten(1).double()
-        self.overlap += np.stack([(flat @ flat.T).cpu().numpy(), ((flat * part.flatten()) @ flat.T).cpu().numpy()])
+        row, column = every[-1].nonzero(as_tuple=True)
+        hits = every[:, row, column].double()
+        self.overlap += torch.stack([hits @ hits.T, (hits * part[row, column]) @ hits.T]).cpu().numpy()
         label = torch.stack([found[name] for name in known]).any(dim=0) if known else torch.zeros_like(pairs.negative)
         self.labels += [float(label.sum()), float(torch.where(label, part, 0).sum())]
         total = push.sum(dim=1)
         for place, trial in enumerate(self.trials):
             self.filters[place] += _replay.sums(trial, pairs, part, total, label)
-        row, column = every[-1].nonzero(as_tuple=True)
         columns = {"row": row, "column": column, "push": push[row, column], "part": part[row, column]}
         taught = torch.full_like(pairs.scores, torch.nan) if pairs.teacher is None else pairs.teacher
         columns["guide"] = taught[row, column]
