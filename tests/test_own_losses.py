@@ -915,6 +915,24 @@ def test_ntxent_of_the_library_is_ours(library, given):
     assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == {"temperature": 0.1}
 
 
+def test_a_module_of_the_library_is_the_loss_of_its_class_and_settings(library):
+    from pytorch_metric_learning import distances
+    from pytorch_metric_learning import losses as theirs
+
+    pairs = pairs_of(labelled())
+    for module, given in (
+        (theirs.NTXentLoss(temperature=0.2), {"temperature": 0.2}),
+        (theirs.NTXentLoss(), {}),
+        (theirs.NTXentLoss(distance=distances.LpDistance(power=2)), {"distance": "LpDistance", "distance.power": 2}),
+    ):
+        loss = losses.of(module)
+        assert losses.name_of(loss) == "pml:NTXentLoss" and losses.parameters(loss) == given
+        close(loss.weight(pairs), losses.load("pml:NTXentLoss", given).weight(pairs))
+    assert losses.of(theirs.NTXentLoss(temperature=0.2)).bind(pairs).unit_from == "NTXent(temperature=0.2)"
+    own = losses.of(theirs.NormalizedSoftmaxLoss(num_classes=4, embedding_size=6))  # with proxies of its own
+    assert losses.name_of(own).endswith(":NormalizedSoftmaxLoss") and not losses.name_of(own).startswith("pml:")
+
+
 def test_equal_labels_on_two_sides_are_not_one_set(library):
     """The trap: row i and candidate i are different vectors, and the diagonal must stay."""
     embeddings, labels = rows()[0], torch.arange(24)

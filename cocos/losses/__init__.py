@@ -80,7 +80,12 @@ BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") |
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 # Packages whose modules are recognised by their class.
-ADAPTED_PACKAGES = {"open_clip": "open_clip", "sentence_transformers": "st", "lightly": "lightly"}
+ADAPTED_PACKAGES = {
+    "lightly": "lightly",
+    "open_clip": "open_clip",
+    "pytorch_metric_learning": "pml_object",
+    "sentence_transformers": "st",
+}
 
 
 class _External(Protocol):
@@ -381,7 +386,7 @@ def of(loss: Any) -> Loss:
     package = str(named.__module__).partition(".")[0]
     if not isinstance(loss, type) and package in ADAPTED_PACKAGES:
         module = importlib.import_module(f"{__name__}.external.{ADAPTED_PACKAGES[package]}")
-        if (adapted := module.library.of(loss)) is not None:
+        if (adapted := module.of(loss)) is not None:
             return cast(Loss, adapted)
     own = importlib.import_module(f"{__name__}.external.own")
     return cast(Loss, own.of(loss, f"{named.__module__}:{named.__qualname__}", {}))

@@ -77,4 +77,4 @@ library = Library(
         "NegativeCosineSimilarity": "it has no negatives to count",
     },
 )
-canonical, known, qualified, load = library.canonical, library.known, library.qualified, library.load
+canonical, known, qualified, load, of = library.canonical, library.known, library.qualified, library.load, library.of

@@ -78,4 +78,4 @@ library = Library(
         "DistillClipLoss": "it adds the scores of a teacher to ClipLoss; name open_clip:ClipLoss for its own part",
     },
 )
-canonical, known, qualified, load = library.canonical, library.known, library.qualified, library.load
+canonical, known, qualified, load, of = library.canonical, library.known, library.qualified, library.load, library.of

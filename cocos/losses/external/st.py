@@ -251,4 +251,4 @@ library = Library(
         "GlobalOrthogonalRegularizationLoss": "it regularises rows; name the loss beside it",
     },
 )
-canonical, known, qualified, load = library.canonical, library.known, library.qualified, library.load
+canonical, known, qualified, load, of = library.canonical, library.known, library.qualified, library.load, library.of
