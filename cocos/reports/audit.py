@@ -20,7 +20,10 @@ LIST_SUFFIXES = (".csv", ".jsonl")
 TEXT_LENGTH = 44
 # Rules whose pairs are known to belong together.
 READ_RULES = ("group", "labelled")
-COPIES = "a copy of the positive scores exactly as the positive does: self, which removes higher scores alone, keeps it"
+COPIES = (
+    "a copy of the positive scores exactly as the positive does: filters that remove higher scores alone (self, guide "
+    "without a margin) keep it"
+)
 RULE_COLUMNS = ("suspected by", "pairs", "of negatives", "of push", "times", "random", "queries")
 FILTER_COLUMNS = ("filter", "of negatives", "of push", "kept", "right", "found", "right push", "found push", "emptied")
 TextOfRow = Callable[[int], str]
