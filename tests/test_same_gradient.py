@@ -67,6 +67,13 @@ def test_another_temperature():
     assert found["verdict"] == "another temperature: B multiplies its scores by 7.00 less than A"
 
 
+def test_another_temperature_and_what_is_beside_it():
+    said = "another temperature: B multiplies its scores by 5.00 more than A (temperature 0.04 in place of 0.05)"
+    assert verdict("mnrl", "mnrl@scale=25")["verdict"] == said
+    assert verdict("mnrl", "mnrl@scale=25,reduction=sum")["verdict"] == f"{said}, and the loss by 64.00"
+    assert verdict("mnrl", "mnrl@hardness=5")["verdict"] == f"{said}, of the negatives alone"
+
+
 def test_queries_and_candidates_exchanged():
     assert verdict(infonce, lambda query, candidate: infonce(candidate, query))["verdict"] == (
         "queries and candidates exchanged"
@@ -257,7 +264,8 @@ def test_an_answer_that_is_not_the_same_says_what_to_do_next(file):
     done = call("verify", "--same-as", "ntxent", "ntxent@accumulate=2", file, "--batch-size", 16)
     assert "next: train with cocos.losses.cached" in " ".join(done.stdout.split())
     assert "next:" not in call("verify", "--same-as", "ntxent", "ntxent", file).stdout
-    code = ast.parse((HOUSE / "_same_verdict.py").read_text("utf-8"))
+    files = [(HOUSE / name).read_text("utf-8") for name in ("_same_verdict.py", "_another_temperature.py")]
+    code = ast.parse("\n".join(files))
     made = [each for each in ast.walk(code) if isinstance(each, ast.Call) and ast.unparse(each.func) == "Outcome"]
     last = [one.value for each in made for one in ast.walk(each.args[3]) if isinstance(one, ast.Constant)]
     assert len(made) > 20 and set(last) - {"same", "other"} == NEXT_STEPS.keys()

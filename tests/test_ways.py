@@ -126,7 +126,14 @@ def test_a_teacher_and_grades_come_from_the_file():
     assert data.attrs["value_a"] == pytest.approx(float(loss(pairs).mean()), rel=1e-9)
     teacher = torch.rand(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     given = cocos.Embeddings(rows.query, rows.candidate, teacher=teacher)
-    assert verdict("margin_mse", "margin_mse@cached=4", given)["same"]
+    data = measures.same_gradient("margin_mse", "margin_mse@cached=4", given, batch_size=12, batches=1, seed=4)
+    drawn_ = drawn(given, 12, False, 4)
+    place = [int((rows.query == each).all(dim=1).nonzero()) for each in drawn_.query]
+    pairs = cocos.Pairs(
+        drawn_.query @ drawn_.candidate.T, torch.eye(12, dtype=torch.bool), teacher=teacher[place][:, place]
+    )
+    expected = float(cocos.losses.load("margin_mse")(pairs).mean())
+    assert data.attrs["same"] and data.attrs["value_a"] == pytest.approx(expected, rel=1e-9)
     assert not verdict("margin_mse", "kl_distill", given)["same"]
 
 

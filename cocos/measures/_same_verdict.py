@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from cocos.measures._compared import STRUCTURE, Compared, Outcome, cosine_of, named, number, span, zero
+from cocos.measures._another_temperature import another_temperature
+from cocos.measures._compared import Compared, Outcome, cosine_of, named, number, span, zero
 from cocos.measures._kinds_of_pairs import PAIR_KINDS, Fit, fit
 
 THE_SAME = "the same"
-# Part of the largest weight below which a weight says nothing on a temperature, and the largest difference of its
-# logarithm from a line, in parts of the line's range.
-SEEN_WEIGHT, STRAIGHT = 1e-4, 1e-2
 # One query in so many may be pulled elsewhere without a shift of the targets.
 FEW = 16
 # Part of the weights that have the opposite sign in a loss that is upside down.
@@ -281,32 +279,6 @@ def _list(kinds: Sequence[str]) -> str:
     return " and ".join(words.get(kind, kind) for kind in kinds)
 
 
-def _temperature(both: Compared) -> Outcome | None:
-    """A softmax at another temperature: the logarithm of the ratio of two weights is linear in the score."""
-    if both.pairs is None:
-        return None
-    rows, columns = both.layout.rows(0), both.layout.kind[both.layout.rows(0)]
-    a, b, scores = both.pairs[0][rows], both.pairs[1][rows], both.cosines[rows]
-    least = SEEN_WEIGHT * float(a.max()), SEEN_WEIGHT * float(b.max())
-    used = (columns == PAIR_KINDS.index("in-batch")) & (a > least[0]) & (b > least[1])
-    ratios = torch.where(used, b / torch.where(used, a, 1), 1).log()
-    number_ = used.sum(dim=1, keepdim=True).clamp(min=1)
-    x, y = (torch.where(used, each - (each * used).sum(dim=1, keepdim=True) / number_, 0) for each in (scores, ratios))
-    if not float(x.square().sum()) or int(used.sum()) < 4 * both.layout.number:
-        return None
-    slope = float((x * y).sum() / x.square().sum())
-    if abs(slope) <= STRUCTURE or float((y - slope * x).abs().max()) > STRAIGHT * abs(slope) * float(x.abs().max()):
-        return None
-    known = both.scale
-    said = (
-        f"another temperature: B multiplies its scores by {number(abs(slope))} {'more' if slope > 0 else 'less'} than A"
-    )
-    if known is not None and known + slope > 0:
-        said += f" (temperature {1 / (known + slope):.4g} in place of {1 / known:.4g})"
-    ratio = math.nan if known is None else (known + slope) / known
-    return Outcome(said, False, ratio, "temperature")
-
-
 def _some_rows(both: Compared) -> Outcome | None:
     """Some queries, or a factor for each query."""
     if both.pairs is None:
@@ -391,7 +363,7 @@ QUESTIONS: tuple[Callable[[Compared], Outcome | None], ...] = (
     _misaligned,
     _blocks,
     _sources,
-    _temperature,
+    another_temperature,
     _push,
     _some_rows,
 )
