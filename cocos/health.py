@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings
 from cocos.forces import gradient, sides
-from cocos.losses import Loss, name_of, traits
+from cocos.losses import Loss, adapted_name, name_of, traits
 from cocos.scores import NORMALISED_SIDES, Pairs, length
 
 WARNING = "WARNING: "  # prefix of the notes that tables repeat
@@ -252,9 +252,11 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[str]:
     found = f"{ON_THE_INPUT}the embeddings have norms {low:.3g} to {high:.3g}"
     if known.normaliser is not None:
         return [f"{found}; {known.normaliser} divides them by their norms before {name_of(loss)}, and so they are here"]
+    known_as = adapted_name(name_of(loss))
+    cure = f"; --loss {known_as} does so" if known_as else ""
     return [
         f"{found}, and {name_of(loss)} reads their inner products as they are: if the model is trained on unit "
-        "vectors, divide them by their norms first, since these counts are of other scores"
+        f"vectors, divide them by their norms first, since these counts are of other scores{cure}"
     ]
 
 

@@ -396,6 +396,14 @@ def test_a_loss_of_ones_own_that_reads_raw_products_is_cautioned():
     assert "CAUTION" not in measures.count(sides(unit=True), clip, batch_size=12).attrs["notes"]
 
 
+def test_a_class_named_by_its_module_is_run_as_it_is_and_pointed_to_its_adapter(open_clip):
+    as_it_is = losses.load("open_clip.loss:ClipLoss", {"logit_scale": 20})
+    said = measures.count(sides(), as_it_is, batch_size=12).attrs["notes"]
+    assert "since these counts are of other scores; --loss open_clip:ClipLoss does so" in said
+    for name in ("open_clip.loss:CoCaLoss", "my.open_clip:ClipLoss", "losses.py:ClipLoss", "ntxent"):
+        assert losses.adapted_name(name) is None
+
+
 def test_the_object_is_recognised_by_its_class_and_is_not_changed(open_clip):
     from open_clip.loss import ClipLoss
 

@@ -49,6 +49,7 @@ __all__ = [
     "Traits",
     "TrainingLoss",
     "UnitOfWeights",
+    "adapted_name",
     "brought",
     "cached",
     "canonical",
@@ -263,6 +264,22 @@ def counterpart(name: str) -> str | None:
     reader = _reader(name.strip())
     found = getattr(reader, "library", None)
     return found.counterpart(name.strip()) if found else None
+
+
+def adapted_name(name: str) -> str | None:
+    """The name with a prefix of a class that is named by its module, if it is adapted; None: it is not.
+
+    Examples:
+        >>> cocos.losses.adapted_name("open_clip.loss:ClipLoss")
+        'open_clip:ClipLoss'
+    """
+    place, _, cls = name.partition(":")
+    file = ADAPTED_PACKAGES.get(place.partition(".")[0]) if "." in place else None
+    prefix = next((prefix for prefix, read in PREFIXES_OF_LIBRARIES.items() if read == file), None)
+    try:
+        return canonical(f"{prefix}:{cls}") if prefix else None
+    except InputError:
+        return None
 
 
 def qualified(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
