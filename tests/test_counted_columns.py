@@ -28,6 +28,7 @@ LOSSES = {
     "harder own": ("mnrl", {"hardness": 5.0, "hardness_on": "hard"}),
     "harder batch": ("mnrl", FOUR | {"hardness": 5.0, "hardness_on": "in-batch"}),
     "each direction": ("mnrl", {"directions": DIRECTIONS[::2], "partition": "per_direction"}),
+    "same view": ("dhel", {}),
     "other queries": ("mnrl", {"directions": DIRECTIONS[:2]}),
 }
 

@@ -142,6 +142,15 @@ def test_count_says_what_it_took_from_the_file(tmp_path):
     assert json.loads(given.stdout)["loss"]["parameters"] == {"temperature": 0.1}
 
 
+def test_scale_and_bias_of_siglip_beside_the_rows_are_counted_with(tmp_path):
+    sides = {"query": drawn(40, 4).numpy(), "candidate": drawn(40, 4).numpy() + 1}
+    np.savez(tmp_path / "a.npz", **sides, logit_scale=np.float32(math.log(40)), logit_bias=np.float32(-12.5))
+    done = call("count", tmp_path / "a.npz", "--json")
+    loss = json.loads(done.stdout)["loss"]
+    assert loss["name"] == "siglip" and loss["parameters"] == {"scale": pytest.approx(40), "bias": -12.5}
+    assert "not used" not in done.stderr
+
+
 def test_a_model_function_starts_from_what_its_checkpoint_records(lightning):
     found = cocos.open(lightning, model=lambda content, data, split, device: None)
     assert found.loss("ntxent")[1] == "temperature 0.05 (recorded in the checkpoint)"

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import children
 import cocos
-from cocos import measures, processes, results, run
+from cocos import measures, processes, results, run, sources
 from cocos.commands import app, main
 from cocos.errors import InputError
 from cocos.processes import World
@@ -64,7 +64,11 @@ def runs():
     yield "labelled", measures.count(labelled, "multi_similarity", batch_size=40, batches=6, dtype="float32")
     yield "proxies", measures.count(proxies, "proxynca_pp", batch_size=60)
     with patch.object(run, "SHARED_SCORES", 0):  # as if the batch were a large one
-        for name in ("ntxent", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
+        own = (torch.arange(250)[:, None] + torch.tensor([3, 70])) % 250  # hard negatives that others have as positives
+        hard = cocos.Embeddings(two.candidate, two.candidate.roll(1, 1) + two.candidate, negatives=own)
+        mnrl = cocos.losses.load("mnrl", {"directions": sources.DIRECTIONS})
+        yield "columns", measures.count(hard, mnrl, batch_size=200)
+        for name in ("ntxent", "siglip", "triplet", "smoothap", "ce_softmax", "ce_nm", "snm"):
             whole = measures.count(two, name, batch_size="all", sample="groups", metrics=name == "triplet")
             yield f"one batch, {name}", whole
 

@@ -48,6 +48,7 @@ LOSS_NUMBERS = {
     "margin": "margin",
 }
 BIASES = ("logit_bias", "similarity_bias")  # added to scores, of either sign
+OF_THE_LOSS = (*LOSS_NUMBERS, *BIASES)
 LOSS_KEYS = ("loss", "criterion", "loss_name", "loss_type", "objective")
 # Losses for which one recorded temperature, or one margin, has the same meaning.
 WITH_TEMPERATURE, WITH_MARGIN = ("ntxent", "supcon"), ("triplet", "triplet_sh")
@@ -249,7 +250,7 @@ def _said(file: File) -> Iterator[tuple[str, object]]:
         yield from _flat(held)
     yield from file.metadata.items()
     if file.kind == "npz":
-        for name in (each for each in LOSS_NUMBERS if f"{each}.npy" in file.members):
+        for name in (each for each in OF_THE_LOSS if f"{each}.npy" in file.members):
             if file.members[f"{name}.npy"].file_size <= MAX_NUMBER_MEMBER:
                 with file.archive() as archive:
                     yield name, np.load(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)

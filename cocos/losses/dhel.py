@@ -11,7 +11,7 @@ from cocos.scores import Pairs, logsumexp, softmax
 
 __all__ = ["DHEL"]
 
-OWN_VIEW = 3  # place of query-query in `cocos.sources.SOURCES`
+OWN_VIEW, NUMBER_OF_SOURCES = 3, 6  # place of query-query in `cocos.sources.SOURCES`, and their number
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class DHEL(ShelfLoss):
     directions: ClassVar[tuple[str, ...]] = ("query-candidate", "query-query")
     per_positive: ClassVar[bool] = True
     share: ClassVar[str] = "probability"
+
+    @property
+    def source_scales(self) -> tuple[float, ...]:
+        """1/τ of Σ exp(s/τ) of the negatives of each source; one that takes no part has no weight."""
+        return (1 / self.temperature,) * NUMBER_OF_SOURCES
 
     def negatives(self, pairs: Pairs) -> Tensor:
         """Negatives that take part, (Q, C) bool: the other queries, or all where the pairs have no sources."""
