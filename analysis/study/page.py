@@ -17,9 +17,11 @@ from analysis.study import facts, findings, statements
 from analysis.study.statements import said, verdict
 from cocos.errors import InputError
 
-__all__ = ["PAGE", "TEMPLATE", "numbers", "render", "write"]
+__all__ = ["PAGE", "TEMPLATE", "markdown", "numbers", "render", "write"]
 
 Found = dict[str, Any]
+Formats = dict[str, Callable[[Any], str]]
+Tables = dict[str, Callable[[Found], str]]
 TEMPLATE = Path(__file__).with_name("page.md")
 PAGE = facts.ROOT / "docs" / "study.md"
 FIELD = re.compile(r"\{\{ (.*?) \}\}")
@@ -77,7 +79,7 @@ def _p(value: float) -> str:
     return f"{value:.1g}" if value < 0.001 else f"{value:.3f}"
 
 
-FORMATS: dict[str, Callable[[Any], str]] = {
+FORMATS: Formats = {
     "difference": said,
     "correlation": lambda one: said(one, 2),
     "optimum": _optimum,
@@ -93,7 +95,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -104,7 +107,7 @@ def _runs(found: Found) -> str:
          f"{one['hours']:.2f}"]
         for name, one in found["facts"]["parts"].items()
     ]  # fmt: skip
-    return _table(["part", "runs", "seeds", "learning rates", "steps", "processor hours"], rows)
+    return markdown(["part", "runs", "seeds", "learning rates", "steps", "processor hours"], rows)
 
 
 def _tests(found: Found) -> str:
@@ -117,7 +120,7 @@ def _tests(found: Found) -> str:
         ["P3: hard minus random negatives at equal k, points", said(one["p3"]), _p(holm["p3"]),
          f"{said(other['p3'])}, p = {_p(other['p3']['p'])}"],
     ]  # fmt: skip
-    return _table(["test", "captions", "p, Holm", "emoji (replication)"], rows)
+    return markdown(["test", "captions", "p, Holm", "emoji (replication)"], rows)
 
 
 def _levels(found: Found) -> str:
@@ -127,7 +130,7 @@ def _levels(found: Found) -> str:
         few = level == "families"  # of which the intervals are too narrow
         rows.append([words, *(said(one, 2) + (f", p = {one['p']:.2g}" if few else "") for one in cells)])
     head = [f"{data}: {word}" for data in DATA for word in ("count", "effective number")]
-    return _table(["what varies", *head], rows)
+    return markdown(["what varies", *head], rows)
 
 
 def _by_k(found: Found, kind: str) -> str:
@@ -135,7 +138,7 @@ def _by_k(found: Found, kind: str) -> str:
     columns = [(data, loss) for data in DATA for loss in found[data]["interventions"]]
     ks = list(found[DATA[0]]["interventions"]["ntxent"][kind])
     rows = [[k, *(said(found[data]["interventions"][loss][kind][k]) for data, loss in columns)] for k in ks]
-    return _table(["k", *(f"{data}, {NAMES[loss]}" for data, loss in columns)], rows)
+    return markdown(["k", *(f"{data}, {NAMES[loss]}" for data, loss in columns)], rows)
 
 
 def _sizes(found: Found) -> str:
@@ -144,7 +147,7 @@ def _sizes(found: Found) -> str:
     for size, one in by_size.items():
         best = f"{_optimum(one['p2'])} of {one['p2']['candidates']}"
         rows.append([size, said(one["p1"], 2), _curvature(one["p2"]["fit"]), best])
-    return _table(["batch size", "P1: ρ of the count", "P2: curvature", "optimal effective number"], rows)
+    return markdown(["batch size", "P1: ρ of the count", "P2: curvature", "optimal effective number"], rows)
 
 
 def _best(found: Found) -> str:
@@ -162,7 +165,7 @@ def _best(found: Found) -> str:
             ]
         made.append([name, *cells])
     head = [f"{data}: {word}" for data in DATA for word in ("value", "rsum", "count", "effective")]
-    return _table(["loss", *head], made)
+    return markdown(["loss", *head], made)
 
 
 def _masking(found: Found) -> str:
@@ -175,14 +178,14 @@ def _masking(found: Found) -> str:
                        for score in ("rsum", "rsum_concept")]  # fmt: skip
             rows.append([data, f"{NAMES[loss]} {value}", *push, *effects])
     head = ["push on look-alikes, %", "on as many random ones on average, %", "masking: rsum", "rsum, concept level"]
-    return _table(["data", "loss", *head], rows)
+    return markdown(["data", "loss", *head], rows)
 
 
 def _statements(found: Found) -> str:
-    return _table(["paper", "statement", "here", "verdict"], [list(row) for row in statements.rows(found)])
+    return markdown(["paper", "statement", "here", "verdict"], [list(row) for row in statements.rows(found)])
 
 
-TABLES: dict[str, Callable[[Found], str]] = {
+TABLES: Tables = {
     "runs": _runs,
     "tests": _tests,
     "levels": _levels,
@@ -209,21 +212,21 @@ def _holds(found: Found, text: str) -> str:
     return ""
 
 
-def _filled(found: Found, field: str) -> str:
+def _filled(found: Found, field: str, formats: Formats, tables: Tables) -> str:
     """The text of one field."""
     if field.startswith("table "):
         name = field.removeprefix("table ")
-        if name not in TABLES:
-            raise InputError(f"page.md: there is no table {name!r}, expected one of {', '.join(TABLES)}")
-        return TABLES[name](found)
+        if name not in tables:
+            raise InputError(f"page.md: there is no table {name!r}, expected one of {', '.join(tables)}")
+        return tables[name](found)
     if field.startswith("holds "):
         return _holds(found, field.removeprefix("holds "))
     if field.startswith("claim "):
         return _claim(field.removeprefix("claim "))
     path, _, form = field.partition(" | ")
-    if form not in FORMATS:
-        raise InputError(f"page.md: {field!r} has no format of {', '.join(FORMATS)}")
-    return FORMATS[form](_at(found, path))
+    if form not in formats:
+        raise InputError(f"page.md: {field!r} has no format of {', '.join(formats)}")
+    return formats[form](_at(found, path))
 
 
 def _claim(name: str) -> str:
@@ -252,17 +255,20 @@ def _wrapped(text: str) -> str:
     return "\n".join(made[:-1])
 
 
-def render(template: str, found: Found) -> str:
+def render(template: str, found: Found, formats: Formats | None = None, tables: Tables | None = None) -> str:
     """The page with every field filled.
 
     Args:
         template: Markdown with fields in double braces.
         found: as from `numbers`.
+        formats: words of a number, by the name of the format; None: `FORMATS`.
+        tables: Markdown of a table, by its name; None: `TABLES`.
 
     Raises:
         InputError: a field without its number, or a sentence that the numbers do not carry.
     """
-    return _wrapped(FIELD.sub(lambda field: _filled(found, field[1]), template))
+    formats, tables = formats or FORMATS, tables or TABLES
+    return _wrapped(FIELD.sub(lambda field: _filled(found, field[1], formats, tables), template))
 
 
 def write() -> Path:

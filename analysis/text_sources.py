@@ -1,0 +1,100 @@
+"""Part of the push by source under the four directions of GTE, for three sets of real text embeddings.
+
+One softmax over other candidates, other queries, what other queries score with the positive, and candidates compared
+with the positive; batches of pairs under several seeds. A bar is the mean over the queries, its line the deviation over
+full batches; the grey line is the part of the negatives.
+"""
+
+import json
+
+import numpy as np
+import seaborn as sns
+import xarray as xr
+
+from analysis.text_findings.compute import BATCH, RESULTS
+from cocos.plots._labels import palette
+
+PUBLISHED = "none; Li et al. 2023 (GTE) introduce the four directions"
+DIFFERS = "nothing published to compare with"
+INPUTS = (RESULTS,)
+SIZE = (9.6, 4.4)
+BAR_WIDTH = 0.38
+KEPT = ("mean", "over_seeds", "over_batches", "batches", "queries", "seeds")
+
+
+def data(progress):
+    """Read the part of the push and of the negatives of each source."""
+    found, parts = json.loads(RESULTS.read_text("utf-8"))["sources"], {}
+    for name, one in found.items():
+        scales, sources = list(one), list(next(iter(one.values())))
+        values = {
+            key: (("scale", "source"), [[float(one[scale][source]["push"][key]) for source in sources]
+                                        for scale in scales])
+            for key in KEPT
+        }  # fmt: skip
+        negatives = [[one[scale][source]["negatives"]["mean"] for source in sources] for scale in scales]
+        values["negatives"] = (("scale", "source"), negatives)
+        parts[name] = xr.Dataset(values, coords={"scale": list(map(float, scales)), "source": sources})
+        parts[name].attrs["batch_size"] = BATCH
+    return parts
+
+
+def _largest(part):
+    """The source with the most push at the first scale, and its part."""
+    one = part["mean"].isel(scale=0)
+    place = int(np.argmax(one.values))
+    return str(one["source"].values[place]), float(one.values[place])
+
+
+def title(parts):
+    """The claim."""
+    told = ", ".join(f"{source} {value:.0f} % ({name})" for name, (source, value) in
+                     ((name, _largest(part)) for name, part in parts.items()))  # fmt: skip
+    scale = float(next(iter(parts.values()))["scale"][0])
+    return f"Source with the most push under four directions, scale {scale:g}: {told}"
+
+
+def alt(parts):
+    """One sentence."""
+    return (
+        f"Bars of the part of the push by source under four directions, for {len(parts)} sets of texts and two scales."
+    )
+
+
+def agrees(parts):
+    """Every bar, with its deviation over seeds."""
+    said = []
+    for name, part in parts.items():
+        for scale in part["scale"].values:
+            one = part.sel(scale=scale)
+            values = zip(one["source"].values, one["mean"].values, one["over_seeds"].values, strict=True)
+            cells = ", ".join(f"{source} {mean:.1f} ± {deviation:.1f}" for source, mean, deviation in values)
+            said.append(f"{name}, scale {scale:g}: {cells}")
+        first = part.isel(scale=0, source=0)
+        said[-1] += (
+            f" (% of the push; n = {int(first['queries']):,} draws of queries, {int(first['batches'])} full batches of "
+            f"{part.attrs['batch_size']} pairs, {int(first['seeds'])} seeds)"
+        )
+    return f"{'; '.join(said)}. ± is the deviation over seeds, which draw from the same queries."
+
+
+def draw(parts, figure):
+    """Draw a panel for each set, two bars for each source."""
+    axes = figure.subplots(1, len(parts), sharey=True)
+    for ax, (name, part) in zip(axes, parts.items(), strict=True):
+        places, scales = np.arange(part.sizes["source"]), part["scale"].values
+        for k, (scale, colour) in enumerate(zip(scales, palette(len(scales)), strict=True)):
+            at = places + (k - 0.5) * BAR_WIDTH
+            one = part.sel(scale=scale)
+            ax.bar(at, one["mean"], BAR_WIDTH, yerr=one["over_batches"], color=colour, label=f"scale {scale:g}",
+                   error_kw={"elinewidth": 1, "ecolor": "0.2"})  # fmt: skip
+        for place, value in zip(places, part["negatives"].isel(scale=0).values, strict=True):
+            ax.plot([place - BAR_WIDTH, place + BAR_WIDTH], [value] * 2, color="0.4", linewidth=1.2, linestyle=":",
+                    label="part of the negatives" if place == 0 else None)  # fmt: skip
+        ax.set_xticks(places, [str(source) for source in part["source"].values], rotation=25, ha="right")
+        ax.set_title(name, fontsize="medium")
+        sns.despine(ax=ax)
+    axes[0].set_ylabel("part of the push (%)")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize="small")
+    figure.suptitle(title(parts), fontsize="medium", wrap=True)
