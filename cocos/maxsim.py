@@ -123,7 +123,7 @@ def score(
         similarity = torch.einsum("qtd,cud->qctu", query, part).masked_fill(~there[None, :, None], -torch.inf)
         place = similarity.detach().eq(similarity.detach().amax(dim=3, keepdim=True)).byte().argmax(dim=3)
         best = similarity.gather(3, place[..., None])[..., 0]
-        scores.append(torch.where(query_mask[:, None], best, 0).sum(dim=2))
+        scores.append(best.sum(dim=2))  # a token that is not there is a zero vector: 0 with every other
         chosen.append(place.masked_fill(~query_mask[:, None], -1))
     whole = torch.cat(scores, dim=1), torch.cat(chosen, dim=1)
     return MaxSim(query, candidate, *whole, query_norm, candidate_norm, candidate_mask)

@@ -13,6 +13,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.errors import InputError
+from cocos.losses import Layered, name_of
 
 __all__ = ["each"]
 
@@ -30,6 +31,21 @@ def given(losses: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
     if not found:
         raise InputError(f"loss: {losses!r}, expected one loss at least")
     return found
+
+
+def expanded(loss: Any) -> Any:
+    """What is counted: a loss, a list or a dict of them; of a loss of several matrices of scores, its layers.
+
+    Raises:
+        InputError: such a loss stands beside others.
+    """
+    if isinstance(loss, Layered):
+        return loss.layers()
+    many = loss.values() if isinstance(loss, Mapping) else loss if isinstance(loss, list | tuple) else ()
+    for each in many:
+        if isinstance(each, Layered):
+            raise InputError(f"loss {name_of(each)} is counted as several losses side by side; count it by itself")
+    return loss
 
 
 def labels(losses: Mapping[str, Any] | Sequence[Any], known: Sequence[str]) -> list[str]:

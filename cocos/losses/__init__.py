@@ -5,19 +5,20 @@ import functools
 import importlib
 import pkgutil
 import re
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cocos import plugins
 from cocos.errors import InputError, nearest
-from cocos.losses import _refused
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
     Bindable,
     ClosedForm,
     ExtraStatistics,
+    FileOfSpellings,
     Filters,
     HasPeer,
     KnownEqual,
+    Layered,
     Loss,
     ReadsNorms,
     TrainingLoss,
@@ -27,11 +28,12 @@ from cocos.losses._protocols import (
     has_weight,
     traits,
 )
-from cocos.losses._refused import UNSPECIFIED
+from cocos.losses._refused import UNSPECIFIED, refuse
 
 if TYPE_CHECKING:  # found by `__getattr__`, since the names of the losses are listed without torch
     from cocos.losses.external.cached import cached
     from cocos.losses.external.kept import random_k, semi_hard, skip_k, top_k
+    from cocos.losses.external.matryoshka import matryoshka
     from cocos.losses.external.sides import sides
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Filters",
     "HasPeer",
     "KnownEqual",
+    "Layered",
     "Loss",
     "ReadsNorms",
     "Traits",
@@ -59,6 +62,7 @@ __all__ = [
     "has_weight",
     "known",
     "load",
+    "matryoshka",
     "module_name",
     "name_of",
     "names",
@@ -77,7 +81,8 @@ __all__ = [
 PROVIDED: dict[str, plugins.Plugin] = {}  # losses of other distributions that were loaded, by name
 CONTRACT = ("metric", "couples", "gradient", "unit")  # attributes by which an object is known for a loss
 # Functions that make a loss of a loss, and their file in `external`.
-BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept") | {"cached": "cached", "sides": "sides"}
+BUILDERS = dict.fromkeys(("random_k", "semi_hard", "skip_k", "top_k"), "kept")
+BUILDERS |= {name: name for name in ("cached", "matryoshka", "sides")}
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 # Packages whose modules are recognised by their class.
@@ -87,22 +92,6 @@ ADAPTED_PACKAGES = {
     "pytorch_metric_learning": "pml_object",
     "sentence_transformers": "st",
 }
-
-
-class _External(Protocol):
-    """A file of `external`, which reads spellings that are no name on the shelf."""
-
-    def canonical(self, spelling: str, /) -> str:
-        """The one spelling of the loss."""
-
-    def known(self, spelling: str, /) -> set[str] | None:
-        """Names of its parameters; None: any."""
-
-    def qualified(self, spelling: str, parameters: dict[str, Any], /) -> dict[str, Any]:
-        """Parameters as `cocos.losses.parameters` names them."""
-
-    def load(self, spelling: str, parameters: dict[str, Any], /) -> Loss:
-        """Build the loss."""
 
 
 def names() -> list[str]:
@@ -155,7 +144,7 @@ def module_name(name: str) -> str:
     module = name.strip().lower().replace("-", "_")
     if module in names():
         return module
-    _refused.check(name)
+    refuse(name)
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
@@ -211,17 +200,18 @@ def reader_of(name: str) -> str | None:
         return None  # VSE++ is a name
     if set(name) & set("+*") and importlib.import_module(f"{__name__}.external.sum").terms_of(name):
         return "sum"
-    if name.endswith(")") and importlib.import_module(f"{__name__}.external.kept").parted(name):
-        return "kept"
+    for kind in ("kept", "matryoshka") if name.endswith(")") else ():
+        if importlib.import_module(f"{__name__}.external.{kind}").parted(name):
+            return kind
     if ":" in name:
         return PREFIXES_OF_LIBRARIES.get(name.partition(":")[0].strip().lower(), "own")
     return "plugged" if not _on_shelf(name) and name in plugins.names(plugins.LOSSES) else None
 
 
-def _reader(name: str) -> _External | None:
+def _reader(name: str) -> FileOfSpellings | None:
     """The file that reads this spelling; None for the shelf."""
     kind = reader_of(name)
-    return cast(_External, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
+    return cast(FileOfSpellings, importlib.import_module(f"{__name__}.external.{kind}")) if kind else None
 
 
 def canonical(name: str) -> str:

@@ -115,11 +115,35 @@ class Bindable(Protocol):
 
 
 @runtime_checkable
+class Layered(Protocol):
+    """A loss of several matrices of scores, which is counted as several losses side by side."""
+
+    def layers(self) -> dict[str, Loss]:
+        """List these losses by a label for each."""
+
+
+@runtime_checkable
 class UnitOfWeights(Protocol):
     """A loss whose unit may depend on its weights, which are not computed again for it."""
 
     def unit_of(self, weights: "Tensor", pairs: "Pairs") -> "Tensor":
         """Compute the unit of weights that are known already, broadcastable to (Q, C)."""
+
+
+class FileOfSpellings(Protocol):
+    """A file of `external`, which reads spellings that are no name on the shelf."""
+
+    def canonical(self, spelling: str, /) -> str:
+        """The one spelling of the loss."""
+
+    def known(self, spelling: str, /) -> set[str] | None:
+        """Names of its parameters; None: any."""
+
+    def qualified(self, spelling: str, parameters: dict[str, Any], /) -> dict[str, Any]:
+        """Parameters as `cocos.losses.parameters` names them."""
+
+    def load(self, spelling: str, parameters: dict[str, Any], /) -> Loss:
+        """Build the loss."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ WITHOUT_NEGATIVES = {
 GEOMETRY_COMMAND = "cocos evaluate FILE"
 
 
-def check(name: str) -> None:
+def refuse(name: str) -> None:
     """Refuse a loss that is known and cannot be computed.
 
     Args:

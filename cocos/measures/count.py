@@ -141,7 +141,8 @@ def count(
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, its name, or a function, class or module of yours (see `cocos.losses.load`); a name takes the
             parameters that the checkpoint recorded for it. Or a list of losses, or a dict of label -> loss: losses with
-            the same metric and batches are counted from one pass over the scores.
+            the same metric and batches are counted from one pass over the scores. A Matryoshka loss is counted as one
+            loss for each number of dimensions, and at any and at all of them.
         eps: smallest share that contributes. Hinge losses have whole weights: any eps below 1 counts weight != 0.
         convention: `standard`, or `ecir2022` for what the published counters return, faults included.
         metrics: the retrieval metrics of the whole set as well (`cocos.retrieval.metrics`, on the scores of the loss);
@@ -176,6 +177,7 @@ def count(
         {'soft': 12.0, 'hinge': 0.0}
     """
     conventions.check(convention)
+    loss = several.expanded(loss)
     single = not isinstance(loss, Mapping | list | tuple)
     asked = [loss] if single else several.given(loss)
     standard = convention == "standard"
