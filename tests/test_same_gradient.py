@@ -242,11 +242,19 @@ def test_losses_of_libraries_are_those_of_the_shelf(a, b, package):
     assert found["verdict"] == "the same" and found["gap"] < 1e-12
 
 
-def test_a_library_that_asks_in_both_directions():
-    pytest.importorskip("open_clip", exc_type=ImportError)
-    assert verdict("open_clip:ClipLoss", "ntxent@temperature=0.07")["verdict"] == (
-        "A is the mean of both directions, B has only the queries ask"
-    )
+@pytest.mark.parametrize(
+    ("a", "b", "package"),
+    [
+        ("st:MultipleNegativesRankingLoss", "mnrl", "sentence_transformers"),
+        ("open_clip:ClipLoss", "ntxent@temperature=0.07", "open_clip"),
+        ("pml:NTXentLoss", "pml:NTXentLoss@ranks=2,gather=detached,loss=global", "pytorch_metric_learning"),
+    ],
+)
+def test_the_page_has_the_sentences_on_libraries(a, b, package):
+    page = " ".join(PAGE.read_text("utf-8").split())
+    assert f"--same-as {a} {b}" in page
+    pytest.importorskip(package, exc_type=ImportError)
+    assert f"*{verdict(a, b)['verdict']}*" in page
 
 
 def test_the_command(file):
@@ -294,6 +302,23 @@ def test_a_function_of_mine(tmp_path):
     )
     done = call("verify", "--same-as", f"{mine}@temprature=0.2", "ntxent")
     assert done.exit_code == 2 and "did you mean 'temperature'?" in done.output
+
+
+def test_a_module_of_one_dtype_is_told_how_to_run(tmp_path):
+    (tmp_path / "heads.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "class Headed(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        torch.manual_seed(0)\n"
+        "        self.head = nn.Linear(24, 8)\n"
+        "    def forward(self, query, candidate):\n"
+        "        scores = self.head(query) @ self.head(candidate).T\n"
+        "        return nn.functional.cross_entropy(scores, torch.arange(len(scores)))\n"
+    )
+    name = f"{tmp_path / 'heads.py'}:Headed"
+    done = call("verify", "--same-as", name, name)
+    assert done.exit_code == 2 and f"in the dtype of training it is {name}@dtype=float32" in done.output
+    done = call("verify", "--same-as", f"{name}@dtype=float32", f"{name}@cached=8,dtype=float32", "-q")
+    assert done.exit_code == 0, done.output
 
 
 def test_labelled_sets_proxies_and_hard_negatives_of_files():

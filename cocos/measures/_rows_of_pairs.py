@@ -1,6 +1,8 @@
 """Gradients of a loss of one batch: of every row, and of every row along every other one."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,6 +82,22 @@ class PairGradients:
     pairs: Tensor | None
 
 
+@contextmanager
+def _hinted(name: str) -> Generator[None]:
+    """Add to an error on dtypes how the loss is computed in that of training.
+
+    Raises:
+        InputError: the same sentence, with its end.
+    """
+    try:
+        yield
+    except InputError as error:
+        if not isinstance(error.__cause__, RuntimeError) or not {"Double", "Float"} & {*re.split(r"\W+", str(error))}:
+            raise
+        join = "," if "@" in name else "@"
+        raise InputError(f"{error}; in the dtype of training it is {name}{join}dtype=float32") from error.__cause__
+
+
 def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
     """Value, and gradient of every row, (R, D), by autograd.
 
@@ -88,7 +106,7 @@ def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
     """
     leaf = rows.matrix.detach().clone().requires_grad_()
     batch = rows.like(leaf)
-    with torch.enable_grad(), guarded(name), seeded(leaf.device):
+    with torch.enable_grad(), _hinted(name), guarded(name, dtypes=False), seeded(leaf.device):
         value = call(batch.query, batch.candidate, batch.negatives)
         if not value.requires_grad:
             raise InputError(f"{name}: {DETACHED}")
