@@ -27,7 +27,7 @@ __all__ = ["FAULTS", "HEALTHY", "Data", "Fault", "Training", "records"]
 
 LATENT, FEATURES, NOISE = 12, 24, 0.3  # noise of each view in units of one latent coordinate
 NEAR = 0.5  # between a caption and its hard negative, likewise
-BATCH, STEPS = 32, 260
+BATCH, STEPS, LONGER = 32, 260, 1000
 EPOCH = 20  # batches
 OFF = dict.fromkeys(detectors.names(), False)
 # Factor of the loss before its backward pass, as GradScaler has it after some steps.
@@ -60,6 +60,18 @@ class Softmax(nn.Module):
         if self.over_pairs:
             return -(scores.log_softmax(dim=1) * torch.eye(len(scores))).mean()
         return cross_entropy(scores, torch.arange(len(query)))
+
+
+class Started(Clip):
+    """The same loss as CLIP's, whose learned scale begins elsewhere.
+
+    Args:
+        scale: at the first step.
+    """
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(scale)))
 
 
 class Sigmoid(nn.Module):
@@ -191,6 +203,7 @@ class Training:
         batch: pairs.
         data: of the training.
         negatives: captions near its own that each image has as hard negatives.
+        near: noise of these captions, in each feature; infinite: they are empty.
         groups: whether the monitor is given groups by which each row matches only its own.
         factor: of the loss before its backward pass.
         about: keys that every record gets in addition, where one process cannot show them.
@@ -208,6 +221,7 @@ class Training:
     batch: int = BATCH
     data: Data = Data()
     negatives: int = 0
+    near: float = NEAR
     groups: bool = False
     factor: float = 1.0
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -277,7 +291,9 @@ def records(training: Training, seed: int) -> list[Record]:
             due = step < training.closely or step % training.every == 0
             pictures, texts, item = next(batches)
             query, candidate = image(pictures), caption(texts)
-            hard = [caption(texts + NEAR * torch.randn_like(texts)) for _ in range(training.negatives)]
+            noise = training.near if math.isfinite(training.near) else 0.0
+            clear = texts if noise else torch.zeros_like(texts)
+            hard = [caption(clear + noise * torch.randn_like(texts)) for _ in range(training.negatives)]
             if named:
                 monitor(query, candidate, groups=item, step=step)
                 value = _mean(loss, query, candidate, item)
@@ -306,6 +322,8 @@ HEALTHY = {
     "softmax, mini-batches": Training(lambda: MiniBatched(stops_at_its_tile=False), batch=64),
     "softmax, float16": Training(lambda: Softmax(half=True), factor=LOSS_FACTOR),
     "sigmoid, learned scale": Training(Sigmoid),
+    "softmax, learned scale, longer": Training(Clip, steps=LONGER, every=10),
+    "sigmoid, learned scale, longer": Training(Sigmoid, steps=LONGER, every=10),
     "triplets, hardest": Training(HardestTriplet),
     "triplets, hardest, emoji": Training(HardestTriplet, data=Data(emoji=True)),
     "triplets, all": Training(AllTriplets),
@@ -363,6 +381,21 @@ FAULTS = (
         "not_gathered",
         "two processes without a gather",
         Training(Softmax, steps=30, about={"world": 2, "gathered": False}),
+    ),
+    Fault(
+        "one_source",
+        "hard negatives that are empty",
+        Training(lambda: Gathered(by_device=False), negatives=1, near=math.inf),
+    ),
+    Fault(
+        "off_equilibrium",
+        "learning rate 0.0001 for a scale of 3",
+        Training(lambda: Started(3.0), scale_rate=1e-4, steps=700),
+    ),
+    Fault(
+        "off_equilibrium",
+        "learning rate 0.04 for the scale, every pair solved",
+        Training(lambda: Started(25.0), scale_rate=4e-2, steps=800, data=Data(noise=0.02)),
     ),
     Fault(
         "lost_gradient",

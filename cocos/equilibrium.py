@@ -32,6 +32,8 @@ BEYOND_CLIP = 10.0
 BIAS_REACH = 1e4
 # Mean derivative with respect to the scale, and to the bias where there is one, of a loss.
 Means = Callable[[losses.TrainingLoss], Sequence[float]]
+# The same at a scale and a bias, None without one.
+Slopes = Callable[[float, float | None], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ def of_weights(weight: Tensor, pairs: Pairs, scale: float, bias: float | None) -
     return torch.stack(found, dim=1) / scale
 
 
-def _root(off: Callable[[float], float | None], start: float, ends: tuple[float, float]) -> float | None:
+def _root(
+    off: Callable[[float], float | None], start: float, ends: tuple[float, float], small: float = SMALL_OFFSET
+) -> float | None:
     """Place at which a function turns from below 0 to above 0, sought from a start between two ends; None without."""
     tried: dict[float, float] = {}
 
@@ -154,23 +158,63 @@ def _root(off: Callable[[float], float | None], start: float, ends: tuple[float,
 
     bracket = bracketed(noted, min(max(start, ends[0]), ends[1]), ends, 0.0, 1)
     if bracket is not None:
-        refined(noted, bracket, SMALL_OFFSET * min(abs(bracket[1]), abs(bracket[3])))
+        refined(noted, bracket, small * min(abs(bracket[1]), abs(bracket[3])))
     turns = [(b - a, a, b) for a, b in pairwise(sorted(tried)) if tried[a] < 0 < tried[b]]
     width, *turn = min(turns, default=(math.inf,))
     return min(turn, key=lambda place: abs(tried[place])) if width < WIDEST_TURN else None
 
 
+def even_bias(slopes: Slopes, scale: float, bias: float | None, small: float = SMALL_OFFSET) -> float | None:
+    """Bias at which push and pull are equal at a scale, sought from a first value; None without a bias."""
+    if bias is None:
+        return None
+    found = _root(lambda place: slopes(scale, place)[1] or None, bias, (bias - BIAS_REACH, bias + BIAS_REACH), small)
+    return bias if found is None else found
+
+
+def settled(
+    slopes: Slopes, scale: float, bias: float | None, clip: float = CLIP, small: float = SMALL_OFFSET
+) -> tuple[str, float | None, float | None]:
+    """State, scale and bias at which mean slopes, as functions of scale and bias, are 0: see `search`.
+
+    The bias is that at the scale where training would hold it; the scale is None without an equilibrium.
+
+    Args:
+        slopes: mean derivatives with respect to scale and bias, at a scale and a bias.
+        scale: where the search starts.
+        bias: likewise; None: there is none.
+        clip: largest scale that training allows.
+        small: part of the smaller offset at the ends of a bracket that is small enough.
+    """
+    near = bias
+
+    def off(place: float) -> float | None:
+        nonlocal near
+        near = even_bias(slopes, math.exp(place), near, small)
+        found = float(slopes(math.exp(place), near)[0])
+        return found if found and math.isfinite(found) else None
+
+    start = math.log(scale)
+    ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
+    place = _root(off, start, ends, small)
+    if place is not None:
+        found = math.exp(place)
+        return "settles" if found <= clip else "clipped", found, even_bias(slopes, min(found, clip), near, small)
+    signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
+    if signs and signs[0] < 0:
+        return "grows", None, even_bias(slopes, clip, near, small)
+    return "falls" if signs else "flat", None, None
+
+
+def _of_losses(mean_at: Means, loss: losses.Loss) -> Slopes:
+    """Slopes at a scale and a bias, from those at a loss."""
+    return lambda scale, bias: mean_at(at(loss, scale, bias))
+
+
 def balanced(mean_at: Means, loss: losses.Loss) -> losses.TrainingLoss:
     """The same loss with the bias at which push and pull are equal, while the scale stays; as it is without a bias."""
     scale, bias = values(loss)
-    if bias is None:
-        return at(loss, scale)
-
-    def off(place: float) -> float | None:
-        return mean_at(at(loss, scale, place))[1] or None
-
-    found = _root(off, bias, (bias - BIAS_REACH, bias + BIAS_REACH))
-    return at(loss, scale, bias if found is None else found)
+    return at(loss, scale, even_bias(_of_losses(mean_at, loss), scale, bias))
 
 
 def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibrium:
@@ -190,29 +234,10 @@ def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibr
     """
     if not 0 < clip < math.inf:
         raise InputError(f"clip: {clip!r}, expected the largest scale that training allows: finite and above 0")
-    own, _ = values(loss)
-    near: dict[str, losses.Loss] = {"start": loss}  # with the bias that was found last
-
-    def off(place: float) -> float | None:
-        other = balanced(mean_at, at(loss, math.exp(place), values(near["start"])[1]))
-        near["start"] = other
-        found = float(mean_at(other)[0])
-        return found if found and math.isfinite(found) else None
-
-    start = math.log(own)
-    ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
-    place = _root(off, start, ends)
-    if place is None:
-        signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
-        state = "flat" if not signs else "grows" if signs[0] < 0 else "falls"
-        scale = None
-    else:
-        scale = math.exp(place)
-        state = "settles" if scale <= clip else "clipped"
+    state, scale, bias = settled(_of_losses(mean_at, loss), *values(loss), clip)
     if state in {"flat", "falls"}:
         return Equilibrium(None, state, None, None)
-    held = balanced(mean_at, at(loss, min(scale or clip, clip), values(near["start"])[1]))
-    return Equilibrium(held, state, scale, values(held)[1])
+    return Equilibrium(at(loss, min(scale or clip, clip), bias), state, scale, bias)
 
 
 def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: float = CLIP) -> Equilibrium:

@@ -39,6 +39,21 @@ AGREED = ("loss", "loss_parameters", "eps")
 # First bytes of every header.
 FIRST_BYTES = b'{"cocos"'
 
+# Sources of negatives by the ends of their names in a record: `cocos.sources.SOURCES`, in its order.
+SOURCE_KEYS = {
+    "in_batch": "negatives of the batch",
+    "own_hard": "own hard negatives",
+    "others_hard": "hard negatives of other queries",
+    "query_query": "other queries",
+    "candidate_query": "other queries of the positive",
+    "candidate_candidate": "candidates near the positive",
+}
+# Numbers of one direction and one source: long name with a place for the source, and units.
+SOURCE_METRICS = {
+    "push": ("part of the push on {}", "1"),
+    "pulled": ("{} that are pulled, mean over all queries", "candidates"),
+    "negatives": ("{}, mean over all queries", "candidates"),
+}
 # Numbers of one direction of a record: long name and units.
 DIRECTION_METRICS = {
     "contributing": ("contributing negatives, mean over all queries", "candidates"),
@@ -55,10 +70,18 @@ DIRECTION_METRICS = {
     "positives": ("positives, mean over all queries", "candidates"),
     "queries": ("queries of the batch", "queries"),
     "candidates": ("candidates of the batch", "candidates"),
+} | {
+    f"{name}_{key}": (text.format(source), units)
+    for name, (text, units) in SOURCE_METRICS.items()
+    for key, source in SOURCE_KEYS.items()
 }
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
     "scale": ("factor from a cosine to what the loss reads", "1"),
+    "bias": ("offset of what a sigmoid reads", "1"),
+    "scale_slope": ("derivative of the loss with respect to the scale, mean over the queries", "nats"),
+    "equilibrium_scale": ("scale at which this derivative is 0 on the batch", "1"),
+    "equilibrium_bias": ("bias beside that scale", "1"),
     "value": ("value of the loss", "loss"),
     "duplicates": ("candidates that equal another one exactly", "candidates"),
     "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),

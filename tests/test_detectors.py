@@ -109,6 +109,8 @@ def test_a_run_is_replayed_record_by_record_with_its_widths_apart():
 
 PAIRS = {"queries": 32, "candidates": 32, "positives": 1}
 SPREAD = {"value": 3.47, "kind": "softmax", "directions": {"q2c": PAIRS | {"effective": 30.5, "idle": 0}}}
+HARD = {"push_own_hard": 0.96, "push_in_batch": 0.04, "negatives_own_hard": 1, "negatives_in_batch": 31}
+NAMES = ("push", "negatives")
 # Numbers of a record at which a detector fires, and beside them others at which it does not.
 LIMITS = {
     "collapse": ({"similarity": 0.91}, {"similarity": 0.89}),
@@ -155,6 +157,14 @@ LIMITS = {
         {"world": 2, "gathered": False, "queries": 32, "candidates": 64},
     ),
     "lost_gradient": ({"lost": 0.1}, {"lost": 0.0}),
+    "one_source": (
+        {"directions": {"q2c": PAIRS | HARD}},
+        {"directions": {"q2c": PAIRS | HARD | {"push_own_hard": 0.94}}},
+    ),
+    "off_equilibrium": (
+        {"scale": [14] + [14.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
+        {"scale": [14] + [15.5] * 11, "equilibrium_scale": 60, "scale_slope": -0.1},
+    ),
 }
 
 
@@ -194,7 +204,7 @@ def test_a_condition_must_last(name):
     assert name not in fired([*beyond[:-1], before[-1]])
 
 
-@pytest.mark.parametrize("name", ["collapse", "stuck", "whole_batch", "hubs"])
+@pytest.mark.parametrize("name", ["collapse", "stuck", "whole_batch", "hubs", "one_source"])
 def test_a_detector_holds_back_in_the_warm_up(name):
     beyond, warmup = LIMITS[name][0], detectors.load(name).warmup
     early, late = (run(every=1, number=number, **beyond) for number in (warmup, warmup + 1))
@@ -202,10 +212,73 @@ def test_a_detector_holds_back_in_the_warm_up(name):
     assert name in fired(early, **{name: {"warmup": 3}})
 
 
-@pytest.mark.parametrize("name", ["collapse", "stuck", "idle", "whole_batch", "hubs"])
+@pytest.mark.parametrize("name", ["collapse", "stuck", "idle", "whole_batch", "hubs", "one_source"])
 def test_two_checkpoints_are_enough(name):
     history = run(number=2, every=1, source="checkpoint", **LIMITS[name][0])
     assert name in fired(history)
+
+
+def test_a_scale_that_runs_to_its_clip_is_said_and_one_that_settles_or_is_fixed_is_not():
+    free = {"scale": [14 + 5 * k for k in range(12)], "scale_slope": -0.1}  # grows to 69, and no scale balances
+    alarm = fired(run(**free))["off_equilibrium"]
+    assert (
+        alarm.value == 69
+        and alarm.threshold == 100
+        and "runs to its clip of 100, for its equilibrium" in alarm.sentence
+    )
+    assert "beyond it (none)" in alarm.sentence
+    assert "off_equilibrium" in fired(run(**free, equilibrium_scale=180))
+    for healthy in (
+        free | {"equilibrium_scale": 60},
+        free | {"equilibrium_scale": [math.nan] * 9 + [60, 60, 60]},
+        free | {"scale": [60] * 12},
+        free | {"scale": [14 + 3 * k for k in range(12)]},
+        free | {"scale_slope": 0.1},
+        free | {"scale": [80 - 2 * k for k in range(12)]},
+    ):
+        assert "off_equilibrium" not in fired(run(**healthy)), healthy
+    assert "off_equilibrium" not in fired(run(every=45, **free))
+    assert "off_equilibrium" in fired(run(source="checkpoint", every=1, **free))
+
+
+def test_a_scale_that_stays_far_from_its_equilibrium_is_said_and_one_that_comes_near_is_not():
+    far = {"scale": [10] * 4 + [10.3] * 8, "equilibrium_scale": 50, "scale_slope": -0.1}
+    alarm = fired(run(**far))["off_equilibrium"]
+    assert (
+        alarm.value == pytest.approx(50 / 10.3) and "times (more than 4) below its equilibrium of 50" in alarm.sentence
+    )
+    above = {"scale": [70] * 4 + [71] * 8, "equilibrium_scale": 10, "scale_slope": 0.1}
+    assert "above its equilibrium of 10" in fired(run(**above))["off_equilibrium"].sentence
+    for healthy in (
+        far | {"scale": [10 + 0.2 * k for k in range(12)]},
+        far | {"scale": [10.3] * 12},
+        far | {"equilibrium_scale": [12] * 7 + [50] * 2 + [12] * 3},
+        far | {"equilibrium_scale": 35},
+        far | {"equilibrium_scale": [12] * 11 + [50]},
+        far | {"scale_slope": -0.09},  # 0.9 nats: the loss is flat there
+    ):
+        assert "off_equilibrium" not in fired(run(**healthy)), healthy
+
+
+def test_the_sources_of_the_push_are_compared_with_their_numbers():
+    def side(**parts):
+        numbers = {
+            f"{name}_{key}": value for key, pair in parts.items() for name, value in zip(NAMES, pair, strict=True)
+        }
+        return run(directions={"q2c": PAIRS, "c2q": PAIRS | numbers})
+
+    alarm = fired(side(in_batch=(0.999, 31), own_hard=(0.001, 1)))["one_source"]
+    assert "in-batch negatives have 99.9 % of the push of c2q" in alarm.sentence and "mine them anew" in alarm.sentence
+    assert "cocos audit" in fired(side(in_batch=(0.01, 31), own_hard=(0.99, 1)))["one_source"].sentence
+    others = fired(side(in_batch=(0.01, 31), query_query=(0.01, 31), candidate_query=(0.98, 31)))["one_source"]
+    assert "other queries of the positive have 98 %" in others.sentence
+    for healthy in (
+        side(in_batch=(0.97, 31), own_hard=(0.03, 1)),  # as much as a random negative has
+        side(in_batch=(0.5, 31), own_hard=(0.5, 1)),
+        side(in_batch=(1.0, 31)),
+        side(in_batch=(0.99, 0), own_hard=(0.01, 1)),
+    ):
+        assert "one_source" not in fired(healthy)
 
 
 def test_a_short_batch_and_a_fast_scale_are_nothing_among_checkpoints():
@@ -275,9 +348,9 @@ def test_records_of_a_stranger_raise_nothing():
     keys = (
         "step value kind queries candidates scale similarity duplicates near_duplicates reduction subnormal zero lost "
     )
-    keys += "width source dtype world gathered finite margin similarity_negative"
+    keys += "width source dtype world gathered finite margin similarity_negative equilibrium_scale scale_slope"
     inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "
-    inner += "weight_negative contributing"
+    inner += "weight_negative contributing push_in_batch push_own_hard negatives_in_batch negatives_own_hard"
     for _ in range(400):
         history = []
         for _ in range(rng.randint(1, 12)):

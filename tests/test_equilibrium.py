@@ -253,6 +253,7 @@ def test_large_sets_are_read_in_part_and_say_so(monkeypatch):
     assert int(data["batches"][0]) == 3
     assert "batch size 16: 3 of 6 batches were read; --batches for another number" in data.attrs["notes"]
     assert int(measures.temperature(noisy(100), batch_sizes=[16], batches=6)["batches"][0]) == 6
+    assert "batch size 32: 1 of 3 batches were read" in measures.temperature(noisy(100)).attrs["notes"]
 
 
 def saved(tmp_path, embeddings, **more):

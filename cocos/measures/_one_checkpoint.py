@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import batches, losses, records, results, retrieval, scores
+from cocos import batches, losses, records, results, retrieval, scores, sources
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine.readers import PositiveRanks
@@ -19,10 +19,12 @@ from cocos.measures import _known, _per_query
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, ranked
-from cocos.monitor import _readings
+from cocos.monitor import _readings, _settled
 from cocos.monitor._named import Named
+from cocos.monitor._seen import Seen
 from cocos.run import Run, embedded, prepare
 from cocos.sampling import Progress, Sampling
+from cocos.scores import Pairs
 
 # Options that the numbers of a checkpoint depend on, beside its bytes.
 DEPENDS_ON = ("batches", "batch_size", "sample", "per_group", "same_group", "seed", "dtype", "split")
@@ -39,6 +41,8 @@ CHECKPOINT_TEXTS = {
 READ_BATCHES = 8
 # Rows of a batch of which the numbers of a record are read; of a larger batch, as many are drawn.
 READ_ROWS = 1024
+# Numbers of a record that are of all batches together.
+SETTLED = ("scale_slope", "equilibrium_scale", "bias", "equilibrium_bias")
 # Label of a quantity that a count has for every query: long name and units.
 ROW_LABELS = {
     "contributing_per_query": ("contributing negatives", "candidates"),
@@ -117,19 +121,32 @@ def _read(embeddings: Embeddings, sampling: Sampling) -> Sampling:
 def _record(run: Run) -> dict[str, Any]:
     """The record of a training batch, as `cocos.Monitor` has it: the mean over some of the largest batches."""
     reader, generator, found = Named(run.loss), torch.Generator().manual_seed(run.seed), []
+    every: list[Seen] = []
     largest = max(batch.sizes for batch in run.plan.batches)
     for batch in [each for each in run.plan.batches if each.sizes == largest][:READ_BATCHES]:
         seen = []
         for name, side, second in run.sides:
-            part, own = batches.alone(side, batch.flip() if second else batch)
-            seen.append(reader.of_pairs(name, next(run.pairs(part, own, whole=True))))
+            there = batch.flip() if second else batch
+            part, own = batches.alone(side, there)
+            seen.append(reader.of_pairs(name, _sourced(side, there, next(run.pairs(part, own, whole=True)))))
         found.append(_readings.of(seen, run.eps or 0.0, generator))
+        every += seen
     made = found[0] | _averaged(found, records.STEP_METRICS)
+    made = {name: value for name, value in made.items() if name not in SETTLED} | _settled.of(every, generator)
     names = made["directions"]
     made["directions"] = {
         name: _averaged([each["directions"][name] for each in found], records.DIRECTION_METRICS) for name in names
     }
     return made
+
+
+def _sourced(embeddings: Embeddings, batch: batches.Batch, pairs: Pairs) -> Pairs:
+    """Pairs of a batch alone, whose queries name no hard negatives, with the sources that the whole set knows."""
+    if embeddings.negatives is None or pairs.source is None:
+        return pairs
+    own, source = sources.of_candidates(embeddings, batch, batch.query_index), pairs.source.clone()
+    source[:, : own.shape[1]] = own
+    return replace(pairs, source=source)
 
 
 def _averaged(found: list[dict[str, Any]], names: Mapping[str, object]) -> dict[str, float]:

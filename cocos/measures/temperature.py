@@ -2,38 +2,29 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 import xarray as xr
-from torch import Tensor
 
-from cocos import equilibrium, losses, results, sharpness, statistics
+from cocos import equilibrium, losses, results, sharpness
 from cocos.batches import Batch
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices
 from cocos.equilibrium import Equilibrium
 from cocos.errors import InputError
+from cocos.measures._rescored import Rescored, interval
 from cocos.measures.solve import solve
 from cocos.run import Run, prepare
 from cocos.sampling import Sampling, sampled
-from cocos.scores import Pairs
 
 # Batch sizes of a curve where none are given: those that the set fills, and then the whole set.
 BATCH_SIZES = (32, 128, 512, 2048)
 # Scores of one direction and one batch size that are weighed where no number of batches is given.
 USUAL_SCORES = 2**22
-# Scores of both directions that stay in memory between two weighings: 128 MiB in float64.
-HELD_SCORES = 2**24
-# Standard errors on each side of a 95 % interval.
-NORMAL_95 = 1.959964
-# Relative step of the differences that give the curvature.
-CURVATURE_STEP = 1e-4
 STATES = {
     "settles": "settles",
     "clipped": "runs to the clip",
@@ -64,114 +55,7 @@ BIAS_LABELS = {
 WANTED_LABELS = {"wanted_temperature": ("temperature with the wanted effective number of negatives", "score")}
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """The batches of one size, with their scores while they fit."""
-
-    run: Run
-
-    @cached_property
-    def _held(self) -> list[list[tuple[str, list[Pairs]]]] | None:
-        total = sum(math.prod(batch.sizes) for batch in self.run.plan.batches) * len(self.run.sides)
-        return [self._of(batch) for batch in self.run.plan.batches] if total <= HELD_SCORES else None
-
-    def _of(self, batch: Batch) -> list[tuple[str, list[Pairs]]]:
-        names = [name for name, _, _ in self.run.sides]
-        return [(names[second], list(blocks)) for second, blocks in self.run.scored(batch, whole=False)]
-
-    def pairs(self) -> Iterator[tuple[int, str, Pairs]]:
-        """Yield batch, direction, and Pairs of some queries."""
-        for k, batch in enumerate(self.run.plan.batches):
-            for name, blocks in self._of(batch) if self._held is None else self._held[k]:
-                for pairs in blocks:
-                    yield k, name, pairs
-
-    def weighed(self, loss: losses.Loss) -> Iterator[tuple[str, Pairs, Tensor]]:
-        """Yield direction, Pairs and weights of some queries."""
-        run = replace(self.run, loss=loss)
-        for _, name, pairs in self.pairs():
-            yield name, pairs, run.weighed(pairs)[0]
-
-    def derivatives(self, loss: losses.Loss) -> dict[str, Tensor]:
-        """Derivatives of every query with respect to the scale, and the bias if any, (queries, ...), by direction."""
-        found: dict[str, list[Tensor]] = {name: [] for name, _, _ in self.run.sides}
-        for name, pairs, weight in self.weighed(loss):
-            found[name].append(equilibrium.of_weights(weight, pairs, *equilibrium.values(loss)))
-        return {name: torch.cat(some) for name, some in found.items()}
-
-    def means(self, loss: losses.Loss) -> dict[str, float]:
-        """Effective number, push and pull: mean over the queries (with any push), then over the directions."""
-        found: dict[str, list[Tensor]] = {name: [] for name, _, _ in self.run.sides}
-        for name, pairs, weight in self.weighed(loss):
-            effective = statistics.effective(statistics.spread(weight, pairs))
-            sums = [statistics.push(weight), statistics.pull(weight), effective, effective > 0]
-            found[name].append(torch.stack([each.double().sum() for each in sums]))
-        push, pull, effective, pushed = torch.stack([sum(some) for some in found.values()]).T.cpu()
-        return {
-            "effective": float((effective[pushed > 0] / pushed[pushed > 0]).mean()),
-            "push_over_pull": float(push.sum() / pull.sum()),
-        }
-
-    def rows(self) -> dict[str, Tensor]:
-        """Row number of every query; where both directions ask with paired rows, they share the numbers."""
-        found = {}
-        for name, _, second in self.run.sides:
-            shared = all(batch.paired and batch.square for batch in self.run.plan.batches)
-            ask = [(batch.flip() if second and not shared else batch).query_index for batch in self.run.plan.batches]
-            offset = len(self.run.embeddings.query) if second and not shared else 0
-            found[name] = torch.cat(ask).cpu() + offset
-        return found
-
-    def not_first(self) -> dict[str, tuple[int, int]]:
-        """Queries with a negative that scores as high as one of their positives, and all queries, by direction."""
-        found = {name: [0, 0] for name, _, _ in self.run.sides}
-        for _, name, pairs in self.pairs():
-            best = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1)
-            worst = pairs.scores.masked_fill(~pairs.positive, torch.inf).amin(dim=1)
-            found[name][0] += int((best >= worst).sum())
-            found[name][1] += len(best)
-        return {name: (first, whole) for name, (first, whole) in found.items()}
-
-
-def _mean(derivatives: dict[str, Tensor]) -> Tensor:
-    """Mean over the queries of each direction, then over the directions, (k,)."""
-    return torch.stack([each.mean(dim=0) for each in derivatives.values()]).mean(dim=0)
-
-
-def _interval(scored: _Scored, found: Equilibrium) -> tuple[float, float]:
-    """95 % interval of the temperature of an equilibrium, from the scatter of the queries; NaN for fewer than two.
-
-    With g_r the derivatives of the queries of row r, summed over directions, and H the curvature of the mean loss, the
-    equilibrium has the covariance H^-1 (sum g_r g_r') H^-1 / n^2 (a sandwich, as for any M-estimator), and the interval
-    is symmetric in the logarithm.
-    """
-    assert found.loss is not None and found.scale is not None
-    scale, bias = equilibrium.values(found.loss)
-    steps = [(CURVATURE_STEP * scale, 0.0)] + ([] if bias is None else [(0.0, CURVATURE_STEP)])
-    columns = []
-    for step in steps:
-        ends = []
-        for sign in (1, -1):
-            other = None if bias is None else bias + sign * step[1]
-            ends.append(_mean(scored.derivatives(equilibrium.at(found.loss, scale + sign * step[0], other))))
-        columns.append((ends[0] - ends[1]) / (2 * max(step)))
-    curvature = torch.stack(columns, dim=1).cpu().numpy()
-    sums: dict[int, np.ndarray] = {}
-    there, rows = scored.derivatives(found.loss), scored.rows()
-    for name, each in there.items():
-        own = each.cpu().numpy() / (len(rows[name]) * len(there))
-        for row, value in zip(rows[name].tolist(), own, strict=True):
-            sums[row] = sums.get(row, 0) + value
-    score = np.stack(list(sums.values()))
-    if len(score) < 2 or not np.isfinite(curvature).all() or np.linalg.matrix_rank(curvature) < len(curvature):
-        return math.nan, math.nan
-    inverse = np.linalg.inv(curvature)
-    error = math.sqrt((inverse @ (score.T @ score) @ inverse.T)[0, 0]) / scale
-    reach = math.exp(min(NORMAL_95 * error, math.log(equilibrium.REACH)))
-    return 1 / (scale * reach), reach / scale
-
-
-def _found(scored: _Scored, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
+def _found(scored: Rescored, clip: float, wanted: float | None, options: dict) -> dict[str, Any]:
     """Everything about one batch size."""
     run = scored.run
 
@@ -188,7 +72,7 @@ def _found(scored: _Scored, clip: float, wanted: float | None, options: dict) ->
         equilibrium.search(lambda loss, name=name: by_direction(loss)[name], near, clip=clip)
         for name, _, _ in run.sides
     ]
-    low, high = (math.nan, math.nan) if found.scale is None else _interval(scored, replace(found, loss=_exact(found)))
+    low, high = (math.nan, math.nan) if found.scale is None else interval(scored, replace(found, loss=_exact(found)))
     numbers: dict[str, Any] = {
         "equilibrium_scale": _nan(found.scale),
         "equilibrium_temperature": _nan(found.temperature),
@@ -255,12 +139,12 @@ def _runs(embeddings: Embeddings | Checkpoint, loss, sizes: Sequence[int | str] 
             break
         full = _full(run.plan.batches, there)
         kept = full[: max(1, USUAL_SCORES // there**2)] if options["batches"] is None else full
-        short = [note for note in run.plan.notes if note not in run.plan.undrawn]
+        short = [note for note in run.plan.notes if note not in run.plan.undrawn] if sizes else []
         if len(kept) < len(full):
             short.append(
                 f"batch size {there}: {len(kept)} of {len(full)} batches were read; --batches for another number"
             )
-        made.append(replace(run, plan=replace(run.plan, batches=kept, notes=tuple(short) if sizes else ())))
+        made.append(replace(run, plan=replace(run.plan, batches=kept, notes=tuple(short))))
     return made
 
 
@@ -325,7 +209,7 @@ def temperature(
     report = sampling["progress"] and sampling["progress"]("weighing")
     columns = []
     for done, run in enumerate(runs):
-        columns.append(_found(_Scored(run), clip, effective, dict(sampling)))
+        columns.append(_found(Rescored(run), clip, effective, dict(sampling)))
         if report:
             report(done + 1, len(runs))
     return _labelled(runs, columns, clip, effective)

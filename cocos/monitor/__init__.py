@@ -198,7 +198,9 @@ class Monitor:
         """The records as a Dataset with the dimensions step and direction, as `cocos.results.open` reads a store."""
         return results.of_history(records.History(self._header, tuple(self.records)))
 
-    def __call__(self, query: Any, candidate: Any = None, groups: Any = None, step: int | None = None) -> None:
+    def __call__(
+        self, query: Any, candidate: Any = None, groups: Any = None, step: int | None = None, *, negatives: Any = None
+    ) -> None:
         """Read a batch, where the loss was given by its name.
 
         A batch that cannot be used is an error until a first one was read; after that it is one warning, so that a
@@ -209,6 +211,7 @@ class Monitor:
             candidate: (C, D); None, or the same object: a labelled batch.
             groups: (Q,) ids for both sides, or a tuple of both; None: row i matches row i.
             step: of the record; None: the number of the call, from 0.
+            negatives: own hard negatives of the queries, (Q, K, D); None: there are none.
 
         Raises:
             InputError: embeddings, groups or a step that cannot be used.
@@ -223,7 +226,7 @@ class Monitor:
         if (call := self._begin()) is None:
             return
         with self._measured(call, usable=not self.records), torch.no_grad():
-            embeddings = embeddings_of(query, candidate, groups)
+            embeddings = embeddings_of(query, candidate, groups, negatives)
             seen = self._named.seen(embeddings) if embeddings is not None else None
             self._record(call, [seen] if seen else [])
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.monitor import _layout, _matches
+from cocos.monitor import _layout, _matches, _origins
 from cocos.monitor._pieces import COMPARED_ROWS, Piece, place, rounding, stacked, unit
 from cocos.monitor._seen import Seen
 
@@ -85,16 +85,18 @@ def _shared(first: Piece, second: Piece) -> tuple[Piece, Piece]:
     return (replace(first, weights=one), replace(second, weights=two)) if close else (first, second)
 
 
-def _scale(piece: Piece) -> float | None:
-    """The factor from a cosine to what the loss reads; None where it is not one number."""
+def _scale(piece: Piece) -> tuple[float | None, float | None]:
+    """The factors from a cosine to what the loss reads, and to a score; None where they are not one number."""
     if piece.factor is None or not piece.candidate.shape[1]:
-        return None
+        return None, None
     query, candidate = piece.parts[0]
     cosines = unit(query[:COMPARED_ROWS]) @ unit(candidate[:COMPARED_ROWS]).T
     scores = piece.scores[: len(cosines), : cosines.shape[1]].to(cosines.dtype)
     stretch = (scores * cosines).sum() / cosines.square().sum()
     apart = (scores - stretch * cosines).abs().amax() / scores.abs().amax()
-    return float(stretch) * piece.factor if apart <= rounding(query, piece.scores) else None
+    if not apart <= rounding(query, piece.scores):
+        return None, None
+    return float(stretch) * piece.factor, float(stretch)
 
 
 def _itself(piece: Piece, weights: Tensor, rank: int) -> tuple[Tensor, int | None]:
@@ -149,15 +151,21 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         labels=about.labels,
         offsets=(offset, *starts),
     )
+    scale, stretch = _scale(piece)
+    sources, again = None if own is not None else _origins.of(piece, layout.positive), torch.zeros_like(itself)
+    if sources is not None:
+        again = _origins.again(sources)
     return Seen(
         name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
         piece.scores,
         weights,
-        layout.positive,
-        layout.negative,
+        layout.positive | again,
+        layout.negative & ~again,
         query=piece.query if width else None,
         candidate=piece.candidate if known else None,
-        scale=_scale(piece),
+        scale=scale,
+        stretch=stretch,
+        sources=sources,
         kind=piece.kind,
         own=own,
         factor=piece.upstream,

@@ -31,7 +31,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
 
-def embeddings_of(query: Any, candidate: Any, groups: Any) -> Embeddings | None:
+def embeddings_of(query: Any, candidate: Any, groups: Any, negatives: Any = None) -> Embeddings | None:
     """The batch as embeddings; None where a number is not finite.
 
     Args:
@@ -39,6 +39,7 @@ def embeddings_of(query: Any, candidate: Any, groups: Any) -> Embeddings | None:
         candidate: (C, D); the same object as `query`, or None: a labelled set.
         groups: (Q,) ids for both sides, or a tuple of the ids of the queries and of the candidates; None: row i
             matches row i.
+        negatives: own hard negatives, (Q, K, D); None: there are none.
 
     Raises:
         InputError: wrong shapes, lengths or ids.
@@ -64,9 +65,12 @@ def embeddings_of(query: Any, candidate: Any, groups: Any) -> Embeddings | None:
         raise InputError(f"groups: a tuple of {len(sides)}, expected ids of both sides, or (of queries, of candidates)")
     if not (rows.isfinite().all() and (shared or others.isfinite().all())):
         return None
-    if shared:
+    hard = None if negatives is None else torch.as_tensor(negatives).detach().to(rows)
+    if hard is not None and not hard.isfinite().all():
+        return None
+    if shared and hard is None:
         return Embeddings.labelled(rows, sides[0])
-    return Embeddings(rows, others, *sides)
+    return Embeddings(rows, others, *sides, negatives=hard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,18 +84,22 @@ class Named:
         traits = losses.traits(self.loss)
         index = [torch.arange(len(side), device=side.device) for side in (embeddings.query, embeddings.candidate)]
         groups = embeddings.query_group, embeddings.candidate_group
+        extra = 0
+        if embeddings.negatives is not None:  # vectors stand behind the candidates, in groups of their own
+            extra = int((~torch.isin(groups[1], groups[0])).sum())
         by_rows = traits.matching != "labels" and self.loss.sample == "pairs" and not embeddings.shared
-        paired = by_rows and not embeddings.proxies and torch.equal(*groups)
-        batch = Batch(index[0], index[1], paired=paired)
+        paired = by_rows and not embeddings.proxies and torch.equal(groups[0], groups[1][: len(groups[1]) - extra])
+        batch = Batch(index[0], index[1], paired=paired, extra=extra)
         apart = "negative" if traits.matching == "rows" else "ignore"
-        first = scores.pairs(embeddings, batch, metric=self.loss.metric, same_group=apart)
-        names = embeddings.directions
+
+        def of(side: Embeddings, rows: Batch) -> Pairs:
+            return scores.pairs(side, rows, metric=self.loss.metric, same_group=apart, directions=traits.directions)
+
+        first, names = of(embeddings, batch), embeddings.directions
         if len(names) == 1:
             return [self.of_pairs(names[0], first)]
-        if self.loss.metric in SYMMETRIC:
-            second = first.flip()
-        else:
-            second = scores.pairs(embeddings.flip(), batch.flip(), metric=self.loss.metric, same_group=apart)
+        turned = self.loss.metric in SYMMETRIC and batch.square and len(traits.directions) == 1
+        second = first.flip() if turned else of(embeddings.flip(), batch.flip())
         return [self.of_pairs(name, pairs) for name, pairs in zip(names, (first, second), strict=True)]
 
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
@@ -99,6 +107,9 @@ class Named:
         loss = weights.bound(self.loss, pairs)
         found, traits, part = weights.of(loss, pairs), losses.traits(loss), pairs.embeddings
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
+        scale, bias = traits.logistic or (traits.softmax_scale, None)
+        kind = "sigmoid" if traits.logistic else kind
+        sourced = pairs.source is not None and bool((pairs.source > 0).any())
         return Seen(
             direction,
             pairs.scores,
@@ -108,7 +119,10 @@ class Named:
             unit=weights.unit(loss, found, pairs),
             query=part.query if part else None,
             candidate=part.candidate if part else None,
-            scale=traits.softmax_scale if loss.metric == "cosine" else None,
+            scale=scale if loss.metric == "cosine" else None,
+            stretch=1.0 if loss.metric == "cosine" else None,
+            bias=bias,
+            sources=pairs.source if sourced else None,
             kind=kind,
             value=loss(pairs).detach().mean(),
             width=part.query.shape[1] if part else None,

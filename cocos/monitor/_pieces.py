@@ -90,6 +90,7 @@ def _side_by_side(parts: list[Piece]) -> Piece:
     parts = sorted(parts, key=lambda each: each.join.index if each.join is not None else 0)
     if len({len(each.scores) for each in parts}) > 1:
         return parts[0]
+    parts = [_in_units_of(parts[0], each) for each in parts]
     weights = [_filled(each) for each in parts]
     factors = {each.factor for each in parts}
     return replace(
@@ -102,6 +103,15 @@ def _side_by_side(parts: list[Piece]) -> Piece:
         join=None,
         lost=sum(each.lost for each in parts),
     )
+
+
+def _in_units_of(first: Piece, piece: Piece) -> Piece:
+    """The same with scores, and weights, that are multiplied by the same factor as those of another matrix."""
+    if first.factor is None or piece.factor is None or not piece.factor or first.factor == piece.factor:
+        return piece
+    times = piece.factor / first.factor
+    weights = None if piece.weights is None else piece.weights / times
+    return replace(piece, scores=piece.scores * times, weights=weights, factor=first.factor)
 
 
 def _filled(piece: Piece) -> Tensor:

@@ -1,4 +1,4 @@
-"""From what a loss saw to the numbers of a record: bounded work, and one transfer from the device.
+"""From what a loss saw to the numbers of a record: bounded work, and two transfers from the device.
 
 A mask is multiplied rather than selected by: on a CPU that takes a tenth of the time (measured, PyTorch 2.13).
 """
@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos.monitor import _settled
 from cocos.monitor._seen import Seen
+from cocos.records import SOURCE_KEYS
+from cocos.sources import OTHERS_HARD
 
 # Maximum number of candidates that are compared with each other: a sample is drawn from more.
 SAMPLED_ROWS = 256
@@ -69,7 +72,9 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
         "notes": list(first.notes) or None,
         "finite": finite,
     }
-    return {name: value for name, value in about.items() if value is not None} | found | {"directions": directions}
+    settled = _settled.of(seen, generator) if finite else {}
+    known = {name: value for name, value in about.items() if value is not None}
+    return known | found | settled | {"directions": directions}
 
 
 def warm() -> None:
@@ -93,8 +98,19 @@ def _all(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> Number
         numbers["value"] = first.value.reshape(())
         numbers["sum"] = numbers["sum"] + first.value.reshape(())
     if first.query is not None and first.candidate is not None:
-        numbers |= geometry(first, generator)
+        numbers |= geometry(_alone(first), generator)
     return numbers
+
+
+def _alone(seen: Seen) -> Seen:
+    """The same with the candidates alone, without the columns of further directions."""
+    candidates = len(seen.candidate)  # type: ignore[arg-type]
+    if seen.sources is not None:
+        candidates = min(candidates, int((seen.sources[0] <= OTHERS_HARD).sum()))
+    if candidates == seen.scores.shape[1]:
+        return seen
+    cut = {name: getattr(seen, name)[:, :candidates] for name in ("scores", "weights", "positive", "negative")}
+    return replace(seen, candidate=seen.candidate[:candidates], kind=None, **cut)  # type: ignore[index]
 
 
 def _taking_part(seen: Seen) -> Seen:
@@ -135,6 +151,8 @@ def of_direction(seen: Seen, eps: float) -> Numbers:
     found = {name: sums[name] / queries for name in MEANS}
     found |= {name: sums[name] / sums["some"] for name in ("effective", "hardest_share")}
     found |= {"idle": sums["idle"], "sum": sums["sum"], "hub_share": parts.amax() / sums["some"]}
+    if seen.sources is not None:
+        found |= _by_source(seen)
     if seen.own is not None:
         own = _as(seen.own, push)
         found |= {"push_own": (push * own).sum() / push.sum(), "pull_own": (pull * own).sum() / pull.sum()}
@@ -142,6 +160,20 @@ def of_direction(seen: Seen, eps: float) -> Numbers:
         found["zero"] = 1 - sums["nonzero"] / sums["negatives"]
     if seen.source == "backward pass" and seen.scores.dtype == torch.float16:
         found["subnormal"] = sums["subnormal"] / push.sum()
+    return found
+
+
+def _by_source(seen: Seen) -> Numbers:
+    """Part of the push, pulled negatives and negatives of each source that has any, () each."""
+    weights, found = _precise(seen.weights), Numbers()
+    push, queries = (weights * _as(seen.negative, weights)).relu(), len(weights)
+    present = torch.bincount(seen.sources[seen.negative].long(), minlength=len(SOURCE_KEYS)).tolist()  # type: ignore[index]
+    for place, (key, number) in enumerate(zip(SOURCE_KEYS, present, strict=True)):
+        if number:
+            mine = seen.negative & (seen.sources == place)
+            found[f"push_{key}"] = torch.where(mine, push, 0).sum() / push.sum()
+            found[f"pulled_{key}"] = (mine & (weights < 0)).count_nonzero() / queries
+            found[f"negatives_{key}"] = push.new_tensor(number / queries)
     return found
 
 

@@ -121,7 +121,7 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
         seen = reader.of_pairs("q2c", pairs)
         back = reader.of_pairs("c2q", pairs.with_scores(pairs.scores.T))  # the diagonal stays where it is
         unit = all(float((each.square().sum(dim=1) - 1).abs().amax()) < UNIT_ROWS for each in (query, candidate))
-        rows: dict[str, Any] = {"width": query.shape[1], "scale": factor if unit else None}
+        rows: dict[str, Any] = {"width": query.shape[1], "scale": factor if unit else None, "stretch": 1.0}
         return [
             replace(seen, query=query, candidate=candidate, **rows),
             replace(back, query=candidate, candidate=query, **rows),

@@ -20,6 +20,9 @@ class Seen:
         query: (Q, D) rows that were scored, detached; None: unknown.
         candidate: (C, D) likewise.
         scale: factor from a cosine to what the loss reads; None: it is not one number.
+        stretch: factor from a cosine to a score, where `scale` is known.
+        bias: offset of what a sigmoid reads; None: unknown.
+        sources: (Q, C) int8, place of each candidate in `cocos.sources.SOURCES`; None: all are of the batch.
         kind: `softmax`, `sigmoid` or `hinge`, from the functions that the loss called; None: unknown.
         own: (C,) bool, candidates of this process where those of others were gathered; None: nothing was gathered.
         value: the loss that was returned, ().
@@ -39,6 +42,9 @@ class Seen:
     query: Tensor | None = None
     candidate: Tensor | None = None
     scale: float | None = None
+    stretch: float | None = None
+    bias: float | None = None
+    sources: Tensor | None = None
     kind: str | None = None
     own: Tensor | None = None
     value: Tensor | None = None

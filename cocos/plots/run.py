@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from cocos import records
 from cocos.errors import InputError, nearest
 from cocos.measures._history import axis, widest
 from cocos.plots._labels import STYLES, below, palette, series, sides
@@ -26,13 +27,19 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     "alignment": ({"alignment": "alignment"}, "squared distance of positives", "Alignment"),
     "uniformity": ({"uniformity": "uniformity"}, "log mean potential (nats)", "Uniformity"),
     "dtp": ({"dtp": "distance to proxy"}, "distance to the own proxy", "Distance to proxy"),
-    "scale": ({"scale": "scale"}, "scale", "Scale"),
+    "scale": ({"scale": "scale", "equilibrium_scale": "would settle"}, "scale", "Scale"),
+    "sources": (
+        {f"push_{key}": key.replace("_", " ") for key in records.SOURCE_KEYS},
+        "part of the push",
+        "Push by source, the batch",
+    ),
     "loss": ({"value": "loss"}, "loss", "Loss"),
 }
 # Size of a number from which no axis can be drawn.
 MOST_DRAWN = 1e300
 # Panels of the figure of a run, where their numbers are known: the first six.
-PANELS, MOST_PANELS = ("negatives", "idle", "recall", "alignment", "uniformity", "dtp", "loss", "scale"), 6
+PANELS = ("negatives", "idle", "recall", "sources", "alignment", "uniformity", "dtp", "loss", "scale")
+MOST_PANELS = 6
 # Markers of directions, or of several runs.
 MARKERS = "os^Dv"
 # Steps up to which every one has a marker.
@@ -63,7 +70,7 @@ def run(
     Args:
         dataset: of `cocos.measures.run`, or of a store of `cocos.Monitor`; or several.
         names: of several; None: the folders of their files.
-        show: `negatives`, `idle`, `recall`, `alignment`, `uniformity`, `dtp`, `scale` or `loss`.
+        show: `negatives`, `idle`, `recall`, `sources`, `alignment`, `uniformity`, `dtp`, `scale` or `loss`.
         ax: where to draw; None is the current Axes.
 
     Raises:
@@ -94,7 +101,7 @@ def run(
     ax.margins(x=0.03, y=0.1)
     ax.set(xlabel="training step", ylabel=ylabel)
     ax.set_title(_title(subject, drawn, keys[0]), fontsize="medium")
-    if show in {"negatives", "recall", "idle", "dtp", "alignment"}:
+    if show in {"negatives", "recall", "idle", "sources", "dtp", "alignment"}:
         highest = max((float(np.nanmax(values)) for *_, values in lines if values.notnull().any()), default=0.0)
         ax.set_ylim(0, max(ax.get_ylim()[1], 1.05 * highest) if highest > 0 else 1)
     else:

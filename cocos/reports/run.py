@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from cocos import results
+from cocos import records, results
 from cocos.measures import _history
 from cocos.reports.layout import Table
 
 # Columns of a direction: variable, name, and decimals.
-SIDE_COLUMNS = (("contributing", "COCOS", 2), ("effective", "effective", 1), ("idle", "idle %", 0), ("R@1", "R@1", 1))
+SIDE_COLUMNS = (
+    *(("contributing", "COCOS", 2), ("effective", "effective", 1), ("idle", "idle %", 0), ("R@1", "R@1", 1)),
+    *((f"push_{key}", f"{key.replace('_', ' ')} %", 0) for key in records.SOURCE_KEYS),
+)
 # Columns of a whole checkpoint.
 COLUMNS = (
-    *(("value", "loss", 3), ("scale", "scale", 1), ("alignment", "alignment", 3), ("uniformity", "uniformity", 2)),
-    *(("dtp", "DTP", 3), ("alarm", "alarms", 0)),
+    *(("value", "loss", 3), ("scale", "scale", 1), ("equilibrium_scale", "settles at", 1)),
+    *(("alignment", "alignment", 3), ("uniformity", "uniformity", 2), ("dtp", "DTP", 3), ("alarm", "alarms", 0)),
 )
 # Largest number of rows of a run that are all shown; and rows of a longer one, beside those where a detector begins.
 MOST_ROWS, SOME_ROWS = 24, 13
@@ -26,6 +29,11 @@ LEGEND = (
     "without any contributing negative; alignment: squared distance of positive pairs; uniformity: the lower, the "
     "more spread out"
 )
+# Legends of columns that few runs have, by a variable of theirs.
+MORE_LEGENDS = {
+    "push_in_batch": "in batch %, own hard % and others: part of the push on negatives of this source",
+    "equilibrium_scale": "settles at: scale at which dL/dscale is 0 (-: the loss falls with every scale)",
+}
 
 
 def table(data: xr.Dataset) -> Table:
@@ -38,6 +46,7 @@ def table(data: xr.Dataset) -> Table:
         if name in data and not data[name].isnull().all():
             for side in sides:
                 values = _percent(data, side) if name == "idle" else data[name].sel(direction=side).values
+                values = 100 * values if name.startswith("push_") else values
                 columns.append(f"{label} {side}" if len(sides) > 1 else label)
                 cells.append([_number(values[k], digits) for k in rows])
     for name, label, digits in COLUMNS:
@@ -47,7 +56,7 @@ def table(data: xr.Dataset) -> Table:
             cells.append([_number(values[k], digits) for k in rows])
     return Table(
         tuple(columns), tuple(zip(*cells, strict=True)), tuple(_head(data, len(rows))),
-        (LEGEND, *_best(data), *_said(several)),
+        (LEGEND, *_more(data), *_best(data), *_said(several)),
     )  # fmt: skip
 
 
@@ -55,7 +64,16 @@ def _told(data: xr.Dataset, name: str) -> bool:
     """Whether a quantity is known, and a scale changes: one that does not stands in the loss."""
     values = data[name].values
     known = values[np.isfinite(values)]
+    if name == "equilibrium_scale":
+        return bool(len(known)) and "scale" in data and _told(data, "scale")
     return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
+
+
+def _more(data: xr.Dataset) -> Iterator[str]:
+    """Yield the legends of columns that few runs have."""
+    for name, text in MORE_LEGENDS.items():
+        if name in data and _told(data, name):
+            yield text
 
 
 def _percent(data: xr.Dataset, side: str) -> np.ndarray:
