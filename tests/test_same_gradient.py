@@ -235,6 +235,7 @@ LIBRARIES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(("a", "b", "package"), LIBRARIES)
 def test_losses_of_libraries_are_those_of_the_shelf(a, b, package):
     pytest.importorskip(package, exc_type=ImportError)
@@ -242,6 +243,7 @@ def test_losses_of_libraries_are_those_of_the_shelf(a, b, package):
     assert found["verdict"] == "the same" and found["gap"] < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("a", "b", "package"),
     [
