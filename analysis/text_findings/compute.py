@@ -151,6 +151,10 @@ def _equilibrium(embeddings: Embeddings) -> Found:
             "over_seeds": float(np.std(values, ddof=1)),
             "low": float(first["low"]),
             "high": float(first["high"]),
+            "directions": {
+                str(name): float(np.mean([data["direction_temperature"].sel(direction=name).item() for data in every]))
+                for name in first["direction"].values
+            },
             "states": sorted({str(data["state"].values[0]) for data in every}),
             "batches": int(first["batches"]),
             "seeds": len(values),

@@ -91,6 +91,7 @@ FORMATS = {
     "fine_percent": lambda ends: f"{ends['least']:.2f} to {ends['most']:.2f}",
     "deviation": _written,
     "deviation2": lambda one: _written(one, 2),
+    "third": lambda value: f"{value:.3f}",
     "text": str,
 }
 
