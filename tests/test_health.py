@@ -388,3 +388,9 @@ def test_a_loss_without_negatives_is_refused_with_the_command_that_helps(plain, 
         assert "has no negatives, so there is nothing to count" in done.stderr
         assert "cocos evaluate FILE gives the alignment, uniformity and effective rank" in done.stderr
     assert f"'{name}'" in done.stderr or name.lower() in done.stderr.lower()
+
+
+def test_the_list_of_losses_names_the_ones_without_negatives():
+    text = " ".join(CliRunner().invoke(app, ["losses"]).stdout.split())
+    assert "vicreg, barlow_twins, w_mse, byol, simsiam; cocos evaluate FILE gives alignment" in text
+    assert '--loss "matryoshka(ntxent)" -p dims=64,128,256' in text

@@ -39,6 +39,10 @@ def table(entries: list[dict], unspecified: dict[str, str]) -> Table:
         "st:MultipleNegativesRankingLoss.",
         'A loss of some negatives of each query: the hardest, --loss "top_k(ntxent)" -p k=16; random ones, random_k; '
         "all but the hardest, skip_k; those that score below the positive, semi_hard.",
+        'A loss of the first dimensions of the embeddings, for several numbers of them: --loss "matryoshka(ntxent)" -p '
+        "dims=64,128,256.",
+        "No negatives, so nothing to count: vicreg, barlow_twins, w_mse, byol, simsiam; cocos evaluate FILE gives "
+        "alignment, uniformity and effective rank.",
     )
     head = (f"{len(entries)} losses; the defaults of their parameters are those of their papers.",)
     return Table(("loss", "family", "parameters"), rows, head, notes, left=True)
