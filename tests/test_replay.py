@@ -164,6 +164,12 @@ def test_a_loss_that_asks_from_the_queries_alone_has_one_direction(embeddings):
     assert "none" in str(table("replay", data)) and plots.replay(data, direction="c2q").has_data()
 
 
+def test_a_count_of_losses_with_other_directions_is_one_sentence(embeddings):
+    wide = losses.load("mnrl", {"directions": ("query-candidate", "query-query")})
+    with pytest.raises(InputError, match="ntxent asks in q2c and c2q, mnrl in q2c; count them one by one"):
+        measures.count(embeddings, ["ntxent", wide], batch_size=SIZE)
+
+
 def test_a_scale_takes_the_place_of_a_temperature(embeddings):
     data = measures.replay(embeddings, "ntxent", "scale=20 temperature=0.05", batch_size=SIZE)
     assert data["loss_repr"].values.tolist()[1:] == ["NTXent(temperature=0.05)"] * 2

@@ -15,6 +15,7 @@ from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
+from cocos.errors import InputError
 from cocos.measures import _felt, _marked, _per_query, _sourced
 from cocos.measures._counting import Counting, QueryRecords
 from cocos.run import Run, prepare_all
@@ -185,6 +186,7 @@ def count(
     sampling["same_group"] = sampling["same_group"] or ("ignore" if standard else "negative")
     keep = {"visits": standard and not n90, "whole": not standard, "marks": True}
     runs = prepare_all(embeddings, asked, eps=eps, **keep, **sampling)
+    _same_sides(runs)
     names = [] if single else several.labels(loss, [repr(run.loss) for run in runs])
     counted = _counted(runs, Counting(eps, convention, n90, _more if metrics else lambda _: ()), sampling["progress"])
     alike = {id(run.plan.batches): run for run in runs}
@@ -201,6 +203,22 @@ def count(
     if single:
         return results.labelled(parts[0], attrs[0])
     return several.stacked(_sourced.aligned(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
+
+
+def _same_sides(runs: Sequence[Run]) -> None:
+    """Refuse losses of which one asks from the queries alone and another in both directions, which no Dataset holds.
+
+    Raises:
+        InputError: naming both.
+    """
+    first, sides = runs[0], [name for name, _, _ in runs[0].sides]
+    for run in runs:
+        own = [name for name, _, _ in run.sides]
+        if own != sides:
+            raise InputError(
+                f"loss: {losses.name_of(first.loss)} asks in {' and '.join(sides)}, {losses.name_of(run.loss)} in "
+                f"{' and '.join(own)}; count them one by one"
+            )
 
 
 def _more(run: Run) -> list:
