@@ -40,7 +40,7 @@ def chance_to_meet(others: Any, rows: int, batch_size: int) -> npt.NDArray[np.fl
     part = np.minimum((batch_size - 1) / (rows - np.arange(1, int(others.max(initial=0)) + 1)), 1.0)
     with np.errstate(divide="ignore"):
         alone = np.concatenate([[0.0], np.log1p(-part).cumsum()])[others]
-    found: npt.NDArray[np.float64] = -np.expm1(alone)
+    found: npt.NDArray[np.float64] = 0.0 - np.expm1(alone)
     return found
 
 

@@ -107,7 +107,7 @@ class Embeddings:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _behind(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple]:
+    def _behind(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> tuple[Any, Any]:
         """Put hard negatives that are vectors behind the candidates, each in a group of its own."""
         longer, index = annotations.negative_rows(self.negatives, query, candidate)
         if more := len(longer) - len(candidate):

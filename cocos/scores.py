@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -321,8 +321,8 @@ def pairs(
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(SAME_GROUP)}")
     sources.check(directions)
     if batch is None:
-        index = [torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate)]
-        batch = Batch(*index, paired=False)
+        rows, columns = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
+        batch = Batch(rows, columns, paired=False)
     matches(embeddings, batch)
     query_index = batch.query_index[block or slice(None)]
     if graded and embeddings.grades is not None:
@@ -366,7 +366,7 @@ def _beside(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
     if source is None:
         source = torch.zeros_like(pairs.positive, dtype=torch.int8)
     own = [torch.full_like(each.positive, each.source, dtype=torch.int8) for each in blocks]
-    made = {
+    made: dict[str, Any] = {
         name: torch.cat([getattr(pairs, name), *(getattr(each, name) for each in blocks)], dim=1)
         for name in ("scores", "positive", "negative")
     }

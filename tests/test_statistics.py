@@ -19,12 +19,12 @@ names = st.sampled_from(LOSSES)
 
 
 def drawn(seed, queries=6, candidates=9):
-    """Random pairs in which a few queries miss a positive or a negative, and a few scores tie."""
+    """Random pairs, with a teacher, in which a few queries miss a positive or a negative, and a few scores tie."""
     generator = torch.Generator().manual_seed(seed)
     values = torch.rand(queries, candidates, generator=generator, dtype=torch.float64) * 2 - 1
     values = torch.where(torch.rand(values.shape, generator=generator) < 0.2, (values * 4).round() / 4, values)
     place = torch.rand(values.shape, generator=generator)
-    return Pairs(values, place < 0.25, (place >= 0.25) & (place < 0.9))
+    return Pairs(values, place < 0.25, (place >= 0.25) & (place < 0.9), teacher=values.sin())
 
 
 def per_query(weights, unit, pairs):
@@ -44,7 +44,8 @@ UNORDERED = [name for name in LOSSES if name != "blackbox_ap"]  # which ranks eq
 def test_permuted_candidates_permute_the_weights_and_keep_every_statistic(seed, name):
     pairs, loss = drawn(seed), losses.load(name)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(seed))
-    shuffled = Pairs(pairs.scores[:, order], pairs.positive[:, order], pairs.negative[:, order])
+    moved = {key: getattr(pairs, key)[:, order] for key in ("scores", "positive", "negative", "teacher")}
+    shuffled = Pairs(**moved)
     if name not in FIRST:
         torch.testing.assert_close(loss.weight(shuffled), loss.weight(pairs)[:, order], rtol=1e-9, atol=1e-12)
     before = per_query(loss.weight(pairs), loss.unit(pairs), pairs)

@@ -73,7 +73,8 @@ TABLES = [
     ["plot", "weight_curve", "--loss", "circle"],
     ["plot", "retrievals", "e.npz", "--queries", "1,2,3"],
     *(["plot", kind] for kind in ("thresholds", "count", "retrievals", "temperature_curve")),
-    *(["plot", kind, "e.npz"] for kind in FROM_A_FILE if kind not in {"contributors", "score_landscape"}),
+    *(["plot", kind, "e.npz"] for kind in FROM_A_FILE if kind not in {"contributors", "score_landscape", "sources"}),
+    ["plot", "sources", "e.npz", "--loss", "mnrl", "--param", "directions=query-candidate,query-query"],
 ]
 
 

@@ -115,7 +115,7 @@ class Bindable(Protocol):
 
 
 @runtime_checkable
-class Layered(Protocol):
+class Layered(Loss, Protocol):
     """A loss of several matrices of scores, which is counted as several losses side by side."""
 
     def layers(self) -> dict[str, Loss]:

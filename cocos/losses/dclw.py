@@ -41,8 +41,8 @@ class DCLW(ShelfLoss):
 
         >>> pairs = cocos.Pairs(torch.tensor([[0.9, 0.3], [0.3, 0.6]]), torch.eye(2, dtype=torch.bool))
         >>> cocos.losses.load("dclw").weight(pairs)
-        tensor([[-7.0869, 10.0000],
-                [10.0000, -12.9131]])
+        tensor([[ -7.0869,  10.0000],
+                [ 10.0000, -12.9131]])
     """
 
     temperature: Positive = 0.1

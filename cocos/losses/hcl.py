@@ -51,7 +51,7 @@ class HCL(ShelfLoss):
         >>> loss.extra(pairs, eps=0.01)["clamped"]
         tensor([1., 0.])
         >>> loss.weight(pairs)[:, 1]
-        tensor([0.0000, 0.9002])
+        tensor([0., 2.])
     """
 
     temperature: Positive = 0.5

@@ -152,7 +152,8 @@ class MNRL(ShelfLoss):
 
     def _logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits, (Q, C), and their slopes."""
-        logits, slope = self.scale * pairs.scores, self.scale
+        logits: Tensor = self.scale * pairs.scores
+        slope: Tensor | float = self.scale
         if self.filter == "factor":
             slope = torch.where(self.masked(pairs), self.factor * self.scale, self.scale).to(pairs.scores)
             logits = slope * pairs.scores

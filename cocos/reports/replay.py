@@ -114,4 +114,5 @@ def _next(data: xr.Dataset) -> tuple[str, ...]:
         if name in data.attrs and data.attrs[name] != DEFAULTS[name]
     )
     against = "".join(f" --against {name}" for name in others)
-    return (f"next: do their gradients agree? cocos gradients {path} --loss {data.attrs['loss']}{against}{options}",)
+    typed = f"next: cocos gradients {path} --loss {data.attrs['loss']}{against}{options}"
+    return "do their gradients agree?", typed
