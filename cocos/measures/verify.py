@@ -158,7 +158,7 @@ def verify(
     if isinstance(loss, str):
         loss = checkpoint.loss(loss)[0] if checkpoint else losses.load(loss)
     if isinstance(loss, losses.Layered):
-        weights.of(loss, _trials.square(0, loss.metric))  # says that there is no one matrix of scores, and what to verify
+        weights.of(loss, _trials.square(0, loss.metric))  # refuses, and says what to verify
     other = against
     if isinstance(against, str):
         shared = losses.parameters(losses.load(against)).keys() & losses.parameters(loss).keys()
