@@ -25,13 +25,10 @@ from cocos.embeddings import Embeddings
 
 __all__ = ["FAULTS", "HEALTHY", "Data", "Fault", "Training", "records"]
 
-LATENT, FEATURES, NOISE = 12, 24, 0.3  # noise of each view in units of one latent coordinate
-NEAR = 0.5  # between a caption and its hard negative, likewise
-BATCH, STEPS, LONGER = 32, 260, 1000
-EPOCH = 20  # batches
-OFF = dict.fromkeys(detectors.names(), False)
-# Factor of the loss before its backward pass, as GradScaler has it after some steps.
-LOSS_FACTOR = 1024.0
+LATENT, FEATURES = 12, 24
+NOISE, NEAR = 0.3, 0.5  # of a view, and of a hard negative beside its caption, in units of one latent coordinate
+BATCH, STEPS, LONGER, EPOCH = 32, 260, 1000, 20  # an epoch in batches
+OFF, LOSS_FACTOR = dict.fromkeys(detectors.names(), False), 1024.0  # a factor as GradScaler has it after some steps
 
 
 class Softmax(nn.Module):
@@ -249,17 +246,15 @@ class Fault:
 def _mean(loss: Any, query: Tensor, candidate: Tensor, item: Tensor) -> Tensor:
     """A loss of the shelf, averaged over the queries of both directions, ()."""
     similarity = normalize(query, dim=1) @ normalize(candidate, dim=1).T
-    frame, total = Embeddings(torch.zeros(len(query), 1), torch.zeros(len(candidate), 1), item, item), torch.zeros(())
-    for side, values in ((frame, similarity), (frame.flip(), similarity.T)):
-        total = total + loss(scores.pairs(side, metric="dot").with_scores(values)).mean() / 2
-    return total
+    frame = Embeddings(torch.zeros(len(query), 1), torch.zeros(len(candidate), 1), item, item)
+    both = ((frame, similarity), (frame.flip(), similarity.T))
+    return sum(loss(scores.pairs(side, metric="dot").with_scores(values)).mean() / 2 for side, values in both)
 
 
 @contextmanager
 def _quiet() -> Generator[None]:
     """Leave out what the monitor says on its logger."""
-    logger = logging.getLogger("cocos")
-    level = logger.level
+    level = (logger := logging.getLogger("cocos")).level
     logger.setLevel(logging.CRITICAL)
     try:
         yield

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,10 +21,10 @@ from cocos.encoders import device_of
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.errors import InputError, Unfit
-from cocos.sampling import DEFAULTS, Progress, Sampling
+from cocos.sampling import DEFAULTS, Progress, Sampling, refuse_options
 from cocos.scores import Pairs
 
-SCORE_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
 # Metrics with s(q, c) = s(c, q), for which one score matrix serves both directions.
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_euclidean")
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
@@ -308,7 +308,7 @@ def prepare_all(
     drawn = options["batches"] is None or isinstance(options["batches"], Integral)
     if not drawn and not (given := tuple(options["batches"])):
         raise InputError("batches: none were given")
-    _check(options, eps, drawn)
+    refuse_options(options, eps, drawn)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
     several = [load(loss) if isinstance(loss, str) else loss for loss in several]
@@ -337,7 +337,7 @@ def prepare_all(
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _fits(loss, largest, embeddings.query.device, whole=whole)
         dtype = options["dtype"]
-        own = embeddings if visited else held(SCORE_DTYPES[dtype or "float64"])
+        own = embeddings if visited else held(SCORE_TYPES[dtype or "float64"])
         if traits.one_way(own):
             own = own.single(own.directions[0])
         single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
@@ -345,23 +345,6 @@ def prepare_all(
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
         made.append(run.bound())
     return made
-
-
-def _check(options: Sampling, eps: float | None, drawn: bool) -> None:
-    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given.
-
-    Raises:
-        InputError: naming the option.
-    """
-    dtype, same_group = options["dtype"], options["same_group"]
-    if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    if dtype is not None and dtype not in SCORE_DTYPES:
-        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(SCORE_DTYPES)}")
-    if same_group not in scores.SAME_GROUP:
-        raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
-    number = options["batches"] if drawn else None
-    batches.check(options["sample"], options["batch_size"], number, options["per_group"], options["seed"])
 
 
 def _planned(

@@ -2,14 +2,15 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from inspect import Parameter
-from numbers import Integral
+from numbers import Integral, Real
 from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy as np
 
-from cocos import docstrings
+from cocos import batches, docstrings, scores
 from cocos.batches import Batch
 from cocos.errors import InputError, nearest
 
@@ -17,6 +18,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # Called with the name of a part of the work; gives a function of (done, in all).
 Progress = Callable[[str], Callable[[int, int], None]]
+# Dtypes of the scores of a measure.
+SCORE_DTYPES = ("float32", "float64")
 # Progress steps of each of several equal parts of the work.
 PROGRESS_STEPS = 1000
 
@@ -157,3 +160,20 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
         return report
     parts = PROGRESS_STEPS * number
     return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
+
+
+def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
+    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given.
+
+    Raises:
+        InputError: naming the option.
+    """
+    dtype, same_group = options["dtype"], options["same_group"]
+    if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
+        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
+    if dtype is not None and dtype not in SCORE_DTYPES:
+        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(SCORE_DTYPES)}")
+    if same_group not in scores.SAME_GROUP:
+        raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
+    number = options["batches"] if drawn else None
+    batches.check(options["sample"], options["batch_size"], number, options["per_group"], options["seed"])

@@ -10,6 +10,7 @@ import cocos
 from cocos import docstrings, losses
 from cocos.commands import app
 from cocos.errors import InputError
+from cocos.losses import _cards
 
 KNOWN = {
     "ntxent": "InfoNCE infonce clip ClipLoss CLIP-loss multiple_negatives_ranking multiple_negatives_ranking_loss "
@@ -58,9 +59,9 @@ def test_a_name_leads_to_one_loss():
     seen = {}
     for name in losses.names():
         for known, _ in docstrings.listed(docstrings.sections(type(losses.load(name))).get("Also called", "")):
-            plain = losses._plain(known)
+            plain = _cards.plain(known)
             assert seen.setdefault(plain, name) == name, (plain, name)
-            assert plain not in {losses._plain(each) for each in losses.names()} - {losses._plain(name)}, plain
+            assert plain not in {_cards.plain(each) for each in losses.names()} - {_cards.plain(name)}, plain
 
 
 def test_a_name_brings_its_own_parameters_as_defaults(file):

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import importlib
 import pkgutil
-import re
 from typing import TYPE_CHECKING, Any, cast
 
 from cocos import plugins
 from cocos.errors import InputError, nearest
+from cocos.losses._cards import also_called, plain
 from cocos.losses._parameters import accepted, build, fields, settled
 from cocos.losses._protocols import (
     Bindable,
@@ -86,12 +86,8 @@ BUILDERS |= {name: name for name in ("cached", "matryoshka", "sides")}
 # Prefixes of the losses of other libraries, with the file of `external` that reads them.
 PREFIXES_OF_LIBRARIES = {"pml": "pml", "open_clip": "open_clip", "st": "st", "lightly": "lightly"}
 # Packages whose modules are recognised by their class.
-ADAPTED_PACKAGES = {
-    "lightly": "lightly",
-    "open_clip": "open_clip",
-    "pytorch_metric_learning": "pml_object",
-    "sentence_transformers": "st",
-}
+ADAPTED_PACKAGES = {"pytorch_metric_learning": "pml_object", "sentence_transformers": "st"}
+ADAPTED_PACKAGES |= {name: name for name in ("lightly", "open_clip")}
 
 
 def names() -> list[str]:
@@ -109,25 +105,13 @@ def _files(folders: tuple[str, ...]) -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(folders) if not (m.ispkg or m.name.startswith("_")))
 
 
-def _plain(name: str) -> str:
-    """Drop the differences between spellings of a name: case, hyphens, spaces, the word loss at its end."""
-    letters = re.sub(r"[^a-z0-9]", "", name.lower().replace("++", "pp"))
-    return letters.removesuffix("loss") or letters
-
-
 @functools.cache
 def _known_names() -> dict[str, tuple[str, dict[str, str]]]:
-    """Map the other names of the losses, listed on their cards, to their file and the parameters they imply.
-
-    A docstring lists them after `Also called:`; parentheses after a name contain its parameters, or a remark.
-    """
-    from cocos import docstrings
-
-    found: dict[str, tuple[str, dict[str, str]]] = {_plain(name): (name, {}) for name in names()}
+    """Map the other names of the losses, listed on their cards, to their file and the parameters they imply."""
+    found: dict[str, tuple[str, dict[str, str]]] = {plain(name): (name, {}) for name in names()}
     for module in names():
-        said = docstrings.sections(_of_file(module)).get("Also called", "")
-        for name, remark in docstrings.listed(said):
-            found.setdefault(_plain(name), (module, dict(re.findall(r"(\w+)=([\d.]+)", remark))))
+        for name, implied in also_called(_of_file(module)):
+            found.setdefault(plain(name), (module, implied))
     return found
 
 
@@ -148,9 +132,9 @@ def module_name(name: str) -> str:
     if module.endswith(".py"):
         raise InputError(f"loss {name!r} is a file: name the function or class in it, like {name}:my_loss")
     known = _known_names()
-    if _plain(name) not in known:
+    if plain(name) not in known:
         raise InputError(nearest("loss", name, [*names(), *plugins.names(plugins.LOSSES)]))
-    return known[_plain(name)][0]
+    return known[plain(name)][0]
 
 
 def brought(name: str) -> dict[str, str]:
@@ -164,7 +148,7 @@ def brought(name: str) -> dict[str, str]:
     """
     if name.strip().lower().replace("-", "_") in names() or _reader(name.strip()):
         return {}
-    return dict(_known_names().get(_plain(name), ("", {}))[1])
+    return dict(_known_names().get(plain(name), ("", {}))[1])
 
 
 def _of_file(module: str) -> type:
@@ -183,7 +167,7 @@ def _class(name: str) -> type:
 
 
 def _on_shelf(name: str) -> bool:
-    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or _plain(name) in _known_names()
+    return name.strip().lower().replace("-", "_") in {*names(), *UNSPECIFIED} or plain(name) in _known_names()
 
 
 def reader_of(name: str) -> str | None:
@@ -405,8 +389,8 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: there is no such loss.
     """
-    if name in BUILDERS:
-        return getattr(importlib.import_module(f"{__name__}.external.{BUILDERS[name]}"), name)
+    if file := BUILDERS.get(name):
+        return getattr(importlib.import_module(f"{__name__}.external.{file}"), name)
     if not name.startswith("_") and name in names():
         _of_file(name)
         return importlib.import_module(f"{__name__}.{name}")
