@@ -260,6 +260,16 @@ def norms(embeddings: Embeddings, loss: Loss) -> list[str]:
     ]
 
 
+def grades(embeddings: Embeddings, loss: Loss) -> list[str]:
+    """Notes on a loss that takes grades for pairs, or pairs for grades."""
+    name, graded = name_of(loss), traits(loss).graded
+    if embeddings.grades is not None and not graded:
+        return [f"grades are not read by {name}, so that every row is a positive pair; cosent and angle read them"]
+    if embeddings.grades is None and graded:
+        return [f"no grades: {name} sets the positive of each query above its negatives, as if all had two grades"]
+    return []
+
+
 def felt(weights: Tensor, pairs: Pairs, metric: str) -> dict[str, float | int | None]:
     """Measure how much of pull and push reaches the embeddings of the first queries, and how many queries tie.
 

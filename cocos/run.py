@@ -69,8 +69,10 @@ class Run:
             *self.plan.notes,
             *health.lengths(self.embeddings, self.loss.metric),
             *losses.traits(self.loss).notes,
+            *self._unreachable(),
+            *health.grades(self.embeddings, self.loss),
         )
-        return (*filter(None, [loud]), *health.norms(self.embeddings, self.loss), *given, *self._unreachable())
+        return (*filter(None, [loud]), *health.norms(self.embeddings, self.loss), *given)
 
     @cached_property
     def spread(self) -> dict[str, dict]:

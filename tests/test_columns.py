@@ -253,3 +253,12 @@ def test_the_parts_of_each_source_are_drawn_as_they_are_measured():
     assert bars == pytest.approx(drawn)
     with pytest.raises(InputError, match="sources: all candidates are from the batch"):
         measures.sources(cocos.Embeddings(embeddings.query, embeddings.candidate[:12]))
+
+
+@pytest.mark.parametrize(("loss", "graded"), [("cosent", True), ("ntxent", True), ("cosent", False), ("ntxent", False)])
+def test_grades_that_a_loss_does_not_read_are_said(loss, graded):
+    side = columns(queries=12).query
+    embeddings = cocos.Embeddings(side, side.flip(1), grades=torch.arange(12) if graded else None)
+    notes = measures.count(embeddings, loss, batch_size=6).attrs["notes"]
+    assert ("grades are not read by ntxent" in notes) == (loss == "ntxent" and graded)
+    assert ("no grades: cosent" in notes) == (loss == "cosent" and not graded)
