@@ -241,7 +241,7 @@ def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor
         The candidates, (C + n, D), and (Q, K) rows of them, -1 for none.
 
     Raises:
-        InputError: vectors for another number of queries, or of another width.
+        InputError: vectors for another number of queries, or of another width; no vector at all.
     """
     if not isinstance(values, Tensor | np.ndarray) or values.ndim < 2:
         return candidate, values
@@ -256,6 +256,8 @@ def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor
         )
     found = found.to(candidate)
     there = ~found.isnan().all(dim=2)
+    if not there.any():
+        raise InputError(f"negatives: all {there.numel()} vectors are NaN, so that no query has any; leave them out")
     index = torch.where(there, there.flatten().cumsum(0).view_as(there) - 1 + len(candidate), -1)
     return torch.cat([candidate, found[there]]), index
 

@@ -327,7 +327,8 @@ def prepare_all(
         scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in traits.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{losses.name_of(loss)} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
-        plan = planned(loss.sample, whole or matching in {"rows", "columns"}, not whole and matching == "columns")
+        rows = matching in {"rows", "columns"} or (traits.graded and embeddings.grades is not None)
+        plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         visited = bool(visits) and not (marks and embeddings.marks)

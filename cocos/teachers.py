@@ -113,6 +113,8 @@ def of(
     open_ = found.isinf().any(dim=1).nonzero().flatten().tolist()
     if open_:
         raise InputError(f"teacher: infinity in {rows(open_)}; NaN says that a score is not known")
+    if found.isnan().all():
+        raise InputError("teacher: all scores are NaN, so that none is known; leave it out")
     if tuple(found.shape) == (queries, candidates):
         return Teacher(found)
     if negatives is None or groups is None or tuple(found.shape) != (queries, 1 + negatives.shape[1]):
@@ -136,6 +138,9 @@ def _guide(given: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
     Raises:
         InputError: another number of rows, two widths, or values that are not finite.
     """
+    for side, each in zip(SIDES, given, strict=True):
+        if each is None:
+            raise InputError(f"guide_{side} is missing: give the guide's rows of both sides")
     query, candidate = (_numbers(f"guide_{side}", each) for side, each in zip(SIDES, given, strict=True))
     sizes = (len(query), len(candidate))
     if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:

@@ -188,6 +188,9 @@ def test_graded_pairs_are_set_against_those_of_a_lower_grade():
         ({"teacher": torch.full((4, 4), torch.inf)}, "teacher: infinity in row"),
         ({"teacher": (torch.zeros(4, 2), torch.zeros(3, 2))}, r"expected \(4, G\) and \(4, G\)"),
         ({"teacher": "good"}, "teacher: str, expected a matrix of numbers"),
+        ({"teacher": torch.full((4, 4), torch.nan)}, "teacher: all scores are NaN"),
+        ({"teacher": (torch.zeros(4, 2), None)}, "guide_candidate is missing"),
+        ({"negatives": torch.full((4, 1, 6), torch.nan)}, "negatives: all 4 vectors are NaN"),
         ({"grades": [1, 2, 3]}, r"grades: shape \(3,\)"),
         ({"grades": [1, 1, 1, 1]}, "grades: all are 1, so that no pair is better"),
         ({"grades": [1, math.nan, 1, 2]}, "grades: NaN or infinity in row 1"),
@@ -262,3 +265,12 @@ def test_grades_that_a_loss_does_not_read_are_said(loss, graded):
     notes = measures.count(embeddings, loss, batch_size=6).attrs["notes"]
     assert ("grades are not read by ntxent" in notes) == (loss == "ntxent" and graded)
     assert ("no grades: cosent" in notes) == (loss == "cosent" and not graded)
+
+
+def test_graded_pairs_are_drawn_without_hard_negatives():
+    side = columns(queries=12)
+    embeddings = cocos.Embeddings(side.query, side.candidate[:12], negatives=side.candidate[12:24],
+                                  grades=torch.arange(12))  # fmt: skip
+    data = measures.count(embeddings, "cosent", batch_size=6)
+    assert "12 of the 12 hard negatives that are named are not drawn" in data.attrs["notes"] + data.attrs["undrawn"]
+    assert sorted(data["negatives"].isel(direction=0, batch=0).values.tolist()) == [0, 1, 2, 3, 4, 5]
