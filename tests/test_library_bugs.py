@@ -7,9 +7,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from analysis.library_bugs import page, recreated
-from analysis.library_bugs.__main__ import app
-from analysis.library_bugs.bugs import BUGS, said
+from analysis.known_bugs import page, recreated
+from analysis.known_bugs.__main__ import app
+from analysis.known_bugs.bugs import BUGS, said
 from cocos.measures._rows_of_pairs import synthetic
 
 PAGE = Path(__file__).parent.parent / "docs" / "library_bugs.md"

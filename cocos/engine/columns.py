@@ -73,7 +73,7 @@ def fits(embeddings: Embeddings, batches: Sequence[Batch], metric: str, directio
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """Batches of one direction, as rows of one long matrix; `options` are those of `cocos.engine.view`."""
+    """Batches of one direction, as rows of one long matrix; `cocos.engine.view` takes the `options`."""
 
     embeddings: Embeddings
     batches: tuple[Batch, ...]
@@ -133,7 +133,7 @@ class Stacked:
     def sides(self, query: Tensor, candidate: Tensor, groups: tuple[Tensor, Tensor]) -> Embeddings:
         """Other sides, with the groups of all of their rows, that ask in one direction."""
         values = {"query": query, "candidate": candidate, "query_group": groups[0], "candidate_group": groups[1]}
-        kept = {"_kept": {}} if self.apart else {}  # what is derived from groups of a stack is of no use to others
+        kept = {"_kept": {}} if self.apart else {}  # values derived from the groups of one stack fit no other
         return self.embeddings.single("q2c")._alike(values | kept | {"negatives": None, "shared": False})
 
     def of_batch(self, *, two: bool) -> View:
@@ -213,7 +213,7 @@ def placed(view: View, k: int) -> Tensor:
 
 
 def without(view: View, query: Tensor, position: Tensor) -> tuple[View, OwnHard]:
-    """Skip pairs of a view, by positions; return also those of them that were negatives, with their scores."""
+    """Skip pairs of a view, by positions; return the negatives among them too, with their scores."""
     row, column = placed(view, 0)[query], placed(view, 1)[position]
     side = view.sides[0]
     some = (column < side.first[row]) | (column >= side.last[row])

@@ -6,7 +6,7 @@ eps.
 
 A share σ(z) exceeds eps where the score exceeds (logit(eps) - b) / λ, whatever the query. So the count is one
 comparison; float64 decides where the rounding of the score does not. A part of the sum that exceeds eps has :math:`z >
-\mathrm{logit}(eps \sum \sigma) \ge \ln (eps \sum \sigma)`, and the sum only grows: so limits are those of `logsumexp`.
+\mathrm{logit}(eps \sum \sigma) \ge \ln (eps \sum \sigma)`, and the sum only grows: so `logsumexp` gives the limits.
 """
 
 import math
@@ -131,7 +131,7 @@ class Logistic(LogSumExp):
 
 
 class LogisticSums(Sums):
-    """Results of a pass of `Logistic`, for each direction; `log2` and `error` are those of Σ σ."""
+    """Results of a pass of `Logistic`, for each direction; `log2` and `error` belong to Σ σ."""
 
     of: Logistic
 

@@ -320,7 +320,7 @@ class _KernelLogSumExp(fused.Arguments):
 
     @property
     def sums(self) -> structs.Struct:
-        """The struct of the sums: all of the arguments here, a part of those of a primitive that extends them."""
+        """The struct of the sums: all arguments here; a primitive that extends them has more."""
         return self.struct
 
     def aim(self, state: Exponentials, part: Part) -> None:

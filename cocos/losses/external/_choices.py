@@ -12,6 +12,7 @@ from cocos import losses
 from cocos.errors import InputError
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external import sum as sums
+from cocos.losses.external._wrapped import OfItsLoss, head_of
 from cocos.scores import Pairs
 
 # Odd multipliers of seed, step, row and column, whose sum modulo 2^64 is the counter of a pair.
@@ -22,14 +23,9 @@ FINALISER = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 LARGEST_KEY = 2**63 - 1
 
 
-def head_of(name: str) -> str:
-    """Words before each parameter of a loss; the parameters of a sum have the names of its terms already."""
-    return "" if sums.terms_of(name) else f"{name}."
-
-
 @takes_tensors
 @dataclass(frozen=True)
-class KeptNegatives:
+class KeptNegatives(OfItsLoss):
     """A loss of pairs of which only some negatives of each query take part; the classes below choose them.
 
     Args:
@@ -86,54 +82,9 @@ class KeptNegatives:
         return self.own | {f"{head}{key}": value for key, value in losses.parameters(self.loss).items()}
 
     @property
-    def wrapped(self) -> losses.Loss:
-        """The loss of the kept pairs."""
-        return self.loss
-
-    @property
-    def metric(self) -> str:
-        """Scores that the loss reads."""
-        return self.loss.metric
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        """Columns that the loss reads."""
-        return losses.traits(self.loss).directions
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """What the loss cannot do without."""
-        return losses.traits(self.loss).requires
-
-    @property
-    def graded(self) -> bool:
-        """Whether the loss compares graded pairs."""
-        return losses.traits(self.loss).graded
-
-    @property
-    def couples(self) -> str:
-        """`query`, or `batch` where the loss couples queries."""
-        return self.loss.couples
-
-    @property
     def gradient(self) -> str:
         """That of the loss; none flows through the choice."""
         return self.loss.gradient
-
-    @property
-    def balanced(self) -> bool:
-        """Whether the loss is."""
-        return self.loss.balanced
-
-    @property
-    def sample(self) -> str:
-        """How the loss draws its batches."""
-        return self.loss.sample
-
-    @property
-    def matching(self) -> str | None:
-        """Source of the positives of the loss."""
-        return losses.traits(self.loss).matching
 
     @property
     def notes(self) -> tuple[str, ...]:

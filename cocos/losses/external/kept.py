@@ -1,12 +1,12 @@
 """Losses of some of a query's negatives, such as `top_k(ntxent)`: functions that make them, and their spellings."""
 
-import re
 from dataclasses import fields
 from typing import Any, cast
 
 from cocos import losses
 from cocos.errors import InputError
-from cocos.losses.external._choices import KeptNegatives, RandomK, SemiHard, SkipK, TopK, head_of
+from cocos.losses.external._choices import KeptNegatives, RandomK, SemiHard, SkipK, TopK
+from cocos.losses.external._wrapped import Spellings, head_of
 
 
 def top_k(loss: Any, k: int) -> losses.TrainingLoss:
@@ -104,70 +104,18 @@ def _loss(loss: Any) -> losses.Loss:
     return losses.load(loss) if isinstance(loss, str) else losses.of(loss)
 
 
-CHOICES_OF_NEGATIVES = {wrapper.word: wrapper for wrapper in (TopK, RandomK, SkipK, SemiHard)}
-
-
-def parted(text: str) -> tuple[type[KeptNegatives], str] | None:
-    """The wrapper and the text of the loss in it, `top_k(LOSS)`; None for any other text."""
-    found = re.fullmatch(r"([a-z]+[-_](?:k|hard))\s*\((.*)\)", text.strip(), re.IGNORECASE)
-    wrapper = CHOICES_OF_NEGATIVES.get(found[1].lower().replace("-", "_")) if found else None
-    if not (found and wrapper):
-        return None
-    depths = [found[2][: end + 1].count("(") - found[2][: end + 1].count(")") for end in range(len(found[2]))]
-    return (wrapper, found[2].strip()) if min(depths, default=0) >= 0 else None
-
-
-def _parts(text: str) -> tuple[type[KeptNegatives], str]:
-    """The wrapper and the canonical name of the loss in it.
-
-    Raises:
-        InputError: there is no such loss, or its name implies parameters, which a name in parentheses cannot.
-    """
-    wrapper, name = cast(tuple[type[KeptNegatives], str], parted(text))
-    inner = losses.canonical(name)
-    if own := losses.brought(name):
-        key = next(iter(own))
-        raise InputError(
-            f"loss {text!r}: {name} is {inner} with a {key} of its own; write {wrapper.word}({inner}) and "
-            f"-p {key}={own[key]}"
-        )
-    return wrapper, inner
+CHOICES_OF_NEGATIVES: dict[str, type[KeptNegatives]] = {
+    wrapper.word: wrapper for wrapper in (TopK, RandomK, SkipK, SemiHard)
+}
 
 
 def _chosen(wrapper: type[KeptNegatives]) -> set[str]:
     return {field.name for field in fields(wrapper)} - {"loss"}
 
 
-def canonical(text: str) -> str:
-    """The spelling as `KeptNegatives.spelling` writes it."""
-    wrapper, inner = _parts(text)
-    return f"{wrapper.word}({inner})"
-
-
-def known(text: str) -> set[str] | None:
-    """Names of the parameters of the choice, and of the loss with its name before each; None: any."""
-    wrapper, inner = _parts(text)
-    found = losses.known(inner)
-    return None if found is None else _chosen(wrapper) | {f"{head_of(inner)}{key}" for key in found}
-
-
-def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as `KeptNegatives.given` names them.
-
-    Raises:
-        InputError: a parameter is given twice.
-    """
-    wrapper, inner = _parts(text)
-    head, found = head_of(inner), {}
-    for key, value in parameters.items():
-        own = key in _chosen(wrapper)
-        settled = {key: value} if own else losses.qualified(inner, {key.removeprefix(head): value})
-        for name, number in settled.items():
-            place = name if own else f"{head}{name}"
-            if place in found:
-                raise InputError(f"parameter {place} of {text} is given twice")
-            found[place] = number
-    return found
+SPELLINGS_OF_CHOICES = Spellings[KeptNegatives](CHOICES_OF_NEGATIVES, _chosen)
+parted, canonical = SPELLINGS_OF_CHOICES.parted, SPELLINGS_OF_CHOICES.canonical
+known, qualified = SPELLINGS_OF_CHOICES.known, SPELLINGS_OF_CHOICES.qualified
 
 
 def _number(text: str, key: str, value: Any) -> int | float | None:
@@ -192,7 +140,7 @@ def load(text: str, parameters: dict[str, Any]) -> KeptNegatives:
     Raises:
         InputError: a loss or a parameter that cannot be used, or no `k`.
     """
-    wrapper, inner = _parts(text)
+    wrapper, inner = SPELLINGS_OF_CHOICES.parts(text)
     given = qualified(text, parameters)
     own: dict[str, Any] = {key: _number(text, key, given.pop(key)) for key in _chosen(wrapper) & given.keys()}
     if "k" in _chosen(wrapper) - own.keys():

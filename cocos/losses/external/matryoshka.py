@@ -8,7 +8,6 @@ Source: Kusupati et al. 2022, Matryoshka Representation Learning, arXiv:2205.131
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
@@ -20,7 +19,7 @@ from cocos import losses
 from cocos.errors import InputError
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external import sum as sums
-from cocos.losses.external._choices import head_of
+from cocos.losses.external._wrapped import OfItsLoss, Spellings, head_of
 from cocos.scores import METRICS, Pairs, length
 
 
@@ -78,7 +77,7 @@ def _checked(spelling: str, loss: losses.Loss, dims: Sequence[int], weights: Seq
 
 @takes_tensors
 @dataclass(frozen=True)
-class Layers:
+class Layers(OfItsLoss):
     """A loss of the first dimensions of the embeddings; the classes below say of how many.
 
     Args:
@@ -116,46 +115,6 @@ class Layers:
         head = head_of(losses.name_of(self.loss))
         own: dict[str, Any] = {"dims": self.dims} | ({"weights": self.factors} if self.factors else {})
         return own | {f"{head}{key}": value for key, value in losses.parameters(self.loss).items()}
-
-    @property
-    def wrapped(self) -> losses.Loss:
-        """The loss of the scores."""
-        return self.loss
-
-    @property
-    def metric(self) -> str:
-        """Scores that the loss reads."""
-        return self.loss.metric
-
-    @property
-    def couples(self) -> str:
-        """Whether the loss couples queries."""
-        return self.loss.couples
-
-    @property
-    def balanced(self) -> bool:
-        """Whether the loss is."""
-        return self.loss.balanced
-
-    @property
-    def sample(self) -> str:
-        """How the loss draws its batches."""
-        return self.loss.sample
-
-    @property
-    def matching(self) -> str | None:
-        """Source of the positives of the loss."""
-        return losses.traits(self.loss).matching
-
-    @property
-    def requires(self) -> tuple[str, ...]:
-        """What the loss cannot do without."""
-        return losses.traits(self.loss).requires
-
-    @property
-    def graded(self) -> bool:
-        """Whether the loss compares graded pairs."""
-        return losses.traits(self.loss).graded
 
     @property
     def share(self) -> str | None:
@@ -273,7 +232,7 @@ class AllOfDims(Layers):
         return shares.gather(0, shares.abs().argmin(dim=0, keepdim=True))[0]
 
 
-NESTED_LOSSES = {kind.word: kind for kind in (Matryoshka, Truncated, AnyOfDims, AllOfDims)}
+NESTED_LOSSES: dict[str, type[Layers]] = {kind.word: kind for kind in (Matryoshka, Truncated, AnyOfDims, AllOfDims)}
 
 
 def matryoshka(loss: Any, dims: Sequence[int], weights: Sequence[float] | None = None) -> losses.TrainingLoss:
@@ -303,63 +262,9 @@ def matryoshka(loss: Any, dims: Sequence[int], weights: Sequence[float] | None =
     return cast(losses.TrainingLoss, Matryoshka(made, tuple(dims), None if weights is None else tuple(weights)))
 
 
-def parted(text: str) -> tuple[type[Layers], str] | None:
-    """The class and the text of the loss in it, `matryoshka(LOSS)`; None for any other text."""
-    found = re.fullmatch(r"([a-z_-]+)\s*\((.*)\)", text.strip(), re.IGNORECASE)
-    kind = NESTED_LOSSES.get(found[1].lower().replace("-", "_")) if found else None
-    return (kind, found[2].strip()) if found and kind else None
-
-
-def _parts(text: str) -> tuple[type[Layers], str]:
-    """The class and the canonical name of the loss in it.
-
-    Raises:
-        InputError: there is no such loss, or its name implies parameters.
-    """
-    kind, name = cast(tuple[type[Layers], str], parted(text))
-    inner = losses.canonical(name)
-    if own := losses.brought(name):
-        key = next(iter(own))
-        raise InputError(
-            f"loss {text!r}: {name} is {inner} with a {key} of its own; write {kind.word}({inner}) and "
-            f"-p {key}={own[key]}"
-        )
-    return kind, inner
-
-
-OWN_PARAMETERS = ("dims", "weights")
-
-
-def canonical(text: str) -> str:
-    """The spelling as `Layers.spelling` writes it."""
-    kind, inner = _parts(text)
-    return f"{kind.word}({inner})"
-
-
-def known(text: str) -> set[str] | None:
-    """Names of the parameters: `dims`, `weights`, and those of the loss with its name before each; None: any."""
-    _, inner = _parts(text)
-    found = losses.known(inner)
-    return None if found is None else {*OWN_PARAMETERS, *(f"{head_of(inner)}{key}" for key in found)}
-
-
-def qualified(text: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """The parameters as `Layers.given` names them.
-
-    Raises:
-        InputError: a parameter is given twice.
-    """
-    _, inner = _parts(text)
-    head, found = head_of(inner), {}
-    for key, value in parameters.items():
-        own = key in OWN_PARAMETERS
-        settled = {key: value} if own else losses.qualified(inner, {key.removeprefix(head): value})
-        for name, number in settled.items():
-            place = name if own else f"{head}{name}"
-            if place in found:
-                raise InputError(f"parameter {place} of {text} is given twice")
-            found[place] = number
-    return found
+SPELLINGS_OF_LAYERS = Spellings[Layers](NESTED_LOSSES, lambda _: {"dims", "weights"})
+parted, canonical = SPELLINGS_OF_LAYERS.parted, SPELLINGS_OF_LAYERS.canonical
+known, qualified = SPELLINGS_OF_LAYERS.known, SPELLINGS_OF_LAYERS.qualified
 
 
 def _numbers(text: str, key: str, value: Any, kind: type) -> tuple[Any, ...]:
@@ -382,7 +287,7 @@ def load(text: str, parameters: dict[str, Any]) -> Layers:
     Raises:
         InputError: a loss or a parameter that cannot be used, or no `dims`.
     """
-    kind, inner = _parts(text)
+    kind, inner = SPELLINGS_OF_LAYERS.parts(text)
     given, head = qualified(text, parameters), head_of(inner)
     if "dims" not in given:
         raise InputError(f"{text}: give dims, the numbers of dimensions, like -p dims=64,128,256")

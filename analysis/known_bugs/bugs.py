@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import cocos
-from analysis.library_bugs import recreated
+from analysis.known_bugs import recreated
 
 __all__ = ["BUGS", "Bug", "said"]
 

@@ -1,12 +1,12 @@
-"""Say of each re-created bug what `verify --same-as` says: python -m analysis.library_bugs [NAME|list|page]."""
+"""Say of each re-created bug what `verify --same-as` says: python -m analysis.known_bugs [NAME|list|page]."""
 
 from typing import Annotated
 
 import torch
 from typer import Argument, BadParameter, Typer
 
-from analysis.library_bugs import page
-from analysis.library_bugs.bugs import BUGS, said
+from analysis.known_bugs import page
+from analysis.known_bugs.bugs import BUGS, said
 
 app = Typer(add_completion=False)
 WORDS = ("list", "page")

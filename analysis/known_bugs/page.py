@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analysis.library_bugs.bugs import BUGS, said
+from analysis.known_bugs.bugs import BUGS, said
 
 PAGE = Path(__file__).parents[2] / "docs" / "library_bugs.md"
 HEAD = """# Bugs of libraries, and the sentence that each gets
@@ -13,13 +13,13 @@ Such code trains, its loss falls, and nothing in a log tells it from a slow run.
 in their libraries.
 
 ```console
-$ python3 -m analysis.library_bugs list
-$ python3 -m analysis.library_bugs misaligned-gather
+$ python3 -m analysis.known_bugs list
+$ python3 -m analysis.known_bugs misaligned-gather
 ```
 
 Batches have 64 pairs, the second one with two hard negatives for each query; two processes hold 32 pairs each.
 [Are these the same gradient?](howto/same_gradient.md) says how to compare a loss of your own. This page is written by
-`python3 -m analysis.library_bugs page`, and a test compares it with what the functions give now.
+`python3 -m analysis.known_bugs page`, and a test compares it with what the functions give now.
 """
 
 
