@@ -2,7 +2,8 @@
 
 The first line of a store, and of each part that a resumed run appends, is a header with the version, the loss and eps.
 Every other line is a record, the numbers of one step, as `cocos.Monitor` takes them. A resumed run supersedes the
-records of earlier parts from its first step on. A last line that a killed process left unfinished is dropped.
+records of earlier parts from its first step on. A last line that a killed process left unfinished is dropped. Records
+of older versions, in which `contributing` may be by the part of the push, are read under the names of today.
 """
 
 import json
@@ -17,6 +18,8 @@ from typing import Any
 from cocos.errors import InputError, unreachable
 
 __all__ = [
+    "BY_PUSH",
+    "BY_UNIT",
     "DIRECTION_METRICS",
     "STEP_METRICS",
     "History",
@@ -36,6 +39,8 @@ MOST_LINE = 2**20
 MOST_BYTES = 2**31
 # Settings of a header in which all parts of a store must agree.
 AGREED = ("loss", "loss_parameters", "eps")
+# Numbers by the unit of a loss, and the numbers by the part of the push that are shown where the unit is unknown.
+BY_PUSH = {"contributing": "relative", "idle": "unpushed"}
 # First bytes of every header.
 FIRST_BYTES = b'{"cocos"'
 
@@ -54,8 +59,11 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-# Numbers of one direction of a record: long name and units.
+# Numbers of one direction of a record: long name and units. Those in `BY_UNIT` are by the natural unit of the loss, and
+# absent where it is unknown.
 DIRECTION_METRICS = {
+    "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
+    "unpushed": ("queries whose negatives are not pushed at all", "queries"),
     "contributing": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative", "queries"),
     "effective": ("effective number of negatives, mean over the queries with any push", "candidates"),
@@ -75,6 +83,7 @@ DIRECTION_METRICS = {
     for name, (text, units) in SOURCE_METRICS.items()
     for key, source in SOURCE_KEYS.items()
 }
+BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
     "scale": ("factor from a cosine to what the loss reads", "1"),
@@ -246,6 +255,27 @@ def _is_record(found: dict[str, Any]) -> bool:
     return whole and named and isinstance(alarms, list) and all(isinstance(each, dict) for each in alarms)
 
 
+def _of_today(header: Record, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with the names of today.
+
+    Before `relative` was recorded, `contributing` and `idle` were by the part of the push where the header says so and
+    the record is no closed form of a recognised module. Queries without any violation are not pushed.
+    """
+    by_push = header.get("share") == "push" and ("unit" in header or record.get("source") != "closed form")
+    made = {}
+    for name, each in record.get("directions", {}).items():
+        if "relative" in each:
+            made[name] = each
+        elif by_push:
+            kept = {key: value for key, value in each.items() if key not in BY_UNIT}
+            made[name] = {new: each[old] for old, new in BY_PUSH.items() if old in each} | kept
+        elif header.get("share") == "violations" and "idle" in each:
+            made[name] = {"unpushed": each["idle"]} | each
+        else:
+            made[name] = each
+    return record | {"directions": made} if made else record
+
+
 def _lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a store.
 
@@ -312,8 +342,8 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
         if found is not None and _is_header(found):
             header = found
             parts.append([])
-        elif found is not None:
-            parts[-1].append(found)
+        elif found is not None and header is not None:
+            parts[-1].append(_of_today(header, found))
     kept: list[dict[str, Any]] = []
     for part in parts:
         if part:

@@ -29,6 +29,8 @@ WEIGHTS = {
 }
 # Compressed, with a checksum over each chunk: a damaged file is noticed where it is read.
 NETCDF_ENCODING = {"zlib": True, "complevel": 4, "fletcher32": True}
+# Numbers of a direction that every Dataset of a training run has, NaN where they are unknown.
+ALWAYS_RECORDED = ("relative", "unpushed", "contributing", "idle", "queries")
 # Maximum number of values of a training run: 1 GiB, two million records of two directions.
 MOST_VALUES = 2**27
 
@@ -110,7 +112,7 @@ def above(attrs: dict, eps: float | None = None) -> str:
     return {
         "probability": f"probability above {percent}",
         "violations": "any violation" if eps < 1 else f"more than {eps:g} violations",
-        "push": f"more than {percent} of the push",
+        **dict.fromkeys(("push", "unknown"), f"more than {percent} of the push"),
     }.get(attrs.get("share"), f"weight above {percent} of its unit")
 
 
@@ -297,9 +299,11 @@ def of_history(history: records.History) -> xr.Dataset:
         if not np.isnan(array).all():
             made[name] = (dims, array, *records.STEP_METRICS[name])
     for name, array in parts.items():
-        if name in {"contributing", "queries"} or not np.isnan(array).all():  # idle queries are told as a part of them
+        if name in ALWAYS_RECORDED or not np.isnan(array).all():
             made[name] = ((*dims, "direction"), array, *records.DIRECTION_METRICS[name])
     attrs = {name: value for name, value in history.header.items() if isinstance(value, str | int | float)}
+    shares = [str(each["share"]) for each in found if isinstance(each.get("share"), str)]
+    attrs["share"] = shares[-1] if shares else attrs.get("share", "unknown")
     return labelled(made, attrs)
 
 

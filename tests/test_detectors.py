@@ -141,8 +141,8 @@ LIMITS = {
         {"near_duplicates": 8, "duplicates": 3, "candidates": 32},
     ),
     "hubs": (
-        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "idle": 20}}},
-        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "idle": 21}}},
+        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "unpushed": 20}}},
+        {"directions": {"q2c": PAIRS | {"hub_share": 0.31, "unpushed": 21}}},
     ),
     "pulled_negatives": (
         {"directions": {"q2c": PAIRS | {"pulled_negatives": 0.11, "pushed_positives": 0.4}}},
@@ -296,10 +296,10 @@ def test_a_short_batch_and_a_fast_scale_are_nothing_among_checkpoints():
     + [("hinge", 2 * 32 * 0.2), ("hinge", 0.2), ("hinge", 31 * 0.2)],
 )
 def test_a_loss_stands_at_the_value_of_equal_scores(kind, value):
-    both = {name: PAIRS | {"effective": 30.5, "idle": 0} for name in ("q2c", "c2q")}
+    both = {name: PAIRS | {"effective": 30.5, "unpushed": 0} for name in ("q2c", "c2q")}
     assert "stuck" in fired(run(kind=kind, value=value * 1.01, directions=both))
     assert "stuck" not in fired(run(kind=kind, value=value * 1.1, directions=both))
-    uneven = {name: each | {"effective": 12, "idle": 1} for name, each in both.items()}
+    uneven = {name: each | {"effective": 12, "unpushed": 1} for name, each in both.items()}
     assert "stuck" not in fired(run(kind=kind, value=value, directions=uneven))
 
 
@@ -324,6 +324,10 @@ def test_gradscaler_may_overflow_for_a_while():
 
 
 def test_what_another_detector_says_better_is_left_to_it():
+    unknown = {"q2c": PAIRS | {"unpushed": 32, "relative": 0}}  # of a loss whose unit is unknown
+    assert fired(run(directions=unknown)).keys() == {"idle"}
+    pushed = {"q2c": PAIRS | {"unpushed": 30, "relative": 0, "idle": 0}}
+    assert not fired(run(directions=pushed))
     alone = {"q2c": {"queries": 1, "candidates": 1, "positives": 1, "idle": 1, "weight_negative": 0}}
     assert fired(run(directions=alone)).keys() == {"one_candidate"}
     assert fired(run(near_duplicates=32, candidates=32, similarity=0.99)).keys() == {"collapse"}
@@ -335,7 +339,7 @@ def test_what_another_detector_says_better_is_left_to_it():
     assert not fired(run(candidates=32, near_duplicates=16, directions=known))
     assert not fired(run(candidates=32, near_duplicates=32, directions={"s2s": PAIRS}))
     assert fired(run(candidates=32, duplicates=18, directions=known)).keys() == {"duplicates"}
-    few = {"q2c": PAIRS | {"hub_share": 0.51, "idle": 0, "candidates": 6}}
+    few = {"q2c": PAIRS | {"hub_share": 0.51, "unpushed": 0, "candidates": 6}}
     assert not fired(run(directions=few)) and fired(run(directions=few), hubs={"times": 3}).keys() == {"hubs"}
     sums = {"reduction": 1 / 1024, "queries": 32, "kind": "hinge"}
     assert not fired(run(**sums)) and fired(run(**sums), mean_reduction={"hinge": 2}).keys() == {"mean_reduction"}
@@ -350,7 +354,8 @@ def test_records_of_a_stranger_raise_nothing():
     )
     keys += "width source dtype world gathered finite margin similarity_negative equilibrium_scale scale_slope"
     inner = "queries candidates positives idle effective hub_share pulled_negatives pushed_positives push_own "
-    inner += "weight_negative contributing push_in_batch push_own_hard negatives_in_batch negatives_own_hard"
+    inner += "weight_negative contributing push_in_batch push_own_hard negatives_in_batch negatives_own_hard "
+    inner += "relative unpushed"
     for _ in range(400):
         history = []
         for _ in range(rng.randint(1, 12)):

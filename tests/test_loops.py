@@ -24,8 +24,8 @@ def sides(rows=6):
     return [torch.randn(rows, 4, generator=generator).requires_grad_() for _ in range(2)]
 
 
-def contributing(monitor):
-    return [each["directions"]["q2c"]["contributing"] for each in monitor.records]
+def relative(monitor):
+    return [each["directions"]["q2c"]["relative"] for each in monitor.records]
 
 
 def test_an_error_in_the_middle_of_a_forward_pass_leaves_nothing_behind():
@@ -46,7 +46,7 @@ def test_two_monitors_of_one_module_read_the_same():
     first.close()
     loss(*sides()).backward()
     second.close()
-    assert len(first.records) == 3 and contributing(second) == contributing(first)[:2]
+    assert len(first.records) == 3 and relative(second) == relative(first)[:2]
     assert not loss._forward_hooks and not loss._forward_pre_hooks
 
 

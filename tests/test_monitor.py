@@ -133,18 +133,23 @@ def test_a_batch_of_several_blocks_is_read_as_one(monkeypatch):
             parts = read(seen)["directions"]["q2c"]
         assert parts == pytest.approx(whole, rel=1e-5)
         pairs = cocos.Pairs(scores, positive)
-        size = seen.weights.clamp(min=0).masked_fill(positive, 0).sum(dim=1, keepdim=True) if unit is None else unit
+        size = torch.ones(1, 1) if unit is None else unit
         more = cocos.statistics.per_query(seen.weights, size, pairs)
-        assert math.isclose(whole["contributing"], more["contributing"].double().mean(), rel_tol=1e-6)
-        assert whole["idle"] == int((more["contributing"] == 0).sum())
-        for name in ("effective", "hardest_share", "weight_positive"):
+        assert math.isclose(whole["relative"], more["relative"].double().mean(), rel_tol=1e-6)
+        assert whole["unpushed"] == int((more["effective"] == 0).sum())
+        if unit is None:
+            assert not whole.keys() & set(records.BY_UNIT)
+        else:
+            assert math.isclose(whole["contributing"], more["contributing"].double().mean(), rel_tol=1e-6)
+            assert whole["idle"] == int((more["contributing"] == 0).sum())
+        for name in ("effective", "hardest_share", *(["weight_positive"] if unit is not None else [])):
             assert math.isclose(whole[name], more[name].mean(), rel_tol=1e-5), name
         negative, weights = ~positive, seen.weights.double()
         push = (weights * negative).clamp(min=0)
         expected = {
             "pulled_negatives": ((weights < 0) & negative).sum() / 50,
             "pushed_positives": ((weights > 0) & positive).sum() / 50,
-            "weight_negative": (weights.abs() * negative / size).sum() / 50,
+            **({} if unit is None else {"weight_negative": (weights.abs() * negative / size).sum() / 50}),
             "hub_share": (push / push.sum(dim=1, keepdim=True)).mean(dim=0).max(),
             "positives": positive.sum() / 50,
         }
@@ -162,7 +167,7 @@ def test_weights_of_any_size_are_read_alike(sides, scale):
         for each in (seen, Seen("q2c", scores, (seen.weights.double() * scale).float(), seen.positive, seen.negative))
     )
     assert other["effective"] == pytest.approx(one["effective"], rel=0.2 if scale < 1e-40 else 1e-4)
-    assert other["idle"] <= 1  # a row may underflow as a whole
+    assert other["unpushed"] <= 1  # a row may underflow as a whole
 
 
 @pytest.mark.parametrize("over, expected", [("mean", 1 / 24), ("sum", 1.0)])
@@ -451,12 +456,13 @@ def test_a_module_is_read_where_it_is_called(sides, tmp_path):
     loss(query, sides[1]).backward()  # closed
     assert said == [0, 2, 4, 70, 70] and not loss._forward_hooks and not loss._forward_pre_hooks
     one = results.open(tmp_path / "a.jsonl")
-    assert one.attrs["loss"] == "Contrastive" and one.attrs["share"] == "push"
+    assert one.attrs["loss"] == "Contrastive" and one.attrs["share"] == "unknown"
     scores = 20 * sides[0] @ sides[1].T
     push = scores.softmax(dim=1).fill_diagonal_(0)
     part = push / push.sum(dim=1, keepdim=True)
     found = one.isel(step=0).sel(direction="q2c")
-    assert math.isclose(found["contributing"], (part > 0.01).sum(dim=1).double().mean(), rel_tol=1e-6)
+    assert math.isclose(found["relative"], (part > 0.01).sum(dim=1).double().mean(), rel_tol=1e-6)
+    assert np.isnan(found["contributing"]) and np.isnan(found["idle"]) and found["unpushed"] == 0
     assert math.isclose(found["effective"], torch.special.entr(part).sum(dim=1).exp().mean(), rel_tol=1e-4)
     assert math.isclose(found["scale"], 20, rel_tol=1e-5) and found["lost"] == 0
     assert math.isclose(found["value"], loss(*sides).item(), rel_tol=1e-5)

@@ -217,6 +217,30 @@ def test_several_results_and_stores_share_a_figure(data, tmp_path, monkeypatch):
     assert "it holds one run, not 2" in call("one.nc", "two.jsonl", "--out", "both.nc").stderr
 
 
+def test_a_column_of_a_run_has_one_meaning(tmp_path):
+    header = {"cocos": "1", "loss": "Mine", "loss_parameters": "{}", "eps": 0.01}
+    by_push = {"relative": 14.5, "unpushed": 8, "effective": 9.0, "queries": 32}
+    by_unit = by_push | {"contributing": 1.25, "idle": 16}
+    path, found = tmp_path / "run.jsonl", {}
+    for name, directions in {
+        "unknown": [by_push, by_push],
+        "known": [by_unit, by_unit],
+        "some": [by_unit, by_push],
+    }.items():
+        lines = [header, *({"step": k, "directions": {"q2c": each}} for k, each in enumerate(directions))]
+        path.write_text("\n".join(map(json.dumps, lines)))
+        found[name] = table(measures.run(path))
+        document = json.loads(call(path, "--json").stdout)["directions"]["q2c"]
+        assert document["contributing"] == [each.get("contributing") for each in directions]
+        assert document["relative"] == [14.5, 14.5]
+        assert call(path, "--out", tmp_path / "run.png").exit_code == 0
+    assert found["unknown"].columns[1:4] == ("relative", "effective", "unpushed %")
+    assert found["unknown"].rows[0][1:4] == ("14.50", "9.0", "25")
+    assert found["known"].columns[1:4] == found["some"].columns[1:4] == ("contributing", "effective", "idle %")
+    assert found["known"].rows[1][1:4] == ("1.25", "9.0", "50") and found["some"].rows[1][1:4] == ("-", "9.0", "-")
+    assert "own push" in found["unknown"].notes[0] and "own push" not in found["known"].notes[0]
+
+
 def test_a_store_of_a_stranger_is_printed_and_drawn(tmp_path):
     path, direction = tmp_path / "run.jsonl", '"directions":{"q2c":{"contributing":1,"idle":0}}'
     header = '{"cocos":"1","loss":"ntxent","loss_parameters":"{}","eps":0.01}'

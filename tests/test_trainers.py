@@ -133,8 +133,8 @@ def test_lightning(tmp_path):
     assert len(cocos.results.open(tmp_path / "run.jsonl")["step"]) == 3
     kept = scalars(tmp_path / "with")
     record = callback.monitor.records
-    assert kept["cocos/contributing"] == [
-        (each["step"], pytest.approx(each["directions"]["q2c"]["contributing"], rel=1e-6)) for each in record
+    assert kept["cocos/relative"] == [
+        (each["step"], pytest.approx(each["directions"]["q2c"]["relative"], rel=1e-6)) for each in record
     ]
     assert all(each["directions"]["q2c"]["candidates"] == BATCH for each in record)
     assert [step for step, _ in kept["validation"]] == [4, 9]
@@ -240,10 +240,10 @@ def test_hugging_face(tmp_path, capsys):
     assert steps_of(found.monitor) == [1, 4, 8]
     assert len(cocos.results.open(tmp_path / "run.jsonl")["step"]) == 3
     kept = scalars(tmp_path / "with")
-    contributing = [each["directions"]["q2c"]["contributing"] for each in found.records]
-    assert kept["train/cocos/contributing"] == [
-        (4, pytest.approx(contributing[1])),
-        (8, pytest.approx(contributing[2])),
+    relative = [each["directions"]["q2c"]["relative"] for each in found.records]
+    assert kept["train/cocos/relative"] == [
+        (4, pytest.approx(relative[1])),
+        (8, pytest.approx(relative[2])),
     ]
     assert kept["train/cocos/alarm"][-1] == (8, 0)
     assert [step for step, _ in kept["eval/loss"]] == [2, 4, 6, 8]
@@ -445,7 +445,7 @@ def test_sentence_transformers(tmp_path, sentences):
     assert steps_of(found.monitor) == [1, 4, 8]
     assert {each["width"] for each in found.records} == {16}
     kept = scalars(tmp_path / "with")
-    assert [step for step, _ in kept["train/cocos/contributing"]] == [4, 8]
+    assert [step for step, _ in kept["train/cocos/relative"]] == [4, 8]
     assert [step for step, _ in kept["eval/loss"]] == [2, 4, 6, 8]
     saved = [{path.name for path in (tmp_path / each / "checkpoint-8").iterdir()} for each in ("with", "without")]
     assert saved[0] == saved[1]
@@ -473,7 +473,7 @@ def test_sentence_transformers_losses_of_several_datasets(tmp_path, sentences):
     assert all(len(monitor.records) >= 3 for monitor in found.monitors.values())
     assert [each["step"] for each in found.records] == sorted(each["step"] for each in found.records)
     kept = scalars(tmp_path)
-    assert {"train/cocos/a+b/contributing", "train/cocos/c/contributing"} <= set(kept)
+    assert {"train/cocos/a+b/relative", "train/cocos/c/relative"} <= set(kept)
     assert len(cocos.results.open(tmp_path / "run-c.jsonl")["step"]) == len(found.monitors["c"].records)
     with pytest.raises(InputError, match=r"use monitors\[name\]"):
         _ = found.monitor
@@ -621,6 +621,6 @@ def test_recipes_of_the_page_run(library, tmp_path, monkeypatch, request):
     if library == "lightning.pytorch":
         scope["monitor"] = next(each.monitor for each in scope["trainer"].callbacks if hasattr(each, "monitor"))
     if library == "torch":
-        assert scalars("runs/plain")["cocos/contributing"][0][0] == 0
+        assert scalars("runs/plain")["cocos/relative"][0][0] == 0
     else:
         assert scope.get("monitor", scope.get("watched")).records

@@ -14,8 +14,8 @@ class Hubs:
     """One candidate is a hard negative of many queries.
 
     Fires when: one candidate receives more than `part` of the push, and more than `times` as much as if all candidates
-    received alike, each query with any push counted alike, in any direction, while at least `queries` queries have a
-    contributing negative, in each of the last `records` records, `warmup` steps after the first one.
+    received alike, each query with any push counted alike, in any direction, while the negatives of at least `queries`
+    queries are pushed, in each of the last `records` records, `warmup` steps after the first one.
 
     Try: all negatives in place of the hardest, a larger temperature, or a look at that candidate: it is often an empty
     or broken item.
@@ -23,7 +23,7 @@ class Hubs:
     Args:
         part: of the push, as a mean over the queries.
         times: the push of an average candidate.
-        queries: with a contributing negative.
+        queries: with any push.
         records: how many in a row; of checkpoints, one.
         warmup: steps since the first record; of checkpoints, one checkpoint.
 
@@ -54,8 +54,8 @@ class Hubs:
         """Largest part of the push on one candidate, of the directions with enough queries that push and candidates."""
         found = [0.0]
         for _, each in directions(record):
-            share, queries, idle = (number(each, name) for name in ("hub_share", "queries", "idle"))
-            enough = (queries or 0) - (idle or 0) >= self.queries
+            share, queries, unpushed = (number(each, name) for name in ("hub_share", "queries", "unpushed"))
+            enough = (queries or 0) - (unpushed or 0) >= self.queries
             if share is not None and enough and share * (number(each, "candidates") or math.inf) > self.times:
                 found.append(share)
         return max(found)

@@ -13,8 +13,9 @@ class Idle:
     """Nearly all queries have no negative that contributes to the gradient.
 
     Fires when: in every direction the part of the queries without any contributing negative exceeds `part`, and their
-    negatives weigh nothing together either, in each of the last `records` records; silent where there are no negatives,
-    or numbers are not finite.
+    negatives weigh nothing together either, in each of the last `records` records; of a loss whose unit is unknown, the
+    part of the queries whose negatives are not pushed at all. Silent where there are no negatives, or numbers are not
+    finite.
 
     Try: a larger batch, harder negatives or a larger margin; or stop, where validation says that it is good enough.
 
@@ -48,6 +49,7 @@ class Idle:
     def _idle(self, name: str, direction: Record) -> float | None:
         """Part of the queries that are idle; 0 without negatives, or where many light ones push together."""
         idle, queries, others = number(direction, "idle"), number(direction, "queries"), negatives(name, direction)
+        idle = number(direction, "unpushed") if idle is None else idle
         if idle is None or not queries:
             return None
         if others is not None and others < 1:

@@ -36,7 +36,7 @@ class ShortBatch:
         if now is None or len(known) < USUAL or of_checkpoints(history):
             return None
         usual = statistics.median(known)
-        if now >= self.part * usual:
+        if usual <= 0 or now >= self.part * usual:
             return None
         said = (
             f"the batch has {now:g} queries, {100 * now / usual:.3g} % of the usual {usual:g} (below "

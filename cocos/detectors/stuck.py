@@ -98,7 +98,7 @@ def _even(record: Record) -> bool:
     for name, each in directions(record):
         effective, others = number(each, "effective"), negatives(name, each)
         if record.get("kind") == "hinge":
-            if number(each, "idle"):
+            if number(each, "unpushed"):
                 return False
         elif effective is None or others is None or effective < EVEN * others:
             return False

@@ -166,6 +166,8 @@ def _of_count(counted: xr.Dataset, record: dict[str, Any]) -> dict[str, dict[str
         every = ~np.isnan(one["contributing"].values)
         some = one["effective_per_query"].values > 0 if "effective_per_query" in one else every
         made[name] = own | {
+            "relative": _mean(one, ("relative_per_query",), every),
+            "unpushed": float((every & ~some).sum(axis=1)[full].mean()),
             "contributing": float(one["contributing"].mean()),
             "idle": float(one["idle"].values[full].mean()),
             "weight_negative": _mean(one, ("weight_above_per_query", "weight_below_per_query"), every),

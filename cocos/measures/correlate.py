@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos import correlation, results, statistics
+from cocos import correlation, records, results, statistics
 from cocos.correlation import Association, Beyond, Quadratic
 from cocos.errors import InputError
 from cocos.measures import _columns, _gathered
 from cocos.measures._columns import RunColumn
 
 # Numbers that are correlated, and the one that they are correlated with, unless others are named.
-DEFAULT_X = ("contributing", "effective", "idle", "hardest_share")
+DEFAULT_X = ("contributing", "effective", "idle", "hardest_share")  # or, where the unit is unknown, `records.BY_PUSH`
 DEFAULT_Y = ("rsum", "r1", "rsum_val", "r1_val", "rsum_train", "r1_train")
 # Endings of numbers that were not measured on the test split.
 NOT_TEST = ("_val", "_train", "_dev")
@@ -88,7 +88,8 @@ def correlate(
     Args:
         runs: a table of runs (`cocos.results.concat`), or files: results of count, evaluate and run, stores of a
             monitor, tables.
-        x: numbers of the runs; None: `contributing`, `effective`, `idle` and `hardest_share`, those that the runs have.
+        x: numbers of the runs; None: `contributing`, `effective`, `idle` and `hardest_share`, those that the runs have;
+            `relative` and `unpushed` in place of the first and third where the unit of a loss is unknown.
         y: what they are correlated with; None: `rsum`, or R@1 where there is one direction.
         family: coordinate of the runs within which settings are compared; several are joined by commas.
         config: coordinate that is the same for the seeds of a setting, and differs between settings.
@@ -179,12 +180,18 @@ def _asked(table: xr.Dataset, x: Sequence[str] | str | None, target: RunColumn) 
     names = [x] if isinstance(x, str) else list(x or ())
     if not names:
         every = (column for name in DEFAULT_X for column in _columns.expanded(table, name))
-        names = [name for name in every if name in _columns.known(table) and _columns.column(table, name, "--x").known]
+        named = ((name, records.BY_PUSH.get(name)) for name in every)
+        names = [found for each in named if (found := next((name for name in each if _there(table, name)), None))]
         names = names or [name for key in DEFAULT_X[:2] for name in _columns.expanded(table, f"ruler_{key}")]
     names = [each for name in dict.fromkeys(names) for each in _columns.expanded(table, name)]
     if target.name in names:
         raise InputError(f"--x {target.name}: it is y as well; name another number of the runs")
     return [_columns.column(table, name, "--x") for name in names]
+
+
+def _there(table: xr.Dataset, name: str | None) -> bool:
+    """Whether any run has a number."""
+    return name in _columns.known(table) and _columns.column(table, str(name), "--x").known > 0
 
 
 def _aligned(one: RunColumn, other: RunColumn) -> tuple[np.ndarray, np.ndarray]:

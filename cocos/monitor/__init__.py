@@ -89,7 +89,7 @@ class Monitor:
         >>> loss, rows = Contrastive(), torch.eye(3, requires_grad=True)
         >>> monitor = cocos.Monitor(loss)
         >>> loss(rows, torch.ones(3, 3)).backward()
-        >>> float(monitor.dataset()["contributing"].sel(step=0, direction="q2c"))
+        >>> float(monitor.dataset()["relative"].sel(step=0, direction="q2c"))
         2.0
         >>> monitor.close()
     """
@@ -166,7 +166,7 @@ class Monitor:
         if self._named is not None:
             return results.provenance(self._named.loss, eps=self._eps, title="Training run")
         name = type(inner(loss)).__name__
-        known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps, "share": "push"}
+        known = {"loss": name, "loss_parameters": "{}", "loss_repr": name, "eps": self._eps}
         return results.versions() | known | {"title": "Training run"}
 
     @property

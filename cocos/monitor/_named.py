@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import losses, scores, weights
+from cocos import losses, results, scores, weights
 from cocos.batches import Batch
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError
@@ -109,6 +109,7 @@ class Named:
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
         scale, bias = traits.logistic or (traits.softmax_scale, None)
         kind = "sigmoid" if traits.logistic else kind
+        known = traits.unit_from != "push"
         sourced = pairs.source is not None and bool((pairs.source > 0).any())
         return Seen(
             direction,
@@ -116,7 +117,8 @@ class Named:
             found,
             pairs.positive,
             pairs.negative,
-            unit=weights.unit(loss, found, pairs),
+            unit=weights.unit(loss, found, pairs) if known else None,
+            share=results.share(loss) if known else None,
             query=part.query if part else None,
             candidate=part.candidate if part else None,
             scale=scale if loss.metric == "cosine" else None,

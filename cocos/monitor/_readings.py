@@ -29,9 +29,10 @@ EVEN_HINGES = 1e-3
 
 # Scores of a block of queries on a CPU: 256 KiB in float32, which stay in the cache.
 CACHED_SCORES = 2**16
-# Sums over the queries of a direction; the first ones are means of a record.
-MEANS = ("contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives", "positives")
-SUMMED = (*MEANS, "idle", "some", "effective", "hardest_share", "negatives", "nonzero", "subnormal", "sum")
+# Sums over the queries of a direction that are means of a record, and those that are sums of it.
+MEANS = ("relative", "contributing", "weight_positive", "weight_negative", "pulled_negatives", "pushed_positives",
+         "positives")  # fmt: skip
+TOTALS = ("unpushed", "idle", "sum")
 
 Numbers = dict[str, Tensor]
 
@@ -66,6 +67,7 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
         "width": first.width,
         "source": first.source,
         "kind": first.kind,
+        "share": first.share,
         "dtype": str(first.scores.dtype).removeprefix("torch."),
         "scale": first.scale if first.scale is not None and math.isfinite(first.scale) else None,
         "gathered": first.own is not None if first.source == "backward pass" else None,
@@ -146,11 +148,12 @@ def of_direction(seen: Seen, eps: float) -> Numbers:
     queries, candidates = seen.scores.shape
     rows = queries if seen.scores.device.type != "cpu" else max(1, CACHED_SCORES // candidates)
     blocks = [_of_rows(seen, slice(k, k + rows), eps) for k in range(0, queries, rows)]
-    sums = dict(zip(SUMMED, torch.stack([each[0] for each in blocks]).sum(dim=0), strict=True))
-    push, pull, parts = (torch.stack([each[k] for each in blocks]).sum(dim=0) for k in (1, 2, 3))
-    found = {name: sums[name] / queries for name in MEANS}
+    totals = torch.stack([torch.stack(list(each.values())) for each, _ in blocks]).sum(dim=0)
+    sums = dict(zip(blocks[0][0], totals, strict=True))
+    push, pull, parts = torch.stack([each for _, each in blocks]).sum(dim=0)
+    found = {name: sums[name] / queries for name in MEANS if name in sums}
     found |= {name: sums[name] / sums["some"] for name in ("effective", "hardest_share")}
-    found |= {"idle": sums["idle"], "sum": sums["sum"], "hub_share": parts.amax() / sums["some"]}
+    found |= {name: sums[name] for name in TOTALS if name in sums} | {"hub_share": parts.amax() / sums["some"]}
     if seen.sources is not None:
         found |= _by_source(seen)
     if seen.own is not None:
@@ -177,8 +180,8 @@ def _by_source(seen: Seen) -> Numbers:
     return found
 
 
-def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sums over some queries, in the order of `SUMMED`; push, pull, and parts of a query's push by candidate, (C,)."""
+def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Numbers, Tensor]:
+    """Sums over some queries by name, () each; push, pull, and parts of a query's push by candidate, (3, C)."""
     weights = _precise(seen.weights[rows])
     negative, positive = _as(seen.negative[rows], weights), _as(seen.positive[rows], weights)
     away, near = weights * negative, weights * positive
@@ -189,20 +192,13 @@ def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tenso
     some, at_least_one = (total > 0).to(weights.dtype), total.clamp(min=1)
     surprise = (scaled * scaled.clamp(min=torch.finfo(weights.dtype).tiny).log_()).sum(dim=1)
     effective = some * (at_least_one.log() - surprise / at_least_one).exp()
-    if seen.unit is None:
-        unit = torch.where(largest > 0, largest * at_least_one[:, None], 1)
-    else:
-        unit = seen.unit[rows] if seen.unit.ndim == 2 and len(seen.unit) > 1 else seen.unit
-    share = away.abs() / unit
     pulls = near.neg().relu_()
     sums = {
-        "contributing": (share > eps).count_nonzero(),
-        "idle": (share.amax(dim=1) <= eps).count_nonzero(),
+        "relative": (scaled > eps * at_least_one[:, None]).count_nonzero(),
+        "unpushed": len(some) - some.sum(),
         "some": some.sum(),
         "effective": effective.sum(),
         "hardest_share": (some / at_least_one).sum(),
-        "weight_positive": (near.abs() / unit).sum(),
-        "weight_negative": share.sum(),
         "pulled_negatives": (away < 0).count_nonzero(),
         "pushed_positives": (near > 0).count_nonzero(),
         "positives": positive.sum(),
@@ -211,8 +207,17 @@ def _of_rows(seen: Seen, rows: slice, eps: float) -> tuple[Tensor, Tensor, Tenso
         "subnormal": _below(push, seen),
         "sum": weights.sum() + seen.scores[rows].sum(dtype=weights.dtype),
     }
-    numbers = torch.stack([sums[name].to(torch.float64) for name in SUMMED])
-    return numbers, push.sum(dim=0), pulls.sum(dim=0), at_least_one.reciprocal() @ scaled
+    if seen.unit is not None:
+        unit = seen.unit[rows] if seen.unit.ndim == 2 and len(seen.unit) > 1 else seen.unit
+        share = away.abs() / unit
+        sums |= {
+            "contributing": (share > eps).count_nonzero(),
+            "idle": (share.amax(dim=1) <= eps).count_nonzero(),
+            "weight_positive": (near.abs() / unit).sum(),
+            "weight_negative": share.sum(),
+        }
+    numbers = {name: value.to(torch.float64) for name, value in sums.items()}
+    return numbers, torch.stack([push.sum(dim=0), pulls.sum(dim=0), at_least_one.reciprocal() @ scaled])
 
 
 def _below(push: Tensor, seen: Seen) -> Tensor:

@@ -15,8 +15,8 @@ class Seen:
         weights: (Q, C) ∂ returned loss / ∂ scores.
         positive: (Q, C) bool.
         negative: (Q, C) bool.
-        unit: natural size of one weight, broadcastable to (Q, C); None: unknown, a share is a part of the query's own
-            push.
+        unit: natural size of one weight, broadcastable to (Q, C); None: unknown, so that there are no shares.
+        share: kind of a share, as `cocos.results.share` names it; None: the unit is unknown.
         query: (Q, D) rows that were scored, detached; None: unknown.
         candidate: (C, D) likewise.
         scale: factor from a cosine to what the loss reads; None: it is not one number.
@@ -39,6 +39,7 @@ class Seen:
     positive: Tensor
     negative: Tensor
     unit: Tensor | None = None
+    share: str | None = None
     query: Tensor | None = None
     candidate: Tensor | None = None
     scale: float | None = None

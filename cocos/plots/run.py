@@ -35,6 +35,15 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     ),
     "loss": ({"value": "loss"}, "loss", "Loss"),
 }
+# Curves of a run without the numbers by the unit of its loss.
+BY_PUSH_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
+    "negatives": (
+        {"relative": "above eps of the push", "effective": "share the push (effective)"},
+        "negatives per query",
+        "Negatives above eps of the push",
+    ),
+    "idle": ({"unpushed": "unpushed"}, "queries without any push (%)", "Queries without any push"),
+}
 # Size of a number from which no axis can be drawn.
 MOST_DRAWN = 1e300
 # Panels of the figure of a run, where their numbers are known: the first six.
@@ -52,7 +61,18 @@ ALARM_COLOUR, ALARM_LABEL = "#c0392b", "a detector fires"
 
 def shown(datasets: Sequence[xr.Dataset]) -> list[str]:
     """Choices of `show` whose first variable all of some Datasets have: the panels of their figure."""
-    return [name for name in PANELS if all(next(iter(RUN_CURVES[name][0])) in each for each in datasets)][:MOST_PANELS]
+    firsts = {name: next(iter(_curves(name, datasets)[0])) for name in PANELS}
+    return [name for name in PANELS if all(firsts[name] in each for each in datasets)][:MOST_PANELS]
+
+
+def _curves(show: str, datasets: Sequence[xr.Dataset]) -> tuple[dict[str, str], str, str]:
+    """The entry of `RUN_CURVES`, or of `BY_PUSH_CURVES` where one of the Datasets lacks its first number throughout.
+
+    One figure has one quantity: of runs of which only some have a known unit, the numbers by the push are drawn.
+    """
+    first = next(iter(RUN_CURVES[show][0]))
+    lacking = any(first not in each or bool(each[first].isnull().all()) for each in datasets)
+    return BY_PUSH_CURVES[show] if lacking and show in BY_PUSH_CURVES else RUN_CURVES[show]
 
 
 def run(
@@ -85,7 +105,8 @@ def run(
     if show not in RUN_CURVES:
         raise InputError(nearest("show", show, RUN_CURVES))
     ax = ax or plt.gca()
-    several, (labels, ylabel, subject) = series(dataset, _names(dataset, names)), RUN_CURVES[show]
+    several = series(dataset, _names(dataset, names))
+    labels, ylabel, subject = _curves(show, list(several.values()))
     drawn = {name: _percent(widest(each)) if show == "idle" else widest(each) for name, each in several.items()}
     for name, data in drawn.items():
         if next(iter(labels)) not in data or not data[axis(data)].size:
@@ -121,7 +142,7 @@ def _widen(ax: Axes) -> None:
 
 
 def _percent(data: xr.Dataset) -> xr.Dataset:
-    return data.assign(idle=100 * data["idle"] / data["queries"])
+    return data.assign({name: 100 * data[name] / data["queries"] for name in ("idle", "unpushed") if name in data})
 
 
 # Colour, style, marker and label of a line, and its values.

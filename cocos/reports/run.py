@@ -14,7 +14,8 @@ from cocos.reports.layout import Table
 
 # Columns of a direction: variable, name, and decimals.
 SIDE_COLUMNS = (
-    *(("contributing", "COCOS", 2), ("effective", "effective", 1), ("idle", "idle %", 0), ("R@1", "R@1", 1)),
+    *(("contributing", "contributing", 2), ("relative", "relative", 2), ("effective", "effective", 1)),
+    *(("idle", "idle %", 0), ("unpushed", "unpushed %", 0), ("R@1", "R@1", 1)),
     *((f"push_{key}", f"{key.replace('_', ' ')} %", 0) for key in records.SOURCE_KEYS),
 )
 # Columns of a whole checkpoint.
@@ -24,13 +25,16 @@ COLUMNS = (
 )
 # Largest number of rows of a run that are all shown; and rows of a longer one, beside those where a detector begins.
 MOST_ROWS, SOME_ROWS = 24, 13
-LEGEND = (
-    "COCOS: contributing negatives, mean over all queries; effective: exp of the entropy of the push; idle: queries "
-    "without any contributing negative; alignment: squared distance of positive pairs; uniformity: the lower, the "
-    "more spread out"
-)
-# Legends of columns that few runs have, by a variable of theirs.
-MORE_LEGENDS = {
+# Legends of columns, by their variables.
+LEGENDS = {
+    "contributing": "contributing: contributing negatives, mean over all queries",
+    "relative": "relative: negatives with a part above eps of the query's own push, mean over all queries; the natural "
+    "unit of this loss is unknown",
+    "effective": "effective: exp of the entropy of the push",
+    "idle": "idle: queries without any contributing negative",
+    "unpushed": "unpushed: queries whose negatives are not pushed at all",
+    "alignment": "alignment: squared distance of positive pairs",
+    "uniformity": "uniformity: the lower, the more spread out",
     "push_in_batch": "in batch %, own hard % and others: part of the push on negatives of this source",
     "equilibrium_scale": "settles at: scale at which dL/dscale is 0 (-: the loss falls with every scale)",
 }
@@ -41,22 +45,29 @@ def table(data: xr.Dataset) -> Table:
     several, data = data, _history.widest(data)
     rows, steps = _rows(several), data[_history.axis(data)].values
     sides = [str(name) for name in data["direction"].values]
-    cells, columns = [[f"{int(steps[k])}" for k in rows]], ["step"]
+    cells, columns, shown = [[f"{int(steps[k])}" for k in rows]], ["step"], list[str]()
+    by_push = [push for unit, push in records.BY_PUSH.items() if _known(data, unit)]  # one of the two is shown
     for name, label, digits in SIDE_COLUMNS:
-        if name in data and not data[name].isnull().all():
+        if _known(data, name) and name not in by_push:
+            shown.append(name)
             for side in sides:
-                values = _percent(data, side) if name == "idle" else data[name].sel(direction=side).values
+                values = (
+                    _percent(data, name, side)
+                    if name in {"idle", "unpushed"}
+                    else data[name].sel(direction=side).values
+                )
                 values = 100 * values if name.startswith("push_") else values
                 columns.append(f"{label} {side}" if len(sides) > 1 else label)
                 cells.append([_number(values[k], digits) for k in rows])
     for name, label, digits in COLUMNS:
         if name in data and _told(data, name):
             values = data[name].values
+            shown.append(name)
             columns.append(label)
             cells.append([_number(values[k], digits) for k in rows])
     return Table(
         tuple(columns), tuple(zip(*cells, strict=True)), tuple(_head(data, len(rows))),
-        (LEGEND, *_more(data), *_best(data), *_said(several)),
+        ("; ".join(text for name, text in LEGENDS.items() if name in shown), *_best(data), *_said(several)),
     )  # fmt: skip
 
 
@@ -69,17 +80,15 @@ def _told(data: xr.Dataset, name: str) -> bool:
     return bool(len(known)) and (name != "scale" or bool((known != known[0]).any()))
 
 
-def _more(data: xr.Dataset) -> Iterator[str]:
-    """Yield the legends of columns that few runs have."""
-    for name, text in MORE_LEGENDS.items():
-        if name in data and _told(data, name):
-            yield text
+def _known(data: xr.Dataset, name: str) -> bool:
+    """Whether a number of the directions is known at any step."""
+    return name in data and not bool(data[name].isnull().all())
 
 
-def _percent(data: xr.Dataset, side: str) -> np.ndarray:
-    """Idle queries in percent of the queries of a batch."""
+def _percent(data: xr.Dataset, name: str, side: str) -> np.ndarray:
+    """A number of queries in percent of the queries of a batch."""
     one = data.sel(direction=side)
-    return 100 * (one["idle"] / one["queries"]).values
+    return 100 * (one[name] / one["queries"]).values
 
 
 def _number(value: float, digits: int) -> str:
