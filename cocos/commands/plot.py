@@ -82,6 +82,7 @@ class _Request:
         losses: names of the losses; None stands for the one that the file, or the kind, has.
         parameters: of each loss, by its name.
         source: how to open a file.
+        against: names of the losses that a kind compares with the first one.
 
     Raises:
         InputError: naming the file, loss or parameter that is missing or that the kind cannot use.
@@ -93,6 +94,7 @@ class _Request:
     losses: list[str | None]
     parameters: dict[str, str]
     source: Opening
+    against: list[str]
 
     def __post_init__(self):
         kind = self.kind
@@ -155,7 +157,9 @@ def _measured(request: _Request, by_loss: dict, start) -> _Found:
             frozen, loss, origin = opened(file, name, by_loss[name], request.source)
             frozen = checkpoints[file] = plot_kinds.once(frozen)
         reads_scores = name is None and request.default is None
-        datasets += request.kind.measured(frozen, None if reads_scores else loss, request.options, start)
+        compared = [frozen.loss(each, by_loss[each])[0] for each in request.against]
+        options = request.options | ({"against": compared} if compared else {})
+        datasets += request.kind.measured(frozen, None if reads_scores else loss, options, start)
         owners += [frozen] * (len(datasets) - len(owners))
         runs += [place] * (len(datasets) - len(runs))
         if file is not None:
@@ -227,13 +231,14 @@ def plot(
     if not files and bare:
         return Answer(text=lambda: chosen.card(_spelled))
     wanted = asked.loss or [extra.get("loss")]
-    request = _Request(chosen, options, files or [], wanted, parameters, source)
+    own, against = (wanted[:1], wanted[1:]) if "against" in chosen.options.keys() - options.keys() else (wanted, [])
+    request = _Request(chosen, options, files or [], own, parameters, source, against)
     saving.inches(width)
     by_loss = dict(zip(wanted, split_parameters(parameters, wanted), strict=True))
     target = out or (None if as_json else Path(f"{chosen.name}.png"))
     figure = checked(target, *request.files, source.data, figures=True)
     names = plot_kinds.names_of(request.runs) if len(request.runs) > 1 else None
-    for name in wanted if names else ():
+    for name in wanted if len(wanted) > 1 or names else ():
         if asked_for := name or request.default:  # a kind may read scores alone
             shelf.load(asked_for, by_loss[name])
     with progress() as start:

@@ -13,11 +13,12 @@ from matplotlib.colors import BoundaryNorm, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
+from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from cocos.errors import InputError
-from cocos.plots._wording import middle, names_of, numbered
+from cocos.plots._wording import middle, names_of, numbered, wrapped
 from cocos.several import each as taken
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
@@ -27,6 +28,16 @@ BELOW = "legend below the axes"
 ALIKE = 0.02
 # Characters of the longest label.
 LABEL_LENGTH = 26
+# Identifier of the names beside lines.
+BESIDE = "name beside a line"
+# Part of the height of axes that names beside their lines take at most.
+BESIDE_HEIGHT = 0.75
+# Width of the mark of an entry of a legend and of the space around it, in characters.
+HANDLE = 8
+# Part of the width of a figure that names beside its lines take at most.
+BESIDE_PART = 0.3
+# Width in characters of an inch of text, times the font size in points.
+CHARACTERS_PER_INCH = 108
 # Distance between the middles of two lines of text, in units of the font size.
 LINE_SPACING = 1.25
 
@@ -122,24 +133,53 @@ def dark(colour) -> tuple[float, float, float]:
 
 
 def below(ax: Axes, *, lines: int = 2, handles: Sequence[Artist] | None = None, ncols: int = 2) -> Legend:
-    """Put a legend below the axes and their lines of text; a figure may move it below all of its axes."""
+    """Put a legend below the axes and their lines of text; a figure may move it below all of its axes.
+
+    It stays in the column of the axes: long names are wrapped, and at most `ncols` of them stand side by side.
+    """
     down = -(12 + 1.3 * lines * FontProperties(size="medium").get_size_in_points()) / 72
     under = ax.transAxes + ScaledTranslation(0, down, ax.figure.dpi_scale_trans)
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
-    legend = ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), bbox_transform=under,
-                       frameon=False, fontsize="small", ncols=ncols)  # fmt: skip
+    left, right = column(ax)
+    names = [str(each.get_label()) for each in handles]
+    ncols, names = in_columns(names, (right - left) * ax.figure.get_size_inches()[0], ncols)
+    legend = ax.legend(handles, names, loc="upper center", bbox_to_anchor=((left + right) / 2, 0),
+                       bbox_transform=blended_transform_factory(ax.figure.transFigure, under), frameon=False,
+                       fontsize="small", ncols=ncols)  # fmt: skip
     legend.set_gid(BELOW)
     return legend
 
 
-def spread(places: Sequence[float], gap: float) -> np.ndarray:
-    """Move places in [0, 1] apart, as little as keeps `gap` between neighbours and their order, (n,)."""
+def column(ax: Axes) -> tuple[float, float]:
+    """Left and right end of the column of axes, in parts of the width of the figure."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        return ax.get_position().x0, ax.get_position().x1
+    number = spec.get_gridspec().ncols
+    return spec.colspan.start / number, spec.colspan.stop / number
+
+
+def in_columns(names: Sequence[str], inches: float, most: int) -> tuple[int, list[str]]:
+    """Number of columns in which the names of a legend fit, and the names in lines that fit into them."""
+    room = CHARACTERS_PER_INCH * inches / small_points()
+    ncols = max(1, min(most, len(names), int(room / (max(map(len, names), default=0) + HANDLE))))
+    wide = max(12, int(room / ncols) - HANDLE)
+    return ncols, [wrapped(name, wide) for name in names]
+
+
+def spread(places: Sequence[float], gap: float | Sequence[float]) -> np.ndarray:
+    """Move places in [0, 1] apart, as little as keeps `gap` between neighbours and their order, (n,).
+
+    Of several gaps, one for each place, neighbours keep the mean of theirs.
+    """
     order = np.argsort(places, kind="stable")
     moved = np.clip(np.asarray(places, dtype=float)[order], 0, 1)
+    own = np.broadcast_to(np.asarray(gap, dtype=float), moved.shape)[order]
+    between = (own[1:] + own[:-1]) / 2
     for k in range(1, len(moved)):
-        moved[k] = max(moved[k], moved[k - 1] + gap)
+        moved[k] = max(moved[k], moved[k - 1] + between[k - 1])
     for k in range(len(moved) - 1, -1, -1):
-        moved[k] = min(moved[k], 1 if k + 1 == len(moved) else moved[k + 1] - gap)
+        moved[k] = min(moved[k], 1 if k + 1 == len(moved) else moved[k + 1] - between[k])
     return moved[np.argsort(order, kind="stable")]
 
 
@@ -168,21 +208,46 @@ def empty(ax: Axes, text: str) -> None:
             bbox={"facecolor": "white", "edgecolor": "none"})  # fmt: skip
 
 
-def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> None:
-    """Write the name of each line, (height, text, colour), beside finished axes; overlapping names are moved apart."""
+def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool = False) -> bool:
+    """Write the name of each line, (height, text, colour), beside finished axes; overlapping names are moved apart.
+
+    A name gets lines of at most a part of the width of the figure. Names without room become a legend below the axes.
+    Returns whether they stand beside.
+    """
     if not entries:
-        return
+        return False
     heights = [ax.transLimits.transform(ax.transScale.transform((ax.get_xlim()[1], each[0])))[1] for each in entries]
-    room = 0.8 * 72 * ax.get_position().height * ax.figure.get_size_inches()[1]  # points, less ticks and titles
-    size = FontProperties(size="small").get_size_in_points()
-    lines = max(text.count("\n") + 1 for _, text, _ in entries)
-    placed = spread(heights, LINE_SPACING * size * lines / room)
+    most = max(10, int(BESIDE_PART * CHARACTERS_PER_INCH * ax.figure.get_size_inches()[0] / small_points()))
+    names = [wrapped(text, most) for _, text, _ in entries]
+    high = LINE_SPACING * small_points() * sum(name.count("\n") + 1 for name in names) / 72
+    if high > BESIDE_HEIGHT * ax.get_position().height * ax.figure.get_size_inches()[1]:
+        below(ax)
+        return False
     if left:
         ax.yaxis.tick_right()
         ax.yaxis.set_label_position("right")
     at, to, side = (0, -0.04, "right") if left else (1, 1.04, "left")
-    for (_, text, colour), was, now in zip(entries, heights, placed, strict=True):
-        ax.annotate(text, (at, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(to, now),
+    for (_, _, colour), name, was in zip(entries, names, heights, strict=True):
+        ax.annotate(name, (at, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(to, was),
                     textcoords="axes fraction", ha=side, va="center", fontsize="small", color=dark(colour),
                     arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0},
-                    annotation_clip=False)  # fmt: skip
+                    annotation_clip=False, gid=BESIDE)  # fmt: skip
+    part_labels(ax)
+    return True
+
+
+def part_labels(ax: Axes) -> None:
+    """Move the names beside the lines of axes apart, as little as their heights ask for, at the size of the axes."""
+    names = [each for each in ax.texts if each.get_gid() == BESIDE]
+    if not names:
+        return
+    high = [Text.get_window_extent(each).height for each in names]  # without their arrows
+    gap = (LINE_SPACING - 1) * small_points() * ax.figure.dpi / 72
+    placed = spread([each.xy[1] for each in names], [(one + gap) / ax.bbox.height for one in high])
+    for each, now in zip(names, placed, strict=True):
+        each.xyann = (each.xyann[0], now)
+
+
+def small_points() -> float:
+    """Size of small text in points."""
+    return FontProperties(size="small").get_size_in_points()

@@ -1,5 +1,6 @@
 """Names and numbers in the titles of plots."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
@@ -15,6 +16,15 @@ def middle(text: str, most: int = NAME_LENGTH) -> str:
         return text
     half = (most - 1) // 2
     return f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
+
+
+def wrapped(text: str, most: int) -> str:
+    """Break a text between words into lines of at most `most` characters; a longer word loses its middle."""
+    lines = []
+    for line in text.splitlines():
+        words = " ".join(middle(word, most) for word in line.split())
+        lines += textwrap.wrap(words, most, break_on_hyphens=False, break_long_words=False) or [""]
+    return "\n".join(lines)
 
 
 def percent(part: float) -> str:

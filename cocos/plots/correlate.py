@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from cocos.errors import InputError, nearest
 from cocos.plots._labels import below, palette, plain, single
@@ -20,6 +21,8 @@ RUN_POINTS = {
 }
 # Ratio of the largest x to the smallest, or to the median where some are 0, from which its axis is logarithmic.
 LOG_RATIO = 10.0
+# Ratio of the largest x to the smallest up to which a logarithmic axis has ticks between powers of ten.
+FEW_DECADES = 100.0
 
 
 def correlate(
@@ -104,6 +107,10 @@ def _scale(ax: Axes, values: np.ndarray) -> None:
         return
     if len(above) == len(known) and above.max() / above.min() >= LOG_RATIO:
         ax.set_xscale("log")
+        if above.max() / above.min() < FEW_DECADES:
+            ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
     elif above.max() / np.median(above) >= LOG_RATIO:
         ax.set_xscale("symlog", linthresh=float(np.median(above)))
 

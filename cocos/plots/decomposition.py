@@ -50,7 +50,7 @@ def decomposition(
             one, colour = each.sel(direction=side), colours[d if single else k]
             at = np.arange(len(stages)) + (k * places + d - (len(every) * places - 1) / 2) * wide
             drawn = _boxes(one.where(_moved(one)), stages, at, 0.8 * wide, colour, style, ax)
-            drawn["boxes"][0].set_label(str(side) if single else f"{name}, {plain(str(side), 20)}")
+            drawn["boxes"][0].set_label(", ".join([*([] if single else [name]), plain(str(side), 20)]))
     ax.set_xticks(np.arange(len(stages)), [STAGES[stage] for stage in stages])
     ax.set(
         xlabel="quartiles, middle 90 % and mean (diamond) of the queries",
@@ -60,10 +60,7 @@ def decomposition(
         ylim=(0, None),
     )
     _without(several, ax)
-    if single:
-        ax.legend(frameon=False)
-    else:
-        below(ax, lines=3)
+    below(ax, lines=3)
     sns.despine(ax=ax)
     return ax
 

@@ -66,12 +66,12 @@ def eps_curve(
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if not most:
         empty(ax, "no negative contributes at any eps")
-    beside(ax, named, left=True)
+    left = beside(ax, named, left=True)
     ax.set_title(
         title(list(several.values()), list(several)) + "".join(f" ({each})" for each in kind),
         fontsize="medium",
     )
-    ax.spines[["top", "left" if named else "right"]].set_visible(False)
+    ax.spines[["top", "left" if left else "right"]].set_visible(False)
     return ax
 
 

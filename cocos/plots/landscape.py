@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from cocos.plots._labels import colours, shared_bar, single
+from cocos.plots._labels import below, colours, shared_bar, single
 
 # Levels of the scale that panels have in common: half decades, in nats.
 COMMON_LEVELS = tuple(float(f"{digit}e{power}") for power in range(-6, 2) for digit in (1, 3)) + (100.0,)
@@ -20,6 +20,8 @@ LINEAR_LEVELS = 14
 ARROWS, COMMON_ARROWS = 15, 9
 # Decades of gradient, below the largest, that have an arrow.
 ARROW_DECADES = 4
+# Size of the marks in the legend, in points.
+LEGEND_MARK = 7.0
 # Superscripts for powers of ten: a formula in dollar signs would be drawn literally.
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -66,7 +68,8 @@ def landscape(
         _arrows(dataset, common, ax)
     _marks(dataset, ax)
     if legend:
-        ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize="small", frameon=False, ncols=2)
+        for mark in below(ax).legend_handles:
+            mark.set_markersize(LEGEND_MARK)
     ax.set(
         xlabel="in the plane of the proxies (distance)",
         ylabel="across (distance)",

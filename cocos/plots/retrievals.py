@@ -1,16 +1,17 @@
 """Contact sheet of the nearest candidates of some queries."""
 
-import textwrap
 from collections.abc import Callable, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
 from cocos.errors import InputError
-from cocos.plots._labels import plain, single
+from cocos.plots._labels import CHARACTERS_PER_INCH, LINE_SPACING, plain, single
+from cocos.plots._wording import wrapped
 
 # Colour and mark of positives; the green is dark enough for text.
 GREEN, TICK = "#00694f", "\u2713"
@@ -133,9 +134,11 @@ def _cell(content: np.ndarray | str, x: float, y: float, ax: Axes) -> None:
         colours = {"cmap": "gray"} if np.ndim(content) == 2 else {}
         ax.imshow(content, extent=(x, x + 1, y - 1, y), interpolation="nearest", zorder=1, **colours)
         return
-    most = max(6, min(CELL_CHARACTERS, round(CELL_CHARACTERS * _inches(ax) / CELL_INCHES)))
-    content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content).replace("$", r"\$")
-    lines = [part for text in content.splitlines() for part in textwrap.wrap(text, most)]
-    if len(lines) > CELL_LINES:
-        lines = [*lines[: CELL_LINES - 1], f"{lines[CELL_LINES - 1][: most - 2]} …"]
+    size = FontProperties(size="x-small").get_size_in_points()
+    most = max(6, min(CELL_CHARACTERS, int(CHARACTERS_PER_INCH * _inches(ax) / size)))
+    number = max(2, min(CELL_LINES, int(72 * _inches(ax) / (LINE_SPACING * size))))
+    content = "".join(c if c.isprintable() or c == "\n" else "?" for c in content)
+    lines = [line.replace("$", r"\$") for line in wrapped(content, most).splitlines()]
+    if len(lines) > number:
+        lines = [*lines[: number - 1], f"{lines[number - 1][: most - 2]} …"]
     ax.text(x + 0.5, y - 0.5, "\n".join(lines), ha="center", va="center", fontsize="x-small", zorder=2)

@@ -7,13 +7,12 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from cocos.plots._labels import drawn, palette, series
+from cocos.plots._labels import below, drawn, palette, series
 from cocos.sources import SOURCES
 
 # Parts of a bar from which its percentage is written into it.
 WRITTEN = 0.07
 HEIGHTS = {"push": (0.18, 0.4), "share": (-0.22, 0.22)}  # middle and height of a bar, in rows
-LEGEND_BELOW = (-0.5, -0.3, -0.22, -0.18)  # top of the legend below the axes, in their heights, by number of rows
 BAR = "part of the push"
 
 
@@ -54,8 +53,7 @@ def sources(
     ax.set_yticks([-place for place in range(len(rows))], [name for name, _ in rows])
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
-    below = LEGEND_BELOW[min(len(rows), len(LEGEND_BELOW)) - 1]
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3, frameon=False, fontsize="small")
+    below(ax, lines=3, ncols=3)
     ax.set_title(title(list(several.values()), list(several)), fontsize="medium")
     return ax
 

@@ -40,6 +40,8 @@ NOT_OPTIONS = {
 # Largest number of digits of an integer: with at most 15, float64 represents it exactly.
 DIGITS = 15
 NUMBERS = {int: "whole number", float: "number"}
+# Type of a value that is a whole number or a word; its function refuses other words.
+MIXED = int | str
 
 
 def written(default) -> str:
@@ -69,6 +71,8 @@ def read(text: str, annotation, option: str):
     if NoneType in wanted and text.lower() in {"all", "none"}:
         return None
     split = text.removesuffix(",").split(",")
+    if MIXED in several and text:
+        return tuple(int(part) if part.strip().isdecimal() else part.strip() for part in split)
     for kind, parts in (*((kind, None) for kind in wanted), *((kind, split) for kind in several)):
         if kind in NUMBERS:
             try:
@@ -217,17 +221,19 @@ class PlotKind:
             drawn, sizes = [(list(found), {"names": names})], [size(list(found))]
         else:
             drawn, sizes = zip(found, texts, strict=True), map(size, found)
-        panels = []
-        for data, own in drawn:
+        panels, owners = [], []
+        for place, (data, own) in enumerate(drawn):
             first = data if isinstance(data, xr.Dataset) else data[0]
             sides = first["direction"].values if "direction" in self.looks and "direction" not in given else [None]
             for name in sides:
                 one = {} if name is None else {"direction": str(name)}
                 panels.append(partial(self.plot, data, **given | own | one))
+                owners.append(place)
         if "last" in self.looks:
             panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
         columns = len(panels)
         if names and not self.combines:
+            names = [names[place] for place in owners]
             panels = [partial(_named, panel, name) for panel, name in zip(panels, names, strict=True)]
             columns = names.count(names[0]) if len(set(names)) < len(names) else min(len(names), ACROSS)
         wide, high = map(max, zip(*sizes, strict=True))

@@ -1,10 +1,10 @@
 """Figures on disk: plots drawn in one style, laid out, and written whole or not at all."""
 
 import io
+import math
 import os
 import re
-import textwrap
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,23 @@ from pathlib import Path
 import matplotlib
 import seaborn as sns
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.category import StrCategoryLocator
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.legend import Legend
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, FuncFormatter
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter
+from matplotlib.transforms import Bbox, blended_transform_factory
 
 import cocos
 from cocos import writing
 from cocos.errors import InputError, unreachable
-from cocos.plots._labels import BELOW
+from cocos.plots._labels import BELOW, CHARACTERS_PER_INCH, LINE_SPACING, column, in_columns, part_labels
+from cocos.plots._wording import middle, wrapped
 
 SUFFIXES = (".png", ".pdf", ".svg")
 # Bytes of the longest file name that common file systems accept.
 NAME_BYTES = 255
-# Width in characters of an inch of text, times the font size in points.
-CHARACTERS_PER_INCH = 108
 # Width of one and of two columns of a paper, in inches.
 COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
 # Narrowest and widest figure, in inches.
@@ -39,6 +41,16 @@ DOLLAR = re.compile(r"(?<!\\)\$")
 LAYOUT_ROUNDS = 4
 # Narrowest panel beside another, in inches.
 PANEL_INCHES = 3.0
+# Largest part of the width of a column that names at the ticks of its y axis take.
+NAMES_PART = 0.33
+# Part of the height of a figure that its legend takes before the figure grows.
+LEGEND_HEIGHT = 0.2
+# Part of an empty height that is taken away, since the texts of other axes may reach into it.
+TRIMMED = 0.95
+# Part of the height of axes before the layout that they keep beside titles and legends.
+LEFT_HEIGHT = 0.75
+# Distance of a text from the edge of the column of its axes, in pixels of 1/100 inch.
+EDGE = 3.0
 # Resolution of a raster figure, in dots per inch.
 RESOLUTION = 160
 # Text of 8 points, and lines to match, in a figure whose width is given.
@@ -187,16 +199,57 @@ def save_panels(
         figure = Figure(figsize=size, layout="constrained")
         for place, plot in enumerate(plots, start=1):
             plot(ax=figure.add_subplot(-(-len(plots) // columns), columns, place, projection=projection))
+        _trim(figure)
         finish(figure)
         return save(figure, path, {"Description": _titles(figure)})
 
 
-def finish(figure: Figure) -> None:
-    """Lay out a figure whose plots are drawn: wrap its texts, share one legend, and let the margins settle."""
+def _trim(figure: Figure) -> None:
+    """Take the height from a figure that axes of a fixed ratio leave empty."""
+    axes = [ax for ax in figure.axes if _column(ax)]
+    if any(ax.get_aspect() == "auto" or ax.name == "3d" for ax in axes):
+        return
     _fit(figure)
     _share_legend(figure)
-    for _ in range(LAYOUT_ROUNDS):
+    with _thin(figure):
         figure.get_layout_engine().execute(figure)
+    empty = min(ax.get_position(original=True).height - ax.get_position().height for ax in axes)
+    rows = axes[0].get_subplotspec().get_gridspec().nrows
+    figure.set_figheight(figure.get_figheight() * (1 - TRIMMED * rows * empty))
+
+
+def finish(figure: Figure) -> None:
+    """Lay out a figure whose plots are drawn, so that no text leaves it and axes keep their room.
+
+    Titles and labels are wrapped to the column of their axes, and lie inside of it even where the axes are narrower;
+    names at ticks get at most a part of it; equal legends below the axes become one. The layout is final.
+    """
+    said = {text: text.get_text() for text in figure.findobj(Text)}
+    _fit(figure)
+    _share_legend(figure)
+    legend = sum(each.get_window_extent().height for each in figure.legends) / figure.bbox.height
+    if legend > LEGEND_HEIGHT:
+        figure.set_figheight(figure.get_figheight() * (1 + legend - LEGEND_HEIGHT))
+    for ax in figure.axes:
+        _shorten_names(ax)
+    for _ in range(LAYOUT_ROUNDS):
+        with _thin(figure):
+            figure.get_layout_engine().execute(figure)
+        _align(figure, said)
+    for ax in figure.axes:
+        part_labels(ax)
+    figure.set_layout_engine("none")
+
+
+def _column(ax: Axes) -> Bbox | None:
+    """Part of the figure that belongs to axes, in pixels; None for a colour bar."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        return None
+    (wide, high), down = ax.figure.bbox.size, ax.figure.bbox.height / spec.get_gridspec().nrows
+    left, right = column(ax)
+    top, bottom = high - spec.rowspan.start * down, high - spec.rowspan.stop * down
+    return Bbox([[left * wide + EDGE, bottom + EDGE], [right * wide - EDGE, top - EDGE]])
 
 
 def _fit(figure: Figure) -> None:
@@ -212,14 +265,107 @@ def _fit(figure: Figure) -> None:
         _wrap(ax.yaxis.label, 0.85 * height * len(spec.rowspan) / rows)
     if above := figure.get_suptitle():
         most = int(CHARACTERS_PER_INCH * width / TITLE_POINTS)
-        figure.suptitle(textwrap.fill(above, most, break_on_hyphens=False))
+        figure.suptitle(wrapped(above, most))
 
 
 def _wrap(text: Text, inches: float) -> None:
     """Break lines of a text that are longer than `inches` between words."""
-    most = max(8, int(CHARACTERS_PER_INCH * inches / text.get_fontsize()))
-    lines = text.get_text().splitlines()
-    text.set_text("\n".join(textwrap.fill(line, most, break_on_hyphens=False) for line in lines))
+    _filled(text, text.get_text(), max(8, int(CHARACTERS_PER_INCH * inches / text.get_fontsize())))
+
+
+def _filled(text: Text, said: str, most: int) -> None:
+    text.set_text(wrapped(said, most))
+
+
+@contextmanager
+def _thin(figure: Figure) -> Generator[None]:
+    """Reserve the heights of titles, labels and legends of axes, but not their widths, which may exceed the axes'."""
+    axes = [ax for ax in figure.axes if _column(ax)]
+    texts = [text for ax in axes for text in (ax.title, ax.xaxis.label, ax.yaxis.label)]
+    whole = [text.get_text() for text in texts]
+    legends = [ax.get_legend() for ax in axes if ax.get_legend() and ax.get_legend().get_gid() == BELOW]
+    lower = {legend.axes: _lines_below(legend) for legend in legends}
+    for text, said in zip(texts, whole, strict=True):
+        text.set_text("\n".join("x" for _ in said.splitlines()))
+    for legend in legends:
+        legend.set_in_layout(False)
+        legend.axes.xaxis.label.set_text("\n".join("x" * lower[legend.axes]))
+    try:
+        yield
+    finally:
+        for text, said in zip(texts, whole, strict=True):
+            text.set_text(said)
+
+
+def _lines_below(legend: Legend) -> int:
+    """Number of lines of the label of the x axis that reach down to the lower end of a legend."""
+    label = legend.axes.xaxis.label
+    box, line = label.get_window_extent(), 1.2 * label.get_fontsize() * label.figure.dpi / 72
+    return math.ceil((box.y1 - legend.get_window_extent().y0) / line)
+
+
+def _align(figure: Figure, said: Mapping[Text, str]) -> None:
+    """Move titles and labels into the columns of their axes; one that is too long for it gets shorter lines.
+
+    Args:
+        figure: after a layout.
+        said: texts before they were wrapped.
+    """
+    for ax in figure.axes:
+        if (room := _column(ax)) is None or ax.name == "3d":
+            continue
+        for text, along in ((ax.title, 0), (ax.xaxis.label, 0), (ax.yaxis.label, 1)):
+            if not text.get_text().strip():
+                continue
+            low, high = room.intervalx if along == 0 else room.intervaly
+            if text is ax.title:  # a colour bar may reach as high
+                bars = [bar.bbox.x0 - EDGE for bar in ax.figure.axes if _column(bar) is None]
+                high = min([high, *(bar for bar in bars if ax.bbox.x1 < bar < high)])
+            (text.set_x, text.set_y)[along](0.5)
+            box = text.get_window_extent()
+            while (long := (box.width, box.height)[along]) > high - low:
+                longest = max(map(len, text.get_text().splitlines()))
+                if longest <= 8:
+                    break
+                _filled(text, said.get(text, text.get_text()), min(longest - 1, int(longest * (high - low) / long)))
+                box = text.get_window_extent()
+            start, stop = (box.intervalx, box.intervaly)[along]
+            moved = max(low - start, 0) or min(high - stop, 0)
+            (text.set_x, text.set_y)[along](0.5 + moved / ax.bbox.size[along])
+        legend, label = ax.get_legend(), ax.xaxis.label.get_window_extent()
+        if legend is not None and legend.get_gid() == BELOW and legend.get_window_extent().y1 > label.y0 - EDGE:
+            place = ((room.x0 + room.x1) / 2 / ax.figure.bbox.width, (label.y0 - EDGE - ax.bbox.y0) / ax.bbox.height)
+            legend.set_bbox_to_anchor(place, blended_transform_factory(ax.figure.transFigure, ax.transAxes))
+
+
+def _shorten_names(ax: Axes) -> None:
+    """Give names at the ticks of a y axis a part of its column: two lines where the axes are high enough, or one."""
+    own = _column(ax)
+    if own is None or not isinstance(ax.yaxis.get_major_locator(), FixedLocator | StrCategoryLocator):
+        return
+    names, room = [name for name in ax.get_yticklabels() if name.get_text().strip()], NAMES_PART * own.width
+    if not names:
+        return
+    tall = LINE_SPACING * names[0].get_fontsize() * ax.figure.dpi / 72
+    tight = 2 * tall * len(names) > LEFT_HEIGHT * ax.bbox.height
+    if tight or any(name.get_window_extent().width > room for name in names):
+        probe = ax.figure.text(0, 0, "", fontsize=names[0].get_fontsize())
+        labels = [_shortened(probe, name.get_text(), room, tight=tight) for name in ax.get_yticklabels()]
+        ax.set_yticks(ax.get_yticks(), labels)
+        probe.remove()
+
+
+def _shortened(probe: Text, name: str, room: float, *, tight: bool) -> str:
+    """A name in lines that are not wider than `room` pixels: one for each that it has, or two for one if not `tight`."""
+    probe.set_text(name)
+    wide = probe.get_window_extent().width if name.strip() else 0
+    if wide <= room:
+        return name
+    number = max(6, int(max(map(len, name.splitlines())) * room / wide))
+    lines = wrapped(name, number).splitlines()
+    if len(lines) == 2 and not tight and "\n" not in name:
+        return "\n".join(lines)
+    return "\n".join(middle(line, number) for line in name.splitlines())
 
 
 def _share_legend(figure: Figure) -> None:
@@ -230,8 +376,7 @@ def _share_legend(figure: Figure) -> None:
     if len(said) != 1:
         return
     handles, texts = legends[0].legend_handles, [text.get_text() for text in legends[0].get_texts()]
-    room = CHARACTERS_PER_INCH * figure.get_size_inches()[0] / FontProperties(size="small").get_size_in_points()
-    columns = max(1, min(len(texts), int(room / (max(map(len, texts)) + 8))))
+    columns, texts = in_columns([" ".join(text.split()) for text in texts], figure.get_size_inches()[0], len(texts))
     for legend in legends:
         legend.remove()
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize="small",

@@ -1,0 +1,190 @@
+"""Every kind of plot in one column, in two columns and as wide as it likes, with names of 80 characters: no text leaves
+the picture or meets another one, and the axes keep 40 % of the width.
+"""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from typer.testing import CliRunner
+
+import cocos
+from cocos import measures, plots, results
+from cocos.commands import app
+from cocos.reports import saving
+
+LONG = "a_name_of_eighty_characters_as_folders_of_runs_and_their_settings_have_seed_1".ljust(80, "x")
+SENTENCE = "A caption of a photograph in which several people look at one more dog that runs through wet grass."
+# Widths in inches: one column of a paper, two, and that of the plot itself.
+WIDTHS = (3.3, 7.0, None)
+# Smallest part of the width of its column that the axes of a panel keep.
+KEPT = 0.4
+# Pixels by which boxes of text may meet: the boxes of letters without descenders are higher than these.
+MEETING = 2.0
+
+ARRAYS = ("query", "candidate", "query_group", "candidate_group")
+SMALL = ["--batch-size", "12", "--batches", "2"]
+# Commands by the kind that they draw; `FILE` is a set of pairs, `OTHER` a second one, `LABELLED` has classes.
+DRAWN = {
+    "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--set", "neighbours=2"],
+    "contributors": ["plot", "contributors", "FILE", "--batch-size", "12"],
+    "correlate": ["correlate", "COUNTS", "--permutations", "100", "--resamples", "100"],
+    "count": ["plot", "count", "FILE", *SMALL],
+    "count of several": ["plot", "count", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
+    "decomposition": ["plot", "decomposition", "FILE", *SMALL],
+    "diff": ["diff", "FILE", "OTHER", "--batch-size", "12"],
+    "dtp": ["dtp", "LABELLED"],
+    "eps_curve": ["plot", "eps_curve", "FILE", *SMALL],
+    "eps_curve of several": ["plot", "eps_curve", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
+    "gradients": ["plot", "gradients", "FILE", "--batch-size", "12"],
+    "gradients of two": ["plot", "gradients", "FILE", "--batch-size", "12", "--loss", "ntxent", "--loss", "triplet"],
+    "landscape": ["landscape", "--f1", "warp"],
+    "lorenz": ["plot", "lorenz", "FILE", *SMALL],
+    "precision_recall": ["plot", "precision_recall", "FILE"],
+    "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],
+    "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
+    "retrievals": ["plot", "retrievals", "FILE", "--set", "k=4"],
+    "run": ["run", "RUN"],
+    "run of several": ["run", "RUN", "RUN2"],
+    "score_distribution": ["plot", "score_distribution", "FILE"],
+    "score_landscape": ["plot", "score_landscape", "--loss", "circle", "--set", "points=9"],
+    "score_landscape of several": [
+        *("plot", "score_landscape", "--set", "points=9", "--loss", "circle", "--loss", "triplet"),
+        *("--loss", "multi_similarity"),
+    ],
+    "sources": [
+        "plot",
+        "sources",
+        "FILE",
+        "--batch-size",
+        "12",
+        "--loss",
+        "mnrl",
+        "-p",
+        "directions=query-candidate,query-query",
+    ],  # fmt: skip
+    "temperature": ["plot", "temperature", "FILE", "--set", "batch_sizes=12,24"],
+    "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--set", "values=.05,.1,.2"],
+    "thresholds": ["plot", "thresholds", "FILE", "--set", "precisions=.1,.5"],
+    "thresholds of several": ["plot", "thresholds", "FILE", "OTHER", "--set", "precisions=.1,.5"],
+    "weight_curve": ["plot", "weight_curve", "--loss", "triplet", "--set", "points=31"],
+    "weight_curve of several": [
+        *("plot", "weight_curve", "--loss", "triplet", "--loss", "ntxent", "--loss", "circle"),
+        *("--set", "points=31"),
+    ],
+    "weight_map": ["plot", "weight_map", "FILE", "--batch-size", "12"],
+}
+
+
+def pairs(noise):
+    """Images with two captions each, whose directions have long names and whose captions are sentences."""
+    rng = np.random.default_rng(3)
+    image = rng.normal(size=(24, 6))
+    group = np.repeat(np.arange(24), 2)
+    return {
+        "query": image,
+        "candidate": image[group] + noise * rng.normal(size=(48, 6)),
+        "query_group": np.arange(24),
+        "candidate_group": group,
+        "directions": np.array([LONG, f"{LONG[:-5]}_back"]),
+        "query_name": np.array([f"{k} {SENTENCE}" for k in range(24)]),
+        "candidate_name": np.array([f"{k} {SENTENCE}" for k in range(48)]),
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Name -> path of what the commands draw."""
+    folder = tmp_path_factory.mktemp("drawn")
+    found = {name: folder / f"{LONG[:-4]}_{name}.npz" for name in ("FILE", "OTHER", "LABELLED")}
+    np.savez(found["FILE"], **pairs(0.8))
+    np.savez(found["OTHER"], **pairs(1.5))
+    rng = np.random.default_rng(4)
+    labels = np.arange(40) % 4
+    proxies = rng.normal(size=(4, 5))
+    np.savez(found["LABELLED"], embeddings=proxies[labels] + 0.3 * rng.normal(size=(40, 5)), labels=labels,
+             proxies=proxies, proxy_labels=np.arange(4))  # fmt: skip
+    made = {"COUNTS": []}
+    for place, loss in enumerate(("ntxent", "triplet", "smoothap")):
+        for k in range(4):
+            arrays = {name: value for name, value in pairs(0.5 + 0.4 * k).items() if name.endswith(("y", "e", "group"))}
+            sides = cocos.Embeddings(
+                *(torch.as_tensor(arrays[n]) for n in ("query", "candidate", "query_group", "candidate_group"))
+            )
+            data = measures.count(sides, loss, batch_size=12, metrics=True, seed=place)
+            made["COUNTS"].append(folder / f"{loss}_{LONG[:40]}{k}.nc")
+            results.save(data, made["COUNTS"][-1])
+    for name in ("RUN", "RUN2"):
+        steps = [cocos.open(found["OTHER"]).embed(), cocos.open(found["FILE"]).embed()]
+        found[name] = folder / f"{LONG[:-5]}_{name}.nc"
+        results.save(measures.run(steps, "ntxent", batch_size=12), found[name])
+    return found | made
+
+
+def visible(figure, renderer):
+    """Texts of a figure that are drawn, with their boxes in pixels."""
+    hidden = set()
+    for ax in figure.findobj(Axes):  # those inside of others too
+        for axis in (getattr(ax, f"{name}axis") for name in ax._axis_names):
+            seen = ax.get_visible() and ax.axison and axis.get_visible()
+            shown = set(map(id, axis._update_ticks())) if seen else set()
+            hidden |= set() if seen else {id(axis.label), id(axis.get_offset_text())}
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if id(tick) not in shown:
+                    hidden |= {id(tick.label1), id(tick.label2)}
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip() and id(text) not in hidden:
+            yield text, Text.get_window_extent(text, renderer)  # of an annotation without its arrow
+
+
+def faults(figure):
+    """What is wrong with a picture, in words."""
+    figure.set_dpi(saving.RESOLUTION)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    wide, high = figure.bbox.width, figure.bbox.height
+    texts = list(visible(figure, renderer))
+    for text, box in texts:
+        out = max(-box.x0, box.x1 - wide, -box.y0, box.y1 - high)
+        if out > MEETING:
+            yield f"{text.get_text()[:60]!r} leaves the picture by {out:.0f} pixels"
+    for (one, a), (other, b) in itertools.combinations(texts, 2):
+        across, down = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        line = min(box.height / (text.get_text().count("\n") + 1) for text, box in ((one, a), (other, b)))
+        if across > MEETING and down > MEETING + 0.25 * line:
+            yield f"{one.get_text()[:40]!r} meets {other.get_text()[:40]!r}"
+    for ax in figure.axes:
+        spec = ax.get_subplotspec()
+        if spec is not None and ax.get_label() != "<colorbar>":
+            column = wide * len(spec.colspan) / spec.get_gridspec().ncols
+            if ax.get_window_extent(renderer).width < KEPT * column:
+                yield f"axes of {ax.get_title()[:40]!r} keep {ax.get_window_extent(renderer).width / column:.0%}"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", DRAWN)
+def test_text_has_room(kind, width, files, tmp_path, monkeypatch):
+    drawn = []
+    save = saving.save
+    monkeypatch.setattr(saving, "save", lambda figure, *rest: drawn.append(list(faults(figure))) or save(figure, *rest))
+    typed = []
+    for word in DRAWN[kind]:
+        named = files.get(word, word)
+        typed += map(str, named) if isinstance(named, list) else [str(named)]
+    out = tmp_path / "drawn.png"
+    done = CliRunner().invoke(app, [*typed, "--out", str(out), *(["--width", str(width)] if width else [])])
+    assert done.exit_code == 0, done.stderr
+    assert out.stat().st_size > 1000 and len(drawn) == 1
+    assert not drawn[0]
+
+
+def test_every_kind_is_drawn():
+    assert {name.partition(" of ")[0] for name in DRAWN} == set(measures.__all__) & set(plots.__all__)
