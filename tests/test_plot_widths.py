@@ -55,9 +55,9 @@ DRAWN = {
     "run": ["run", "RUN"],
     "run of several": ["run", "RUN", "RUN2"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
-    "score_landscape": ["plot", "score_landscape", "--loss", "circle", "--set", "points=9"],
+    "score_landscape": ["plot", "score_landscape", "--loss", "circle", "--set", "points=41"],
     "score_landscape of several": [
-        *("plot", "score_landscape", "--set", "points=9", "--loss", "circle", "--loss", "triplet"),
+        *("plot", "score_landscape", "--set", "points=41", "--loss", "circle", "--loss", "triplet"),
         *("--loss", "multi_similarity"),
     ],
     "sources": [

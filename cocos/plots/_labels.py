@@ -29,7 +29,7 @@ ALIKE = 0.02
 # Characters of the longest label.
 LABEL_LENGTH = 26
 # Identifier of the names beside lines.
-BESIDE = "name beside a line"
+NAME_BESIDE = "name beside a line"
 # Part of the height of axes that names beside their lines take at most.
 BESIDE_HEIGHT = 0.75
 # Width of the mark of an entry of a legend and of the space around it, in characters.
@@ -231,19 +231,22 @@ def beside(ax: Axes, entries: Sequence[tuple[float, str, object]], *, left: bool
         ax.annotate(name, (at, min(max(was, 0), 1)), xycoords="axes fraction", xytext=(to, was),
                     textcoords="axes fraction", ha=side, va="center", fontsize="small", color=dark(colour),
                     arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 0},
-                    annotation_clip=False, gid=BESIDE)  # fmt: skip
+                    annotation_clip=False, gid=NAME_BESIDE)  # fmt: skip
     part_labels(ax)
     return True
 
 
 def part_labels(ax: Axes) -> None:
     """Move the names beside the lines of axes apart, as little as their heights ask for, at the size of the axes."""
-    names = [each for each in ax.texts if each.get_gid() == BESIDE]
+    names = [each for each in ax.texts if each.get_gid() == NAME_BESIDE]
     if not names:
         return
     high = [Text.get_window_extent(each).height for each in names]  # without their arrows
     gap = (LINE_SPACING - 1) * small_points() * ax.figure.dpi / 72
-    placed = spread([each.xy[1] for each in names], [(one + gap) / ax.bbox.height for one in high])
+    edge = min(0.4, max(high) / 2 / ax.bbox.height)  # so that no name reaches above the axes
+    inside = 1 - 2 * edge
+    gaps = [(one + gap) / ax.bbox.height / inside for one in high]
+    placed = edge + inside * spread([(each.xy[1] - edge) / inside for each in names], gaps)
     for each, now in zip(names, placed, strict=True):
         each.xyann = (each.xyann[0], now)
 

@@ -46,7 +46,7 @@ NAMES_PART = 0.33
 # Part of the height of a figure that its legend takes before the figure grows.
 LEGEND_HEIGHT = 0.2
 # Part of an empty height that is taken away, since the texts of other axes may reach into it.
-TRIMMED = 0.95
+TRIMMED = 0.85
 # Part of the height of axes before the layout that they keep beside titles and legends.
 LEFT_HEIGHT = 0.75
 # Distance of a text from the edge of the column of its axes, in pixels of 1/100 inch.
@@ -209,10 +209,13 @@ def _trim(figure: Figure) -> None:
     axes = [ax for ax in figure.axes if _column(ax)]
     if any(ax.get_aspect() == "auto" or ax.name == "3d" for ax in axes):
         return
+    said = {text: text.get_text() for text in figure.findobj(Text)}
     _fit(figure)
     _share_legend(figure)
-    with _thin(figure):
-        figure.get_layout_engine().execute(figure)
+    for _ in range(2):
+        with _thin(figure):
+            figure.get_layout_engine().execute(figure)
+        _align(figure, said)
     empty = min(ax.get_position(original=True).height - ax.get_position().height for ax in axes)
     rows = axes[0].get_subplotspec().get_gridspec().nrows
     figure.set_figheight(figure.get_figheight() * (1 - TRIMMED * rows * empty))
@@ -356,7 +359,7 @@ def _shorten_names(ax: Axes) -> None:
 
 
 def _shortened(probe: Text, name: str, room: float, *, tight: bool) -> str:
-    """A name in lines that are not wider than `room` pixels: one for each that it has, or two for one if not `tight`."""
+    """A name in lines of at most `room` pixels: one for each that it has, or two for one if not `tight`."""
     probe.set_text(name)
     wide = probe.get_window_extent().width if name.strip() else 0
     if wide <= room:
