@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cocos import reading
 from cocos.errors import InputError, rows
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -376,7 +377,7 @@ def _read(path: Path) -> Picture | None:
     """Read a picture and shrink it; None if it is too large to be unpacked."""
     from PIL import Image  # only where a picture is shown
 
-    with Image.open(path, formats=PICTURE_FORMATS) as image:
+    with reading.stream(path) as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
         if image.width * image.height > MAX_PICTURE:
             return None
         image.thumbnail((MAX_SIDE, MAX_SIDE))

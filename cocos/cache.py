@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos import writing
+from cocos import reading, writing
 from cocos.errors import InputError, unreachable
 
 __all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "embeddings", "entries", "folder"]
@@ -108,7 +108,7 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
         ValueError: it is damaged.
         OSError: it cannot be read.
     """
-    with open(path, "rb") as stream:
+    with reading.stream(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
         if not 2 <= length <= min(MAX_HEADER, size):
@@ -144,7 +144,7 @@ def _read(path: Path, about: Mapping[str, str]) -> Tensor:
         raise ValueError("rows of something else")
     rows = torch.empty(shape)
     into = _bytes(rows)
-    with open(path, "rb", buffering=0) as stream:
+    with reading.stream(path) as stream:
         stream.seek(begin)
         at = 0
         while at < len(into) and (read := stream.readinto(into[at:])):

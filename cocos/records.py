@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cocos import reading
 from cocos.errors import InputError, unreachable
 
 __all__ = [
@@ -197,7 +198,7 @@ class Store:
                 )
 
     def _ends_a_line(self) -> bool:
-        with self.path.open("rb") as stream:
+        with reading.stream(self.path) as stream:
             stream.seek(-1, os.SEEK_END)
             return stream.read(1) == b"\n"
 
@@ -283,7 +284,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         InputError: there is no such file, it cannot be read, or it has more bytes than a store.
     """
     try:
-        with path.open("rb") as stream:
+        with reading.stream(path) as stream:
             if (size := os.fstat(stream.fileno()).st_size) > MOST_BYTES:
                 raise InputError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,} of a store")
             while line := stream.readline(MOST_LINE):

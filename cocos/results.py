@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import health, losses, records, writing
+from cocos import health, losses, reading, records, writing
 from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
 from cocos.rows import concat, row
@@ -224,7 +224,7 @@ def _hashed(data: xr.Dataset) -> xr.Dataset:
     size, time = map(int, attrs.pop("checkpoint_mapped").split())
     file = Mapped(Path(attrs["checkpoint_path"]), size, time)
     file.unchanged()
-    with file.path.open("rb") as stream:
+    with reading.stream(file.path) as stream:
         attrs["checkpoint_sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
     file.unchanged()
     made = data.copy(deep=False)
@@ -331,10 +331,13 @@ def open(path: Path) -> xr.Dataset:
     if records.is_store(path):
         return of_history(records.read(path))
     try:
+        path = reading.regular(path)
         with h5py.File(path):  # h5netcdf prints a traceback at the end of the run over a file that is none
             pass
         with xr.open_dataset(path, engine="h5netcdf") as data:
             return data.load()
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except IsADirectoryError:

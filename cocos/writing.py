@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cocos import reading
 from cocos.errors import InputError, unreachable
 
 # Names of the temporary files that `replacing` makes.
@@ -86,7 +87,7 @@ def _same(one: Path, other: Path) -> bool:
 
 def _made_here(path: Path) -> bool:
     """Whether an earlier run of cocos wrote this file: every kind of result contains the name in plain bytes."""
-    with suppress(OSError), open(path, "rb") as stream:
+    with suppress(OSError, InputError), reading.stream(path) as stream:
         return b"cocos" in stream.read(MOST_SEARCHED_BYTES)
     return False
 

@@ -13,6 +13,7 @@ HOUSE = Path(cocos.__file__).parent
 ORDER = (
     "errors",
     "docstrings",
+    "reading",
     "writing",
     "processes",
     "plugins",

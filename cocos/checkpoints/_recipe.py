@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cocos import losses
+from cocos import losses, reading
 from cocos.annotations import lies_in
 from cocos.errors import InputError, nearest, unreachable
 
@@ -136,7 +136,10 @@ def read(path: Path, *, inside: bool) -> Recipe:
     """
     try:
         size = path.stat().st_size
-        text = path.read_text("utf-8") if path.is_file() and size <= MAX_RECIPE else None
+        text = None
+        if size <= MAX_RECIPE and not path.is_dir():
+            with reading.stream(path) as stream:
+                text = stream.read(MAX_RECIPE + 1).decode("utf-8")
     except OSError as error:
         raise InputError(f"recipe {path}: {unreachable(error)}") from None
     except UnicodeDecodeError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cocos import reading
 from cocos.data._items import (
     KINDS,
     AnnotatedRows,
@@ -221,11 +222,11 @@ def find(path: Path | str, options: dict | None = None) -> Source:
     """
     path, options = Path(path), dict(options or {})
     try:
-        there = path.exists()
+        reading.regular(path)
+    except FileNotFoundError:
+        raise InputError(f"data {path}: there is no such file or folder") from None
     except OSError as error:
         raise InputError(f"data {path}: {unreachable(error)}") from None
-    if not there:
-        raise InputError(f"data {path}: there is no such file or folder")
     name = options.pop("kind", None) or recognised(path)
     if name is None and path.is_file() and not path.stat().st_size:
         raise InputError(f"data {path} is empty (0 bytes); copy it again")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cocos import reading
 from cocos.errors import InputError, unreachable
 
 __all__ = ["begin", "places", "read"]
@@ -18,7 +19,7 @@ HEAD = 2**16
 def begin(path: Path) -> bytes:
     """Read the first bytes of a file, without the blanks before them; nothing where it cannot be read."""
     try:
-        with open(path, "rb") as stream:
+        with reading.stream(path) as stream:
             return stream.read(HEAD).lstrip()
     except OSError:
         return b""
@@ -33,7 +34,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         if os.path.getsize(path) > MAX_JSON:
             raise InputError(f"{path}: {os.path.getsize(path)} bytes of JSON, expected at most {MAX_JSON}")
-        found = json.loads(path.read_bytes())
+        with reading.stream(path) as stream:
+            found = json.loads(stream.read())
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

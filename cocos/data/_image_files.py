@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos import reading
 from cocos.annotations import PICTURE_FORMATS
 from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
@@ -57,7 +58,7 @@ class ImageFiles:
         found = hashlib.sha256()
         for path in self.paths:
             try:
-                with open(path, "rb") as stream:
+                with reading.stream(path) as stream:
                     own = hashlib.sha256(os.fstat(stream.fileno()).st_size.to_bytes(8, "little"))
                     while part := stream.read(HASHED_AT_ONCE):
                         own.update(part)
@@ -90,7 +91,7 @@ def _read(path: str) -> Tensor:
 
 
 def _decoded(library: Any, path: str) -> np.ndarray:
-    with library.open(path, formats=PICTURE_FORMATS) as image:
+    with reading.stream(path) as stream, library.open(stream, formats=PICTURE_FORMATS) as image:
         if image.width * image.height > MAX_IMAGE:
             raise InputError(f"image {path}: {image.width} x {image.height} pixels, expected at most {MAX_IMAGE}")
         return np.asarray(image.convert("RGB"))

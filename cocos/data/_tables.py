@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any, cast
 
+from cocos import reading
 from cocos.errors import InputError, unreachable
 
 __all__ = ["Columns", "looks_like_one", "missing", "pyarrow", "read", "reason"]
@@ -67,11 +68,18 @@ def _readable(path: Path) -> Generator[None]:
         raise InputError(f"{path} is damaged ({error}); write or copy it again") from None
 
 
+@contextmanager
+def _unpacked(path: Path) -> Generator[tuple[IO[bytes], bool]]:
+    """Open a file, which may be compressed: the stream of its content, and whether it is compressed."""
+    with reading.stream(path) as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        yield cast(IO[bytes], gzip.open(raw)) if packed else raw, packed
+
+
 def _head(path: Path) -> bytes:
     """Read the first bytes of a file, unpacked."""
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if packed else open(path, "rb") as stream:
+    with _unpacked(path) as (stream, _):
         return stream.read(HEAD)
 
 
@@ -130,12 +138,9 @@ def _lines(path: Path) -> Iterator[bytes]:
     Raises:
         InputError: a line, or the unpacked file, is too large.
     """
-    size, read = os.path.getsize(path), 0
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    most = max(MAX_UNPACKED[0], MAX_UNPACKED[1] * size) if packed else size
-    with gzip.open(path) if packed else open(path, "rb") as stream:
-        number = 0
+    size, read, number = os.path.getsize(path), 0, 0
+    with _unpacked(path) as (stream, packed):
+        most = max(MAX_UNPACKED[0], MAX_UNPACKED[1] * size) if packed else size
         while line := stream.readline(MAX_LINE + 1):
             number, read = number + 1, read + len(line)
             if len(line) > MAX_LINE:
@@ -282,7 +287,7 @@ def _parquet(path: Path) -> Columns:
     parquet, arrow = pyarrow(str(path), "pyarrow.parquet"), pyarrow(str(path))
     damaged = (arrow.ArrowException, OSError, ValueError)
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(reading.regular(path))
         names = tuple(file.schema_arrow.names)
     except damaged as error:
         raise InputError(f"{path} is a damaged parquet file ({reason(error)}); write it again") from None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import annotations
+from cocos import annotations, reading
 from cocos.data import Rows, Side, TrainingSet, image_captions
 from cocos.errors import InputError
 from cocos.matrices import npy_header
@@ -29,23 +29,28 @@ MAX_UNPACKED = 2**28, 200
 def _names(path: Path) -> list[str]:
     """List the names of the arrays of a file; none where it is of another kind."""
     try:
-        return _members(path) if zipfile.is_zipfile(path) else _tensors(path)
+        return _members(path) if _is_zip(path) else _tensors(path)
     except Exception:  # zipfile and safetensors each have their own for a damaged file
         return []
 
 
+def _is_zip(path: Path) -> bool:
+    with reading.stream(path) as stream:
+        return zipfile.is_zipfile(stream)
+
+
 def _members(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
+    with reading.stream(path) as stream, zipfile.ZipFile(stream) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
 def _tensors(path: Path) -> list[str]:
     from safetensors import safe_open
 
-    with open(path, "rb") as stream:
+    with reading.stream(path) as stream:
         if stream.read(9)[8:] != b"{":
             return []
-    with safe_open(path, "pt") as file:
+    with safe_open(reading.regular(path), "pt") as file:
         return list(file.keys())
 
 
@@ -75,7 +80,7 @@ def _npz(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         ValueError: an array is damaged or of Python objects.
     """
     found = {}
-    with zipfile.ZipFile(path) as archive:
+    with reading.stream(path) as packed, zipfile.ZipFile(packed) as archive:
         members = {name: archive.getinfo(f"{name}.npy") for name in names}
         total = sum(info.file_size for info in members.values())
         if total > max(MAX_UNPACKED[0], MAX_UNPACKED[1] * path.stat().st_size):
@@ -105,11 +110,11 @@ def _arrays(path: Path) -> dict[str, Any]:
         held = ", ".join(there[:8]) or "no arrays"
         raise InputError(f"{path} holds {held}, expected images or features, and labels or captions")
     try:
-        if zipfile.is_zipfile(path):
+        if _is_zip(path):
             return _npz(path, wanted)
         from safetensors import safe_open
 
-        with safe_open(path, "pt") as file:
+        with safe_open(reading.regular(path), "pt") as file:
             return {name: file.get_tensor(name) for name in wanted}
     except Exception as error:  # zipfile, zlib, numpy and safetensors each have their own for a damaged file
         raise InputError(f"{path} is damaged ({' '.join(str(error).split())[:120]}); write it again") from None

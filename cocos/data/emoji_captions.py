@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from cocos import reading
 from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
 
@@ -41,7 +42,7 @@ def records(folder=None) -> list[dict]:
     """
     path = _file(folder, "captions.jsonl.gz")
     try:
-        with gzip.open(path, "rb") as stream:
+        with reading.stream(path) as packed, gzip.open(packed) as stream:
             lines = stream.read(MAX_CAPTIONS).split(b"\n")  # what is cut off there is no JSON
         return [json.loads(line) for line in lines if line]
     except (OSError, EOFError, ValueError, RecursionError) as error:
@@ -56,7 +57,7 @@ def _sheet(folder, images: int) -> np.ndarray:
     """
     path, size = _file(folder, "images.webp"), (IMAGES_ACROSS * IMAGE_SIDE, -(-images // IMAGES_ACROSS) * IMAGE_SIDE)
     try:
-        with Image.open(path) as image:
+        with reading.stream(path) as stream, Image.open(stream) as image:
             if image.size == size:
                 return np.asarray(image.convert("RGB"))
     except OSError as error:

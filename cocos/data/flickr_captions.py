@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from cocos import reading
 from cocos.data import TrainingSet
 from cocos.data._caption_files import begin, places
 from cocos.data._image_files import captioned
@@ -39,7 +40,8 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     try:
         if path.stat().st_size > MAX_FILE:
             raise InputError(f"{path}: {path.stat().st_size} bytes, expected at most {MAX_FILE}")
-        lines = path.read_bytes().decode("utf-8").split("\n")
+        with reading.stream(path) as stream:
+            lines = stream.read().decode("utf-8").split("\n")
     except OSError as error:
         raise InputError(f"{path}: {unreachable(error)}") from None
     except UnicodeDecodeError as error:

@@ -1,5 +1,6 @@
 """Precomputed image features and their captions: `{split}_ims.npy` and `{split}_caps.txt` in one folder."""
 
+import io
 import math
 import os
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cocos import reading
 from cocos.data import TrainingSet, image_captions
 from cocos.errors import InputError
 from cocos.matrices import npy_header
@@ -97,7 +99,7 @@ class StoredRows:
         row = math.prod(self.whole[1:]) * self.dtype.itemsize
         found = np.empty((number, *self.whole[1:]), self.dtype)
         into = found.reshape(-1).view(np.uint8).data
-        with open(self.path, "rb", buffering=0) as stream:
+        with reading.stream(self.path) as stream:
             if self.step == 1:
                 stream.seek(self.offset + start * row)
                 read = stream.readinto(into) if number else 0
@@ -122,7 +124,7 @@ def _header(path: Path) -> tuple[StoredRows, bool]:
     Raises:
         ValueError: it is none, holds Python objects, or is too short.
     """
-    with open(path, "rb") as stream:
+    with reading.stream(path) as stream:
         shape, fortran, dtype = npy_header(stream)
         images = StoredRows(path, shape, dtype, stream.tell())
     missing = images.offset + math.prod(shape) * dtype.itemsize - images.state[2]
@@ -147,7 +149,8 @@ def _features(path: Path) -> StoredRows | np.ndarray:
             f"{path} holds {dtype} {shape}, expected floats, (images, features) or (images, regions, features)"
         )
     if fortran:  # columns come first, so that all rows are read at once
-        whole = np.fromfile(path, dtype, math.prod(shape), offset=images.offset).reshape(shape, order="F")
+        with reading.stream(path) as stream:
+            whole = np.fromfile(stream, dtype, math.prod(shape), offset=images.offset).reshape(shape, order="F")
         return whole.astype(dtype.newbyteorder("="), copy=False)
     return images
 
@@ -166,7 +169,7 @@ def _captions(path: Path, most: int) -> list[str]:
         raise InputError(f"{path} has {size} bytes, expected at most {most} for the images beside it")
     found = []
     try:
-        with open(path, encoding="utf-8") as stream:
+        with io.TextIOWrapper(reading.stream(path), encoding="utf-8") as stream:
             while line := stream.readline(MAX_CAPTION + 1):
                 found.append(line.strip())
                 if len(line) > MAX_CAPTION:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cocos import reading
 from cocos.data import TrainingSet
 from cocos.data._tables import Columns, pyarrow, reason
 from cocos.data.pairs import columns_of, roles, training_set
@@ -25,7 +26,7 @@ def _json(path: Path) -> dict[str, Any]:
         InputError: it is too large, or no JSON object.
     """
     try:
-        with open(path, "rb") as stream:
+        with reading.stream(path) as stream:
             found = json.loads(stream.read(MAX_JSON + 1).decode())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not readable as JSON ({reason(error)}); save the dataset again") from None
@@ -127,7 +128,7 @@ def _table(path: Path) -> Columns:
 def _mapped(path: Path) -> Any:
     """Map an Arrow file, a stream or one with random access, as a table of pyarrow."""
     arrow, ipc = pyarrow(str(path)), pyarrow(str(path), "pyarrow.ipc")
-    source = arrow.memory_map(str(path))
+    source = arrow.memory_map(str(reading.regular(path)))
     try:
         found = ipc.open_stream(source).read_all()
     except arrow.ArrowInvalid:

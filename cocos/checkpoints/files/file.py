@@ -15,6 +15,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from cocos import reading
 from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
 from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state, written
@@ -55,10 +56,8 @@ class File:
             raise InputError(f"{self.path} is a folder; name a checkpoint file or a file of embeddings in it")
         if not there:
             raise InputError(f"{self.path}: there is no such file")
-        if not self.at.is_file():
-            raise InputError(f"{self.path} is no regular file but a pipe or device; write its content to a file first")
         try:
-            with open(self.at, "rb") as stream:
+            with reading.stream(self.at) as stream:
                 object.__setattr__(self, "_state", state(stream))
                 stream.read(1)
                 there = written(stream, ALWAYS_ALLOWED)
@@ -84,7 +83,7 @@ class File:
         """
         if self.size > MAX_HELD:
             return None
-        with open(self.at, "rb") as stream:
+        with reading.stream(self.at) as stream:
             found = stream.read(self.size + 1)
         if len(found) != self.size:
             raise InputError(self._changed())
@@ -101,7 +100,7 @@ class File:
         """
         if self.held is not None:
             return io.BytesIO(self.held)
-        stream = Stream(io.FileIO(self.at))
+        stream = Stream(reading.stream(self.at).detach())
         if state(stream.raw) != self._state:
             stream.close()
             raise InputError(self._changed())
@@ -204,7 +203,7 @@ def _tensors(file: "File") -> dict[str, Tensor]:
     try:
         if file.held is not None:
             return safetensors.torch.load(file.held)
-        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(file.at).items()}
+        found = {name: tensor.clone() for name, tensor in safetensors.torch.load_file(reading.regular(file.at)).items()}
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{file.path} is a damaged safetensors file: {error}") from error
     file.refuse_change()

@@ -1,5 +1,6 @@
 """Common parts of the VSE++ and VSRN formats: two state dicts, and the data and vocabulary beside them."""
 
+import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cocos import data as shelf
-from cocos import encoders
+from cocos import encoders, reading
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import NAMESPACES, File
 from cocos.checkpoints.formats import _training
@@ -135,7 +136,7 @@ def _beside(training: Training, folder: Path, source: Source) -> dict:
         return about | {"kind": source.kind}
     split = source.splits[0]
     try:
-        with open(folder / f"{split}_caps.txt", encoding="utf-8") as stream:
+        with io.TextIOWrapper(reading.stream(folder / f"{split}_caps.txt"), encoding="utf-8") as stream:
             lines = stream.read(2**20).splitlines()[:CAPTIONS_SAMPLED]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(error)) from None

@@ -10,7 +10,7 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 import torch
 
-from cocos import annotations, losses
+from cocos import annotations, losses, reading
 from cocos.checkpoints import Checkpoint, _inventory
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.files.stream import most_unpacked
@@ -152,7 +152,7 @@ def _map(
     offset = info.header_offset + LOCAL_HEADER.size + name + extra + begin
     if mark != b"PK\x03\x04" or offset + math.prod(shape) * dtype.itemsize > file.size:
         raise ValueError("a member that does not stand where the archive says")
-    return np.memmap(file.at, dtype, "r", offset, shape, order)
+    return np.memmap(reading.regular(file.at), dtype, "r", offset, shape, order)
 
 
 def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:

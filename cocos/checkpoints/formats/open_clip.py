@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cocos import encoders
+from cocos import encoders, reading
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.files import File, state_dicts
 from cocos.checkpoints.formats.huggingface import CLIP_MEAN, CLIP_STD, scale_and_bias, trained
@@ -119,7 +119,9 @@ def _run(path: Path) -> dict[str, str]:
     """Parameters of the run that wrote the file: `params.txt`, in the folder above, a name and a value in each line."""
     for place in (path.parent / "params.txt", path.parent.parent / "params.txt"):
         if place.is_file() and place.stat().st_size <= MAX_PARAMETERS:
-            pairs = (line.partition(": ") for line in place.read_text("utf-8", "replace").splitlines())
+            with reading.stream(place) as stream:
+                lines = stream.read(MAX_PARAMETERS).decode("utf-8", "replace").splitlines()
+            pairs = (line.partition(": ") for line in lines)
             return {name: value for name, colon, value in pairs if colon}
     return {}
 
@@ -251,7 +253,7 @@ def _tokenizer(path: Path) -> tuple[dict[str, str] | None, str | None]:
             places.append((Path(spec.origin).parent, f"of the library {name}"))
     for folder, origin in places:
         if (place := folder / MERGES).is_file():
-            with gzip.open(place, "rt", encoding="utf-8") as stream:
+            with reading.stream(place) as packed, gzip.open(packed, "rt", encoding="utf-8") as stream:
                 lines = stream.read(MAX_MERGES).split("\n")
             merges = lines[1 : VOCABULARY - 2 * 256 - 2 + 1]
             return {"vocab.json": json.dumps(_vocabulary(merges)), "merges.txt": "\n".join(merges)}, origin

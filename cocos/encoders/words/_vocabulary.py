@@ -6,6 +6,7 @@ import pickle
 import pickletools
 from pathlib import Path
 
+from cocos import reading
 from cocos.errors import InputError, UnsafeFile
 
 __all__ = ["SPECIAL", "read_vocabulary"]
@@ -23,7 +24,7 @@ def _bytes(path: Path) -> bytes:
     Raises:
         InputError: there are too many.
     """
-    with open(path, "rb") as stream:
+    with reading.stream(path) as stream:
         content = stream.read(MAX_VOCABULARY + 1)
     if len(content) > MAX_VOCABULARY:
         raise InputError(f"{path} has more than {MAX_VOCABULARY} bytes: no vocabulary of VSE++ or VSRN")

@@ -1,0 +1,87 @@
+"""Open the files of others: regular files alone, since a pipe or device can keep a reader waiting without end.
+
+Every file that a user names, or that lies in a folder, is opened here.
+"""
+
+import io
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cocos.errors import InputError
+
+__all__ = ["regular", "stream"]
+
+# What else a path can be, by the test of its mode.
+IRREGULAR: dict[str, Callable[[int], bool]] = {
+    "pipe": stat.S_ISFIFO,
+    "socket": stat.S_ISSOCK,
+    "device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+}
+
+
+def _refuse(path: Any, mode: int) -> None:
+    """Refuse a pipe, a socket or a device; a folder is left to the reader, who says what he expects.
+
+    Raises:
+        InputError: naming the path and its kind.
+    """
+    kind = next((kind for kind, test in IRREGULAR.items() if test(mode)), None)
+    if kind is not None:
+        raise InputError(
+            f"{os.fsdecode(path)} is no regular file but a {kind}; write its content to a file first, and name that"
+        )
+
+
+def regular(path: Path | str) -> Path:
+    """Return a path that a library may open by itself: that of a regular file, links followed, or of a folder.
+
+    Raises:
+        InputError: it is a pipe, a socket or a device.
+        OSError: there is nothing, or it cannot be reached.
+
+    Examples:
+        >>> try:
+        ...     cocos.reading.regular("/dev/null")
+        ... except cocos.InputError as error:
+        ...     print(str(error).partition(";")[0])
+        /dev/null is no regular file but a device
+    """
+    _refuse(path, os.stat(path).st_mode)
+    return Path(path)
+
+
+def _descriptor(path: str, flags: int) -> int:
+    """Open a file for `stream`: opening neither waits for the writer of a pipe nor touches a device.
+
+    Raises:
+        InputError: it is a pipe, a socket or a device.
+    """
+    regular(path)  # opening a device may already do something, such as rewinding a tape
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        _refuse(path, os.fstat(descriptor).st_mode)  # of the file that was opened, whatever the path leads to by now
+    except InputError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def stream(path: Path | str) -> io.BufferedReader:
+    """Open a regular file to read its bytes.
+
+    Raises:
+        InputError: it is a pipe, a socket or a device.
+        OSError: it is a folder, is not there, or cannot be read.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "some.txt")
+        >>> _ = path.write_text("ntxent")
+        >>> with cocos.reading.stream(path) as file:
+        ...     file.read()
+        b'ntxent'
+    """
+    return open(path, "rb", opener=_descriptor)
