@@ -1,9 +1,11 @@
 """Tokenizers from the files of a Hugging Face folder, read as data: no class that a file names is imported."""
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from cocos.encoders._transformers import installed
 from cocos.errors import InputError
@@ -18,12 +20,22 @@ FILES = {
 }
 # How the published tokenizer of CLIP cuts a text into words.
 CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+# Class of the panics of the library, which is no Exception.
+PANIC = "PanicException"
+# Characters or tokens that one character of a text may become: the published charsmap of SentencePiece makes 18.
+MAX_GROWTH = 100
+# Steps of a normaliser, a splitter and a processor, together.
+MAX_TOKENIZER_STEPS = 1000
+# Characters of a word that is looked up piece by piece, in time that grows with their third power; published: 100.
+MAX_WORD = 1000
 # Keys of tokenizer_config.json, and what the normaliser of BERT calls them.
 BERT_SWITCHES = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
+
+Result = TypeVar("Result")
 
 
 class Tokenizer:
@@ -43,13 +55,16 @@ class Tokenizer:
     def __init__(self, files: Mapping[str, Any], longest: int | None = None, lower: bool = False, special: bool = True):
         tokenizers = installed("tokenizers")
         self.special = special
-        try:
+
+        def built() -> Any:
             definition = _definition(files, lower)
-            self.backend = tokenizers.Tokenizer.from_str(json.dumps(definition))
+            _refuse_growth(definition)
+            backend = tokenizers.Tokenizer.from_str(json.dumps(definition))
             if longest is not None:
-                self.backend.enable_truncation(longest)
-        except BaseException as error:
-            _refuse(error)
+                backend.enable_truncation(longest)
+            return backend
+
+        self.backend: Any = _interruptible(built)
 
     @cached_property
     def size(self) -> int:
@@ -73,21 +88,113 @@ class Tokenizer:
         Raises:
             InputError: the tokenizer fails on a text.
         """
-        try:
-            return [found.ids for found in self.backend.encode_batch(list(texts), add_special_tokens=self.special)]
-        except BaseException as error:
-            _refuse(error)
+        encode = self.backend.encode_batch
+        return _interruptible(lambda: [found.ids for found in encode(list(texts), add_special_tokens=self.special)])
 
 
-def _refuse(error: BaseException) -> NoReturn:
-    """Turn what the library of tokenizers raised into a sentence; its own panics are no Exception.
+def _interruptible(call: Callable[[], Result]) -> Result:
+    """Call the library in a thread of its own, so that this one hears a signal meanwhile, and return its result.
 
     Raises:
-        InputError: from anything that was not meant for the process.
+        InputError: from the library's errors and panics; a signal, and errors of the machine, pass as they are.
     """
-    if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError | InputError):
-        raise error
-    raise InputError(f"tokenizer: {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
+    done: list[Result] = []
+    failed: list[BaseException] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            done.append(call())
+        except BaseException as error:
+            failed.append(error)
+        ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    ended.wait()
+    for error in failed:
+        ours = isinstance(error, MemoryError | InputError)
+        if ours or not (isinstance(error, Exception) or type(error).__name__ == PANIC):
+            raise error
+        raise InputError(f"tokenizer: {type(error).__name__}: {' '.join(str(error).split())[:120]}") from None
+    return done[0]
+
+
+def _steps(definition: Any) -> Iterator[dict]:
+    """Yield the steps of a part of a tokenizer in their order; the library also takes steps without a type."""
+    left = [definition]
+    while left:
+        found = left.pop()
+        if isinstance(found, dict):
+            yield found
+            left += [each for name in ("processors", "pretokenizers", "normalizers") for each in [found.get(name)]]
+        elif isinstance(found, list):
+            left += reversed(found)
+
+
+def _refuse_growth(definition: dict) -> None:
+    """Refuse a tokenizer that turns a character into so much text that encoding has no end.
+
+    Steps multiply: four that write each letter 50 times make 6 million of one.
+
+    Raises:
+        InputError: naming the step after which a character is more than `MAX_GROWTH`.
+    """
+    length, number = 1.0, 0
+    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+        for step in _steps(definition.get(part)):
+            number += 1
+            length = _grown(step, length)
+            if length > MAX_GROWTH or number > MAX_TOKENIZER_STEPS:
+                grown = f"makes more than {MAX_GROWTH} of a character" if length > MAX_GROWTH else "is one too many"
+                raise InputError(
+                    f"tokenizer: step {number} ({part}, {str(step.get('type'))[:40]!r}) {grown}; cocos refuses texts "
+                    "that grow without end"
+                )
+    word = definition["model"].get("max_input_chars_per_word", 0)
+    if isinstance(word, int) and word > MAX_WORD:
+        raise InputError(f"tokenizer: max_input_chars_per_word {word}, expected at most {MAX_WORD} (published: 100)")
+
+
+def _grown(step: Mapping[str, Any], length: float) -> float:
+    """Bound the length of a text of `length` characters after a step, beside what Unicode's forms add."""
+    kind, content, pattern = step.get("type"), step.get("content"), step.get("pattern")
+    if isinstance(content, str) and isinstance(pattern, dict | str):
+        text = pattern.get("String") if isinstance(pattern, dict) else pattern
+        # An expression, and an empty text, match between characters as well.
+        length = length * max(1, len(content) / len(text)) if text else length * (1 + len(content)) + len(content)
+    if isinstance(prepend := step.get("prepend"), str):
+        length += len(prepend)
+    if isinstance(charsmap := step.get("precompiled_charsmap"), str | list):
+        length *= _longest_of(charsmap)
+    if kind == "ByteLevel" or "trim_offsets" in step and kind in {None, "ByteLevel"}:
+        length *= 2  # each byte of a letter becomes a letter, most of them of two bytes
+    if kind == "BertNormalizer" or "handle_chinese_chars" in step:
+        length += 2  # blanks around Chinese characters
+    if isinstance(template := step.get("single"), list):
+        pieces = [each for each in template if isinstance(each, dict)]
+        copies = sum("Sequence" in each for each in pieces)
+        length = length * max(1, copies) + sum(_special_ids(each, step.get("special_tokens")) for each in pieces)
+    return length
+
+
+def _special_ids(piece: Mapping[str, Any], tokens: Any) -> int:
+    """Number of ids that a piece of a template puts beside a text."""
+    about = piece.get("SpecialToken")
+    name = about.get("id") if isinstance(about, dict) else None
+    found = tokens.get(name) if isinstance(tokens, dict) and isinstance(name, str) else None
+    ids = found.get("ids") if isinstance(found, dict) else None
+    return len(ids) if isinstance(ids, list) else 0
+
+
+def _longest_of(charsmap: str | list) -> int:
+    """Characters of the longest text that SentencePiece puts in place of one: behind a tree, ended by zeros.
+
+    Raises:
+        ValueError: it is no base 64.
+    """
+    content = base64.b64decode(charsmap) if isinstance(charsmap, str) else bytes(charsmap)
+    texts = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    return max(1, *(len(each.decode("utf-8", "ignore")) for each in texts))
 
 
 def _definition(files: Mapping[str, Any], lower: bool) -> dict:
