@@ -3,6 +3,9 @@
 One file holds the rows of one split under one model; its name is the sha256 of what the rows depend on, so that a
 changed input never meets the rows of another. While an encoder runs, its rows are kept in parts, from which an
 interrupted run is resumed. Files are safetensors, written whole or not at all; several processes may share a folder.
+
+Anyone who knows a model and its data can compute the key. Rows are therefore read only from files and a folder that
+nobody but this user can have written, as the compiled kernel is.
 """
 
 import functools
@@ -14,7 +17,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -27,7 +30,7 @@ from torch import Tensor
 from cocos import reading, writing
 from cocos.errors import InputError, unreachable
 
-__all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "embeddings", "entries", "folder"]
+__all__ = ["SWITCHED_OFF", "Entry", "Work", "clear", "distrusted", "embeddings", "entries", "folder"]
 
 # Values of COCOS_CACHE that switch the cache off.
 SWITCHED_OFF = ("off", "0")
@@ -35,6 +38,10 @@ SWITCHED_OFF = ("off", "0")
 PART_SECONDS = 30.0
 # Bytes of the header of a file: what the rows depend on, as text.
 MAX_HEADER = 2**20
+# Bytes of a file for each byte of it that was ever written; the others are holes, which read as zeros.
+MAX_HOLES = 10
+# What a file can be that is no longer what was written, or never was.
+DAMAGES = (ValueError, RecursionError, RuntimeError, TypeError, MemoryError)
 # Names of the files: key, and the rows of a part.
 FILE_NAME = re.compile(r"(?P<key>[0-9a-f]{64})(-(?P<start>\d{12})-(?P<stop>\d{12}))?\.safetensors")
 # Folders of the package whose code decides what an encoder returns.
@@ -105,11 +112,15 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
     """Read the metadata of a file, the shape of its rows and where they begin.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: it is damaged, or others can have written it; or another one of `DAMAGES`.
         OSError: it cannot be read.
     """
+    if not reading.private(path):
+        raise ValueError("a link, or others can write to it")
     with reading.stream(path) as stream:
         size = os.fstat(stream.fileno()).st_size
+        if size > MAX_HOLES * reading.written(stream, max(size // MAX_HOLES, MAX_HEADER)):
+            raise ValueError(f"{size} bytes, most of them never written")
         (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
         if not 2 <= length <= min(MAX_HEADER, size):
             raise ValueError(f"a header of {length} bytes")
@@ -117,12 +128,13 @@ def _header(path: Path) -> tuple[dict[str, str], tuple[int, int], int]:
     try:
         said, rows = content["__metadata__"], content["rows"]
         (number, width), begin = rows["shape"], 8 + length
-        fits = rows["dtype"] == "F32" and rows["data_offsets"] == [0, 4 * number * width]
+        fits = all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in (number, width))
+        fits = fits and rows["dtype"] == "F32" and rows["data_offsets"] == [0, 4 * number * width]
         fits = fits and begin + 4 * number * width == size and all(isinstance(each, str) for each in said.values())
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no {error} in its header") from None
+        raise ValueError(f"no {str(error)[:40]} in its header") from None
     if not fits:
-        raise ValueError(f"{size} bytes for rows of shape {number} x {width}")
+        raise ValueError(f"{size} bytes for rows of shape {str(number)[:20]} x {str(width)[:20]}")
     return said, (number, width), begin
 
 
@@ -132,16 +144,18 @@ def _bytes(rows: Tensor) -> memoryview:
     return memoryview(values.reshape(-1)).cast("B")
 
 
-def _read(path: Path, about: Mapping[str, str]) -> Tensor:
-    """Read the rows of a file, (rows, width), in float32.
+def _read(path: Path, about: Mapping[str, str], number: int) -> Tensor:
+    """Read the rows of a file, (number, width), in float32.
 
     Raises:
-        ValueError: it is damaged, or holds the rows of something else.
+        ValueError: it is damaged, holds another number of rows, or those of something else; or one of `DAMAGES`.
         OSError: it cannot be read.
     """
     said, shape, begin = _header(path)
     if json.loads(said.get("about", "null")) != about:
         raise ValueError("rows of something else")
+    if shape[0] != number:
+        raise ValueError(f"{shape[0]} rows, expected {number}")
     rows = torch.empty(shape)
     into = _bytes(rows)
     with reading.stream(path) as stream:
@@ -166,6 +180,7 @@ def _write(path: Path, rows: Tensor, about: Mapping[str, str], label: str) -> No
     header = json.dumps({"__metadata__": said, "rows": about_rows}).encode()
     header = header.ljust(-len(header) % 8 + len(header))
     with writing.replacing(path) as temporary, open(temporary, "wb") as stream:
+        temporary.chmod(0o600)
         stream.write(struct.pack("<Q", len(header)) + header)
         stream.write(content)
         stream.flush()
@@ -183,21 +198,23 @@ class _Kept:
 
     def __init__(self, where: Path | None, about: Mapping[str, str], label: str):
         self.where, self.about, self.label, self.key = where, about, label, _key(about)
+        if where is not None and (why := distrusted(where)):
+            logger.warning("note: cache %s is not used: %s", where, why)
+            self.where = None
 
     def whole(self, number: int) -> Tensor | None:
         """Read all rows; None if they are not there, or damaged."""
         if self.where is None:
             return None
-        rows = self._rows(self.where / f"{self.key}.safetensors")
-        return rows if rows is not None and len(rows) == number else None
+        return self._rows(self.where / f"{self.key}.safetensors", number)
 
     def begun(self) -> list[Tensor]:
         """Read the parts of an interrupted run, as far as they reach from the first row on."""
         found: list[Tensor] = []
         for start, stop, path in self._parts():
             ready = sum(map(len, found))
-            rows = self._rows(path) if start <= ready < stop else None
-            if rows is not None and len(rows) == stop - start:
+            rows = self._rows(path, stop - start) if start <= ready < stop else None
+            if rows is not None:
                 found.append(rows[ready - start :])
         return found
 
@@ -210,14 +227,15 @@ class _Kept:
             return sorted((int(each["start"]), int(each["stop"]), where / each[0]) for each in mine)
         return []
 
-    def _rows(self, path: Path) -> Tensor | None:
+    def _rows(self, path: Path, number: int) -> Tensor | None:
         """Read a file of this key; None if there is none, or a damaged one, which is noted."""
         try:
-            return _read(path, self.about)
+            return _read(path, self.about, number)
         except OSError:
             return None
-        except ValueError as error:
-            logger.warning("note: cache: %s is damaged (%s) and is encoded anew", path, error)
+        except DAMAGES as error:
+            why = " ".join(str(error).split())[:120] or type(error).__name__
+            logger.warning("note: cache: %s is damaged (%s) and is encoded anew", path, why)
             return None
 
     def keep(self, rows: Tensor, start: int | None = None) -> None:
@@ -333,31 +351,49 @@ class _Run:
             self.saved, self.since = self.done, time.monotonic()
 
 
-def entries() -> list[Entry]:
-    """List the files of the cache, the newest first; damaged ones with an empty label."""
-    where, found = folder(), []
+def distrusted(where: Path) -> str:
+    """Say why a folder is not used, because others can have written to it; empty if nothing speaks against it."""
+    try:
+        reading.private_folder(where)
+    except FileNotFoundError:  # it will be made
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _named() -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield the paths in the folder that have the name of a file of the cache, with the parts of the name."""
+    where = folder()
     for path in where.iterdir() if where is not None and where.is_dir() else ():
-        if (name := FILE_NAME.fullmatch(path.name)) is None:
-            continue
+        if (name := FILE_NAME.fullmatch(path.name)) is not None and (path.is_symlink() or not path.is_dir()):
+            yield path, name
+
+
+def entries() -> list[Entry]:
+    """List the files of the cache, the newest first; with an empty label those that are damaged or not private."""
+    found = []
+    for path, name in _named():
         with suppress(OSError):
-            state, whole = path.stat(), name["start"] is None
+            state, whole = path.lstat(), name["start"] is None
             try:
                 said, shape, _ = _header(path)
                 about = json.loads(said.get("about", "{}"))
                 found.append(Entry(path, state.st_size, state.st_mtime, said.get("label", ""), about, shape, whole))
-            except ValueError:
+            except DAMAGES:
                 found.append(Entry(path, state.st_size, state.st_mtime, "", {}, (0, 0), whole))
     return sorted(found, key=lambda each: (-each.time, each.path))
 
 
 def clear() -> tuple[int, int]:
-    """Delete the files of the cache, and nothing else of its folder; return how many, and their bytes.
+    """Delete the files of the cache by their names, read or not, and nothing else; return how many, and their bytes.
 
     Raises:
         OSError: one cannot be deleted.
     """
     number = size = 0
-    for each in entries():
-        each.path.unlink(missing_ok=True)
-        number, size = number + 1, size + each.size
+    for path, _ in _named():
+        about = path.lstat()
+        path.unlink(missing_ok=True)
+        number, size = number + 1, size + about.st_size
     return number, size

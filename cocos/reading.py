@@ -1,18 +1,19 @@
 """Open the files of others: regular files alone, since a pipe or device can keep a reader waiting without end.
 
-Every file that a user names, or that lies in a folder, is opened here.
+Every file that a user names, or that lies in a folder, is opened here. A file of a cache must moreover be `private`.
 """
 
+import errno
 import io
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cocos.errors import InputError
 
-__all__ = ["regular", "stream"]
+__all__ = ["private", "private_folder", "regular", "stream", "written"]
 
 # What else a path can be, by the test of its mode.
 IRREGULAR: dict[str, Callable[[int], bool]] = {
@@ -85,3 +86,57 @@ def stream(path: Path | str) -> io.BufferedReader:
         b'ntxent'
     """
     return open(path, "rb", opener=_descriptor)
+
+
+def written(stream: IO[bytes], enough: int) -> int:
+    """Count the bytes of a file that are on disk; the others are holes that were never written, and read as zeros.
+
+    Args:
+        stream: of the file.
+        enough: bytes from which on the whole file counts.
+    """
+    size = os.fstat(stream.fileno()).st_size
+    if size <= enough or not hasattr(os, "SEEK_DATA"):
+        return size
+    found = end = 0
+    try:
+        while found <= enough:
+            start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
+            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
+            found += end - start
+    except OSError as error:
+        return found if error.errno == errno.ENXIO else size  # no more data; or a file system that does not say
+    return size
+
+
+def private(path: Path | str) -> bool:
+    """Whether nobody but this user can have written a file or folder: owner, mode, and no link of either kind.
+
+    Systems without owners and modes leave that to the folder of the user.
+
+    Raises:
+        OSError: it is not there, or cannot be reached.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "some.txt")
+        >>> path.touch(mode=0o600)
+        >>> cocos.reading.private(path)
+        True
+        >>> path.chmod(0o602)
+        >>> cocos.reading.private(path)
+        False
+    """
+    about = os.lstat(path)
+    plain = stat.S_ISDIR(about.st_mode) or (stat.S_ISREG(about.st_mode) and about.st_nlink == 1)
+    return plain and (not hasattr(os, "getuid") or (about.st_uid == os.getuid() and not about.st_mode & 0o022))
+
+
+def private_folder(folder: Path) -> None:
+    """Refuse the folder of a cache in which somebody else may have planted files.
+
+    Raises:
+        OSError: it is a link, or others can write to it; or it is not there.
+    """
+    if not private(folder):
+        raise OSError(f"{folder} is a link, or others can write to it; it must be your own folder with mode 700")

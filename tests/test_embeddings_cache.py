@@ -2,13 +2,17 @@
 
 import errno
 import json
+import os
+import stat
+import struct
 import threading
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from cocos import cache, writing
-from cocos.commands import demo
+from cocos.commands import app, demo
 from cocos.errors import InputError
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "split": "train", "device": "cpu"}
@@ -155,6 +159,116 @@ def test_a_damaged_file_is_a_note_and_is_encoded_anew(damage, folder, caplog):
     cache.entries()
     assert encoded() == [0, 1, 2] and path.name in caplog.text
     assert encoded() == []
+
+
+def file_of(content, header):
+    """A file of the cache with another header."""
+    (length,) = struct.unpack("<Q", content[:8])
+    made = json.dumps(header(json.loads(content[8 : 8 + length]))).encode() if callable(header) else header
+    return struct.pack("<Q", len(made)) + made + content[8 + length :]
+
+
+def shaped(*shape):
+    """Another shape, with the offsets that belong to it."""
+
+    def change(header):
+        size = 4 * shape[0] * shape[1]
+        return header | {"rows": header["rows"] | {"shape": list(shape), "data_offsets": [0, size]}}
+
+    return change
+
+
+HOSTILE = {
+    "nested": b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "fractions": shaped(8.0, 2),
+    "negative": shaped(-8, -2),
+    "true": lambda header: header | {"rows": header["rows"] | {"shape": [8, True]}},
+    "no dictionary": b"[1, 2]",
+    "metadata is text": lambda header: header | {"__metadata__": "some"},
+    "nested about": lambda header: header | {"__metadata__": {"about": "[" * 100_000}},
+    "other rows": shaped(4, 4),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_header_is_a_note_and_is_encoded_anew_and_cleared(name, folder, caplog):
+    encoded()
+    (path,) = folder.iterdir()
+    path.write_bytes(file_of(path.read_bytes(), HOSTILE[name]))
+    hostile = path.read_bytes()
+    assert CliRunner().invoke(app, ["cache", "--json"]).exit_code == 0
+    assert CliRunner().invoke(app, ["cache"]).exit_code == 0
+    assert encoded() == [0, 1, 2] and path.name in caplog.text
+    assert encoded() == []
+    path.write_bytes(hostile)
+    assert CliRunner().invoke(app, ["cache", "--clear"]).exit_code == 0
+    assert not list(folder.iterdir())
+
+
+def test_a_file_of_holes_is_neither_read_nor_kept_in_memory(folder, caplog):
+    """4 TiB take no place on the disk, and no memory either."""
+    encoded()
+    (path,) = folder.iterdir()
+    content = file_of(path.read_bytes(), shaped(8, 2**37))
+    path.write_bytes(content[: -4 * ROWS.numel()])
+    try:
+        os.truncate(path, len(content) - 4 * ROWS.numel() + 4 * 8 * 2**37)
+    except OSError:
+        pytest.skip("this file system has no files of 4 TiB")
+    assert cache.entries()[0].label == ""
+    assert encoded() == [0, 1, 2] and "never written" in caplog.text
+    assert encoded() == []
+
+
+def planted(folder):
+    """Rows that somebody else wrote, under the right key and with the right hash."""
+    rows, right = torch.full_like(ROWS, 7.0), cache._Kept(folder, ABOUT | cache._code(), "some.pt")
+    right.keep(rows)
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes are of POSIX")
+@pytest.mark.parametrize("way", ["folder", "file", "symlink", "hardlink", "owner", "folder's owner", "folder's link"])
+def test_rows_that_others_can_have_planted_are_never_served(way, folder, tmp_path, caplog):
+    if "owner" in way and os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    path, elsewhere = planted(folder), tmp_path / "elsewhere"
+    if way == "folder":
+        folder.chmod(0o777)
+    elif way == "file":
+        path.chmod(0o620)
+    elif way in {"symlink", "hardlink"}:
+        path.rename(elsewhere)
+        getattr(path, f"{way}_to")(elsewhere)
+    elif way == "folder's link":
+        folder.rename(elsewhere)
+        folder.symlink_to(elsewhere)
+    else:
+        os.chown(path if way == "owner" else folder, 12345, 12345)
+    assert encoded() == [0, 1, 2] and str(folder) in caplog.text
+    assert encoded() == ([0, 1, 2] if "folder" in way else [])
+    said = CliRunner().invoke(app, ["cache"]).stdout
+    assert ("not used" in said) == ("folder" in way)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
+def test_the_cache_is_private(folder):
+    before = os.umask(0)
+    try:
+        encoded()
+    finally:
+        os.umask(before)
+    (path,) = folder.iterdir()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, path)] == [0o700, 0o600]
+
+
+def test_a_folder_of_the_name_of_a_file_is_left_alone(folder):
+    encoded()
+    (path,) = folder.iterdir()
+    path.unlink()
+    path.mkdir()
+    assert cache.entries() == [] and cache.clear() == (0, 0) and path.is_dir()
 
 
 def test_a_folder_that_is_a_file_is_a_note(folder, caplog):

@@ -10,6 +10,8 @@ from cocos.commands._program import command
 from cocos.errors import InputError, unreachable
 
 MEBIBYTE = 2**20  # bytes
+# Characters of a label that are printed.
+MOST_OF_A_LABEL = 200
 
 
 @command("The installation", 2)
@@ -52,9 +54,12 @@ def cache(clear: Annotated[bool, Option("--clear", help="Delete the files of the
             return "the cache is off (COCOS_CACHE)"
         lines = [
             f"{each.size / MEBIBYTE:8.1f} MiB  {time.strftime('%Y-%m-%d %H:%M', time.localtime(each.time))}  "
-            f"{each.label or 'damaged'}: {each.shape[0]} x {each.shape[1]}{'' if each.whole else ', a part'}"
+            f"{each.label[:MOST_OF_A_LABEL] or 'damaged, or writable for others'}: "
+            f"{each.shape[0]} x {each.shape[1]}{'' if each.whole else ', a part'}"
             for each in entries
         ]
+        why = kept.distrusted(where)
+        lines += [f"not used: {why}"] if why else []
         return "\n".join([*lines, f"{total / MEBIBYTE:8.1f} MiB  {len(entries)} files in {where}"])
 
     return Answer(text=text, document=lambda: document)

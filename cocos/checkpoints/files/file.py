@@ -18,7 +18,7 @@ from torch import Tensor
 from cocos import reading
 from cocos.checkpoints.files.kinds import TORCH_KINDS, kind_of
 from cocos.checkpoints.files.pickles import Pickles
-from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state, written
+from cocos.checkpoints.files.stream import ALWAYS_ALLOWED, Directory, Stream, most_unpacked, state
 from cocos.errors import InputError, unreachable
 
 __all__ = ["File"]
@@ -60,7 +60,7 @@ class File:
             with reading.stream(self.at) as stream:
                 object.__setattr__(self, "_state", state(stream))
                 stream.read(1)
-                there = written(stream, ALWAYS_ALLOWED)
+                there = reading.written(stream, ALWAYS_ALLOWED)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}") from None
         if self.size > most_unpacked(there):

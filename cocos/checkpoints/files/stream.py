@@ -1,12 +1,11 @@
 """Streams over the bytes of a file, never mapped, with the state of the file that they show."""
 
-import errno
 import io
 import os
 import zipfile
 from typing import IO
 
-__all__ = ["ALWAYS_ALLOWED", "Directory", "Stream", "most_unpacked", "state", "written"]
+__all__ = ["ALWAYS_ALLOWED", "Directory", "Stream", "most_unpacked", "state"]
 
 MAX_DIRECTORY = 2**23  # bytes of the directory of a zip archive, 100,000 members
 # A file may ask for MAX_EXPANSION times its own bytes of memory, or for ALWAYS_ALLOWED bytes if that is more: deflated
@@ -23,27 +22,6 @@ def state(stream: IO[bytes]) -> tuple:
     """Identify a file and its state: device, inode, bytes, times of change."""
     about = os.fstat(stream.fileno())
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def written(stream: IO[bytes], enough: int) -> int:
-    """Count the bytes of a file that are on disk; the others are holes that were never written, and read as zeros.
-
-    Args:
-        stream: of the file.
-        enough: bytes from which on the whole file counts.
-    """
-    size = os.fstat(stream.fileno()).st_size
-    if size <= enough or not hasattr(os, "SEEK_DATA"):
-        return size
-    found = end = 0
-    try:
-        while found <= enough:
-            start = os.lseek(stream.fileno(), end, os.SEEK_DATA)
-            end = os.lseek(stream.fileno(), start, os.SEEK_HOLE)
-            found += end - start
-    except OSError as error:
-        return found if error.errno == errno.ENXIO else size  # no more data; or a file system that does not say
-    return size
 
 
 class Stream(io.BufferedReader):

@@ -14,7 +14,6 @@ import platform
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from cocos import reading
 
 KERNEL_FOLDER = Path(__file__).parent
 KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
@@ -96,11 +97,6 @@ def _processor() -> str:
     return "".join(line for line in about if line.startswith(("model name", "flags", "Features", "CPU part")))
 
 
-def _mine(about: os.stat_result) -> bool:
-    """Whether only this user can have written a file or folder."""
-    return about.st_uid == os.getuid() and not about.st_mode & 0o022
-
-
 def _prepare(folder: Path) -> None:
     """Create the folder, or check that only this user can have written to it, and make it private.
 
@@ -108,9 +104,7 @@ def _prepare(folder: Path) -> None:
         OSError: it cannot be created, or others can write to it.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = folder.lstat()
-    if not (stat.S_ISDIR(about.st_mode) and _mine(about)):
-        raise OSError(f"{folder} is a link, or others can write to it; it must be your own folder with mode 700")
+    reading.private_folder(folder)
     folder.chmod(0o700)
     for left in folder.glob("build-*"):
         if time.time() - left.lstat().st_mtime > STALE_BUILD_SECONDS:
@@ -124,9 +118,7 @@ def _hash(content: bytes) -> str:
 def _kept(folder: Path, key: str) -> Path | None:
     """Return the intact library of a key; delete files of its name that are not intact."""
     for path in sorted(folder.glob(f"kernel-{key}-*.so")):
-        about = path.lstat()
-        plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1
-        if plain and _mine(about) and path.stem.rpartition("-")[2] == _hash(path.read_bytes()):
+        if reading.private(path) and path.stem.rpartition("-")[2] == _hash(path.read_bytes()):
             return path
         path.unlink()
     return None
