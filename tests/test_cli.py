@@ -239,6 +239,8 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["-p", "temperature"], "parameter 'temperature': write it as NAME=VALUE"),
         (["-p", "temperature=1", "-p", "temperature=2"], "one of them is given twice"),
         (["-p", "temperature=1e-320"], "NTXent(temperature=1e-320): its weights leave the range of float64"),
+        (["-p", "temperature=1e-38"], "exponents leave the range of float32: a scale of 1e+38 times scores of up to 1"),
+        (["-p", "scale=1e308"], "exponents leave the range of float32: a scale of 1e+308 times scores of up to 1"),
         (["--split", "val"], "split 'val'"),
         (["--trust"], "trust: placeholders are only of use to a model function"),
         (["--seed", "99999999999999999999"], "seed: 99999999999999999999, expected at most"),

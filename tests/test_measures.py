@@ -1,5 +1,6 @@
 """Counting, end to end in Python: Datasets, their sums, saving, tables and pictures."""
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -309,6 +310,17 @@ def test_bad_options_get_a_sentence(embeddings, options, sentence):
     with pytest.raises(InputError) as error:
         measures.count(embeddings, **options)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e38, 1e308])
+@pytest.mark.parametrize("name", losses.names())
+def test_an_extreme_scale_is_counted_or_one_sentence(name, scale, embeddings):
+    """Exponents within the range of float32 are counted, others refused; nothing else is raised."""
+    given = {"scale": scale} if "scale" in losses.known(name) else {"temperature": 1 / scale}
+    if not given.keys() & losses.known(name):
+        pytest.skip("no scale")
+    with contextlib.suppress(InputError):
+        measures.count(embeddings, losses.load(name, given))
 
 
 def test_only_embeddings_are_counted():

@@ -24,6 +24,7 @@ from cocos.engine.parts import Part, Tile, zeros
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
 from cocos.engine.primitives.threshold import Threshold
 from cocos.engine.view import View
+from cocos.errors import InputError
 
 # Largest |exponent| (base 2), without and with moments, for which powers and their squares are summed in float32
 # without a reference.
@@ -36,6 +37,8 @@ FLOAT32_ADDITIONS = 64
 # Argument `least` of `bounds.clamped` for sums with references: the kernel counts exponents more than 100 below the
 # reference as 2^-100 (REACH in logsumexp.c), and -126 - CLAMPED_LOG2 = -100.
 CLAMPED_LOG2 = -26.0
+# Factor by which exponents stay below the largest number of their dtype, so that sums of a few of them do too.
+EXPONENT_ROOM = 2.0**24
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,9 @@ class LogSumExp:
         floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
 
     `done` returns `Sums`.
+
+    Raises:
+        InputError: λ times the largest score leaves the range of the dtype of the tiles.
     """
 
     kernel: ClassVar[type[fused.Arguments]]
@@ -106,6 +112,12 @@ class LogSumExp:
     ):
         self.view, self.nats, self.scale, self.moments = view, scale, scale * LOG2E, moments
         self.size = self.scale * view.most
+        if not self.size < torch.finfo(view.dtype).max / EXPONENT_ROOM:
+            dtype = str(view.dtype).removeprefix("torch.")
+            raise InputError(
+                f"exponents leave the range of {dtype}: a scale of {scale:.3g} times scores of up to {view.most:.3g}; "
+                "take a scale or temperature nearer to 1"
+            )
         self.wide = self.size > self.narrow[moments]
         sizes = [len(view.sides[k]) + fused.PAD for k in view.directions]
         self.zero = [torch.zeros(n, dtype=view.dtype, device=view.device) for n in sizes]  # read only, as `lowest`
@@ -144,7 +156,7 @@ class LogSumExp:
         return Exponentials(
             [zeros(self.lines, n, dtype=torch.float64, device=view.device) for n in sizes],
             [lowest.clone() for lowest in self.lowest],
-            [torch.full_like(least, -math.ceil(self.size)) if self.wide else least for least in self.zero],
+            [torch.full_like(least, -float(math.ceil(self.size))) if self.wide else least for least in self.zero],
             [limit.clone() if self.known else limit for limit in self.floor or self.lowest],
             [[] for _ in sizes],
             self.wide,
