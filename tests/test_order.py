@@ -38,6 +38,7 @@ ORDER = (
     "maxsim",
     "comparisons",
     "statistics",
+    "verdicts",
     "collisions",
     "sharpness",
     "equilibrium",

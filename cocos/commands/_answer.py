@@ -1,14 +1,17 @@
 """What every command shares: check the output, open the input, show progress; save, say, print."""
 
 import gc
+import importlib
+import inspect
 import json
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cocos import writing
@@ -18,14 +21,21 @@ from cocos.reports import terminal
 if TYPE_CHECKING:
     import xarray as xr
 
-    from cocos.reports.layout import Table
+    from cocos.reports.layout import Step, Table
 
+# Arguments and options that a command does not hand on: its files, what it writes and shows, and words of its own.
+NOT_CARRIED = {
+    *("file", "run", "files", "out", "as_json", "quiet", "format", "width", "explain", "what", "by", "against"),
+    *("fail_on", "detector", "effective", "parameter", "top", "rows", "row", "kind", "given"),
+}
 # Seconds of work before its progress is shown.
 SHOWN_AFTER_SECONDS = 2.0
 # Seconds between two lines of progress where stderr is not a terminal.
 LINE_SECONDS = 5.0
 # Characters of the name of the work.
 NAME_CHARACTERS = 60
+# Name of the argument, or of the option, of a command -> its value: those that are not at their defaults.
+typed: ContextVar[Mapping[str, object]] = ContextVar("typed", default=MappingProxyType({}))
 # Whether the command runs with `--quiet`, or another process speaks: nothing is shown.
 quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -51,11 +61,29 @@ class Answer:
     code: int = 0
 
 
+def takes(command: str) -> set[str]:
+    """Names of the arguments and options of a command."""
+    found = getattr(importlib.import_module(f"cocos.commands.{command}"), command)
+    return set(inspect.signature(found.run).parameters)
+
+
+def complete(step: "Step") -> "Step":
+    """Add the options of this command that another one takes as well, so that its line runs as it is printed."""
+    if not step.carry:
+        return step
+    known, given = takes(step.command), typed.get()
+    shared = {name: value for name, value in given.items() if name in known and name not in NOT_CARRIED}
+    several = shared.get("loss")
+    if isinstance(several, list) and len(several) > 1:
+        shared = {name: value for name, value in shared.items() if name not in {"loss", "param"}}
+    return replace(step, options=shared | dict(step.options))
+
+
 def lines(table: "Table | str") -> str:
     """A table as text no wider than the terminal; text stays as it is."""
     if isinstance(table, str):
         return table
-    return table.text(terminal.room())
+    return replace(table, typed=tuple(map(complete, table.typed))).text(terminal.room())
 
 
 def finish(answer: Answer, *, as_json: bool, quiet: bool) -> None:

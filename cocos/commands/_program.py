@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 import cocos
 from cocos import processes
 from cocos.commands import _ending
-from cocos.commands._answer import Answer, finish, quiet
+from cocos.commands._answer import Answer, finish, quiet, typed
 from cocos.commands._options import AsJson, Quiet, Unused
 from cocos.reports import terminal
 
@@ -51,7 +51,7 @@ OPTION_GROUPS = {
         ),
     ),
     "Detectors": ("detector", "fail_on"),
-    "Output": ("format", "as_json", "out", "pictures", "width", "quiet", "metrics", "n90", "help"),
+    "Output": ("format", "as_json", "out", "pictures", "width", "quiet", "metrics", "n90", "explain", "help"),
 }
 DEBUG_ROW = ("--debug", "Show the traceback of your own code (--loss, --model) as well.")
 # Words of the help text for the types of options, where typer writes the names of Python.
@@ -105,6 +105,12 @@ def _options(function: Callable) -> tuple[dict[str, inspect.Parameter], dict[str
     return made, bundles
 
 
+def _chosen(value: object, default: object) -> bool:
+    """Whether an option has another value than its default."""
+    default = default.value if isinstance(default, Enum) else default
+    return value not in (None, []) and value != default
+
+
 def command(section: str, place: int, *, epilog: str | None = None, shared: bool = False) -> Callable[..., Command]:
     """Make a command of a function that returns an `Answer`, or None where another process speaks; see `Command`.
 
@@ -119,6 +125,7 @@ def command(section: str, place: int, *, epilog: str | None = None, shared: bool
 
         def run(**given) -> None:
             given = {name: value.value if isinstance(value, Enum) else value for name, value in given.items()}
+            typed.set({name: value for name, value in given.items() if _chosen(value, options[name].default)})
             token = quiet.set(given.get("quiet", False) or processes.launched().rank > 0)
             try:
                 with _ending.sentences(shared=shared), _listening():

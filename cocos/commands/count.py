@@ -44,6 +44,9 @@ def count(
     n90: Annotated[
         bool, Option("--n90", help="Add the number of negatives that carry 90 % of the push; sorts all scores.")
     ] = False,
+    explain: Annotated[
+        bool, Option("--explain", help="Define every row of the table, and add the health of the embeddings.")
+    ] = False,
     format: Annotated[Format, Option(help="Output: table, latex (the published columns) or json.")] = Format.table,
     as_json: AsJson = False,
     out: Out = None,
@@ -52,6 +55,7 @@ def count(
     if as_json and format == "latex":
         raise InputError("--json and --format latex: choose one of them")
     from cocos import losses, measures
+    from cocos.reports import count as report
     from cocos.reports.latex import latex
 
     processes.join(sampling.device)
@@ -83,7 +87,7 @@ def count(
     about = [f"{file} ({frozen.format}): loss {losses.name_of(loss)}, {origin}" for loss, origin in asked]
     made = answer("count", counted, out, about=about, notes=frozen.notes)
     shown = {
-        "table": made.text,
+        "table": lambda: report.table(counted, explain=explain),
         "latex": lambda: latex(counted, file.name),
         "json": lambda: json.dumps(made.document(), allow_nan=False),
     }

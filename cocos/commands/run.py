@@ -1,9 +1,8 @@
 """`cocos run`."""
 
 import contextlib
-import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -89,18 +88,6 @@ def _together(runs: "dict[str, xr.Dataset]", out: Path | None, width: str | None
     )
 
 
-def _typed(*bundles: Gradient | BatchOptions | Opening) -> str:
-    """The options of some bundles that are not at their defaults, as they are typed."""
-    words = []
-    for bundle in bundles:
-        for each in fields(bundle):
-            value, name = getattr(bundle, each.name), f"--{each.name.replace('_', '-')}"
-            if str(value) != str(each.default) and value not in (None, []):
-                some = value if isinstance(value, list) else [value]
-                words += [name] if value is True else [f"{name} {shlex.quote(str(one))}" for one in some]
-    return " ".join(words)
-
-
 @command("Training runs", 1, epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
 def run(
     run: Annotated[
@@ -163,8 +150,6 @@ def run(
             )
     made = answer("run", data, out, draw=partial(_draw, {"run": data}, width) if figure else None)
     code = watching.code(each["detector"] for each in episodes(data))
-    own = {"batches": batches, "steps": steps, "k": None if k == "1,5,10" else k, "evaluated": evaluated}
-    shared = _typed(gradient, sampling, source) if "file" in data else ""
     again = run if out is None or figure else [out]
-    typed = report.following(data, again, shared, {} if read else own, kept=again is not run or bool(read))
+    typed = report.following(data, again, kept=again is not run or bool(read))
     return replace(made, text=lambda: replace(report.table(data), typed=typed), code=code)

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from cocos import conventions, engine, losses, processes, results, retrieval, several
+from cocos import conventions, engine, losses, processes, results, retrieval, several, verdicts
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused
@@ -49,6 +49,8 @@ BATCH_LABELS = {
     "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative (C^0)", "queries"),
+    "idle_fraction": ("queries without any contributing negative, part of all", "1"),
+    "idle_pull": ("part of the pull that the queries without any contributing negative hold", "1"),
     "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
     "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),
     "weight_below": ("share of the negatives not above eps, mean over the queries", "share"),
@@ -271,7 +273,12 @@ def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool 
         "contributing_sum": np.where(every, counted, 0).sum(axis=axis),
         "contributing_all": _per_query.mean(counted, every, axis),
         "idle": (counted == 0).sum(axis=axis),
+        "idle_fraction": _per_query.mean((counted == 0).astype(np.float64), every, axis),
     }
+    if "pull" in values:  # a ratio of sums; queries are weighed by their pull
+        whole = np.where(every, values["pull"], 0).sum(axis=axis)
+        idle = np.where(counted == 0, values["pull"], 0).sum(axis=axis)
+        result["idle_pull"] = np.divide(idle, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
     for name in OVER_ALL_QUERIES:
         if f"{name}_per_query" in values:
             result[name] = _per_query.mean(values[f"{name}_per_query"], every, axis)
@@ -371,11 +378,14 @@ def document(data: xr.Dataset) -> dict:
         entry |= {key: entry.get(key) for key in ("n90", "pushed_positives")}
         entry["queries"] = int(one["queries"].sum())
         entry["active_queries"] = int((one["contributing"] > 0).sum())
+        entry["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
         entry["batch_queries"] = float(one["queries"].values[full].mean())
         entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
         entry |= _sourced.entries(one, full, standard=standard)
+        about = {"collapsed": json.loads(attrs["health"])["collapsed"], "loss": attrs["loss"]}
+        entry["verdict"] = verdicts.of(entry, **about).document()
         directions[str(name)] = entry
     return {
         **results.about(attrs),

@@ -1,33 +1,48 @@
-"""Tables of contributing negatives: of one loss, and of several losses beside each other."""
+"""Tables of contributing negatives: of one loss, and of several losses beside each other.
 
-from collections.abc import Mapping, Sequence
+The first lines are the answer: two numbers for each direction, one sentence on them, and one command to type next. The
+row to report is marked; `explain` defines all of them, and adds the health of the embeddings.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import xarray as xr
 
-from cocos import health, measures, results, several
+from cocos import health, measures, results, several, verdicts
 from cocos.reports import _by_source
 from cocos.reports._phrases import averaging, drawn, geometry, has_images, loss_call, mean, number, queries_per_batch
-from cocos.reports.layout import Table
+from cocos.reports.layout import Step, Table, given
 
+# Rows of a count: key in the JSON, label, factor, and definition for `explain`.
 COUNT_ROWS = (
-    ("contributing_mean", "contributing negatives, queries with any (C^A)"),
-    ("contributing_all", "contributing negatives, all queries"),
-    ("contributing_sum", "contributing negatives, sum over a batch (C^B)"),
-    ("idle", "idle queries, of {batch} in a batch (C^0)"),
-    ("relative", "negatives with more than {percent} of the push"),
-    ("weight_above", "share of the negatives above eps (W-)"),
-    ("weight_below", "share of the negatives not above eps"),
-    ("weight_positive", "share of the positives (W+)"),
-    ("effective", "effective number of negatives (exp entropy)"),
-    ("participation", "participation ratio of the negatives"),
-    ("n90", "negatives that carry 90 % of the push"),
-    ("hardest_share", "part of the push on the heaviest negative"),
-    ("eq7_mean", "Eq. 7 count, queries with any (C^q)"),
-    ("eq7_sum", "Eq. 7 count, sum over a batch"),
-    ("eq7_idle", "queries with an Eq. 7 count of 0, of {batch}"),
-    ("clamped", "queries on the clamp, of {batch}: they push nothing"),
-)
+    ("contributing_all", "contributing negatives per query", 1, "negatives above eps, mean over all queries"),
+    ("contributing_mean", "of the queries with any (C^A)", 1, "the same over the queries that have at least one (C^q)"),
+    ("idle_fraction", "queries without any, %", 100, "queries of which no negative is above eps"),
+    ("idle_pull", "part of the pull that they hold, %", 100, "sum of their pull over that of all queries: they still "
+     "move, where it is not 0"),
+    ("relative", "negatives with more than {percent} of the push", 1, "negatives with more than eps of the query's own "
+     "push, the sum of its weights above zero; it compares losses of any kind"),
+    ("effective", "effective number of negatives", 1, "exp of the entropy of the push, free of any threshold; over the "
+     "queries with any push, and so are the rows below on the push"),
+    ("participation", "participation ratio of the negatives", 1, "1 over the sum of squared parts of the push"),
+    ("n90", "negatives that carry 90 % of the push", 1, "fewest negatives with 90 % of the push"),
+    ("hardest_share", "part of the push on the heaviest negative", 1, "largest part of the query's own push, 0 to 1"),
+    ("weight_above", "share of the negatives above eps (W-)", 1, "summed |weight| / unit of these negatives"),
+    ("weight_below", "share of the negatives not above eps", 1, "the same of the negatives that the count leaves out"),
+    ("weight_positive", "share of the positives (W+)", 1, "the same of the positives: 1 - p(match) for one softmax"),
+    ("contributing_sum", "full batch of {batch}: contributing (C^B)", 1, "mean over the full batches"),
+    ("idle", "full batch of {batch}: queries without any (C^0)", 1, "mean over the full batches"),
+    ("eq7_mean", "Eq. 7 count, queries with any (C^q)", 1, "pairs of a positive and a candidate above it, as published"),
+    ("eq7_sum", "full batch of {batch}: Eq. 7 count", 1, "mean over the full batches"),
+    ("eq7_idle", "full batch of {batch}: Eq. 7 count of 0", 1, "mean over the full batches"),
+    ("clamped", "full batch of {batch}: queries on the clamp", 1, "they push nothing"),
+)  # fmt: skip
+# Row to quote, by convention: one mean over all queries, or the one that the published tables print.
+REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
+MARK = "* "
+# Part of the queries from which the first lines say what queries without a contributing negative hold.
+NOTABLE = 0.1
 # Rows of each kind of marked candidates, in percent except the last.
 MARK_ROWS = (
     ("negatives", "part of the negatives, %", 100),
@@ -43,13 +58,14 @@ METRIC_ROWS = (
     ("mAP@R", "mAP@R, %"),
 )
 OVERVIEW_COLUMNS = (
-    ("contributing_mean", "contributing"),
-    ("contributing_sum", "batch sum"),
-    ("idle", "idle"),
-    ("weight_above", "W-"),
-    ("weight_positive", "W+"),
-    ("effective", "effective"),
-    ("hardest_share", "heaviest"),
+    ("contributing_all", "* contributing", 1),
+    ("contributing_mean", "C^A", 1),
+    ("idle_fraction", "none %", 100),
+    ("idle_pull", "their pull %", 100),
+    ("weight_above", "W-", 1),
+    ("weight_positive", "W+", 1),
+    ("effective", "effective", 1),
+    ("hardest_share", "heaviest", 1),
 )
 # Retrieval metrics that stand beside the counts of several losses.
 OVERVIEW_METRICS = ("R@1", "R@5", "R@10")
@@ -61,39 +77,32 @@ SAME_GROUP_FATES = {
 }
 
 
-def table(data: xr.Dataset) -> Table:
+def table(data: xr.Dataset, *, explain: bool = False) -> Table:
     """Write the counts of one loss: a row for each statistic, a column for each direction; of several, `overview`."""
     if "loss" in data.dims:
-        return overview(several.each(data))
+        return overview(several.each(data), explain=explain)
     summary = measures.document("count", data)
-    directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
-    batch = queries_per_batch(directions)
+    directions = summary["directions"]
+    marked = REPORTED.get(summary["convention"], "")
     rows = tuple(
-        (label.format(batch=batch, percent=percent), *(number(entry[key]) for entry in directions.values()))
-        for key, label in COUNT_ROWS
-        if next(iter(directions.values())).get(key) is not None
+        (f"{MARK if key == marked else '  '}{label}", *(number(_times(entry[key], factor)) for entry in directions.values()))
+        for key, label, factor, _ in _known(summary)
     )
-    rows += (*_by_source.rows(directions), *_marked(directions))
+    rows += tuple((f"  {label}", *cells) for label, *cells in (*_by_source.rows(directions), *_marked(directions)))
     metrics = summary.get("metrics", {}).get("directions", {})
     rows += tuple(
-        (label, *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
+        (f"  {label}", *(f"{metrics[name][key]:.2f}" for name in directions)) for key, label in METRIC_ROWS if metrics
     )
-    head = [
-        *health.first(data.attrs["notes"]),
-        *_reading(data, summary),
-        f"{loss_call(summary['loss'])}, {results.above(summary)} (eps = {summary['eps']:g}), "
-        f"{summary['convention']} convention",
-        f"{drawn(data)}; {summary['dtype']} on {summary['device']}",
-        averaging(summary, "C^B, C^0"),
-    ]
-    if about := results.about_weights(data.attrs):
-        head.append(f"weights {about}" if about.startswith("by") else about)
-    if about := results.about_unit(summary):
-        head.append(about)
-    return Table(("", *directions), rows, tuple(head), (*_notes(data, summary), *_health(summary["health"])))
+    head = (*health.first(data.attrs["notes"]), *_reading(summary), *_so_what(summary), *_more(summary))
+    return Table(
+        ("", *directions), rows, head, (*_notes(data, summary), *_about(data, summary, explain=explain)),
+        typed=_next([summary]),
+    )  # fmt: skip
 
 
-def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset]) -> Table:
+def overview(
+    datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, explain: bool = False
+) -> Table:
     """Write the counts of several losses on the same embeddings: a row for each loss and direction.
 
     Labels of the losses, if they are given, replace their names where a name occurs twice or a label is no loss.
@@ -101,34 +110,69 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset]) -> Table
     labels = dict(datasets) if isinstance(datasets, Mapping) else {}
     datasets = list(labels.values()) if labels else list(datasets)
     summaries = [measures.document("count", data) for data in datasets]
-    columns = [*OVERVIEW_COLUMNS, *([("n90", "n90")] if any(_has(each, "n90") for each in summaries) else [])]
-    rows, notes, readings = [], [], []
-    for name, data, summary in zip(_called(datasets, list(labels)), datasets, summaries, strict=True):
+    columns = [*OVERVIEW_COLUMNS, *([("n90", "n90", 1)] if any(_has(each, "n90") for each in summaries) else [])]
+    rows, readings, plans = [], [], {}
+    names = _called(datasets, list(labels))
+    for name, data, summary in zip(names, datasets, summaries, strict=True):
         metrics = summary.get("metrics", {}).get("directions", {})
         for direction, entry in summary["directions"].items():
             ranked = [f"{metrics[direction][key]:.2f}" for key in OVERVIEW_METRICS if metrics]
-            rows.append((f"{name} {direction}", *(number(entry[key]) for key, _ in columns), *ranked))
-        batch = queries_per_batch(summary["directions"])
-        notes.append(f"{data.attrs['loss_repr']}: {drawn(data)}; C^0 of {batch} queries")
-        readings += [f"{name}, {sentence}" for sentence in _reading(data, summary)]
+            cells = (number(_times(entry[key], factor)) for key, _, factor in columns)
+            rows.append((f"{name} {direction}", *cells, *ranked))
+        plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
+        readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in _more(summary))]
     first = summaries[0]
     file = first["checkpoint"]
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
-    head = (
-        *dict.fromkeys(line for each in datasets for line in health.first(each.attrs["notes"])),
-        *readings,
-        f"{source}eps = {first['eps']:g}",
-        "means over all queries; batch sum, idle and deviations (±) over full batches",
-    )
-    notes += [
-        "contributing: negatives of a query that has any (C^A); batch sum: their sum over a batch (C^B); idle: "
-        "queries of a batch without any (C^0)",
-        "W-: share of the negatives above eps; W+: share of the positives",
-        "effective: exp of the entropy of the push; heaviest: part of the push on the heaviest negative",
-        *_health(first["health"] | {"directions": {}}),  # pull and push of a direction differ from loss to loss
+    head = (*dict.fromkeys(line for each in datasets for line in health.first(each.attrs["notes"])), *readings)
+    notes = [
+        "* the number to report, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
+        "queries without any; their pull %: part of the pull that they hold"
+        + ("" if explain else "; --explain defines the rest"),
+        f"{source}eps = {first['eps']:g}; means over all queries; deviations (±) over full batches",
+        *(f"{', '.join(dict.fromkeys(some))}: {plan}" for plan, some in plans.items()),
     ]
-    names = ("", *(label for _, label in columns), *(OVERVIEW_METRICS if "metrics" in first else ()))
-    return Table(names, tuple(rows), head, tuple(notes), least=("batch sum", "W+", "W-"))
+    if explain:
+        known = {key: definition for key, _, _, definition in COUNT_ROWS}
+        notes += [f"{label.removeprefix(MARK)}: {known[key]}" for key, label, _ in columns]
+        notes += _health(first["health"] | {"directions": {}})  # pull and push of a direction differ from loss to loss
+    columns = ("", *(label for _, label, _ in columns), *(OVERVIEW_METRICS if "metrics" in first else ()))
+    least = ("W+", "W-", "C^A", "their pull %", "heaviest")
+    return Table(columns, tuple(rows), head, tuple(notes), least=least, typed=_next(summaries))
+
+
+def _known(summary: dict) -> list[tuple[str, str, float, str]]:
+    """Rows of `COUNT_ROWS` that a count has, with its numbers in their labels."""
+    directions, percent = summary["directions"], f"{100 * summary['eps']:.6g} %"
+    batch = queries_per_batch(directions)
+    return [
+        (key, label.format(batch=batch, percent=percent), factor, definition)
+        for key, label, factor, definition in COUNT_ROWS
+        if any((entry.get(key) or {}).get("mean") is not None for entry in directions.values())
+        or (key == "contributing_mean" and "contributing_mean" in next(iter(directions.values())))
+    ]
+
+
+def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
+    """Yield the provenance of a count, the meaning of the mark, and with `explain` all definitions."""
+    parts = [
+        f"{loss_call(summary['loss'])}, eps = {summary['eps']:g}, {summary['convention']} convention",
+        f"{drawn(data)}; {summary['dtype']} on {summary['device']}",
+        averaging(summary, "C^B, C^0"),
+    ]
+    if about := results.about_weights(data.attrs):
+        parts.append(f"weights {about}" if about.startswith("by") else about)
+    if about := results.about_unit(summary):
+        parts.append(about)
+    yield "; ".join(parts)
+    if not explain:
+        yield f"{MARK}the number to report, with loss, eps and batch size; --explain defines every row"
+        return
+    yield f"{MARK}the number to report, with loss, eps and batch size (docs/eps.md)"
+    for _, label, _, definition in _known(summary):
+        yield f"{label}: {definition}"
+    yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
+    yield from _health(summary["health"])
 
 
 def _marked(directions: dict) -> list[tuple[str, ...]]:
@@ -161,28 +205,121 @@ def _called(datasets: Sequence[xr.Dataset], labels: Sequence[str]) -> list[str]:
     ]
 
 
-def _reading(data: xr.Dataset, summary: dict) -> list[str]:
-    """State the main numbers of the table, one sentence a direction."""
+def _percent(value: float) -> str:
+    """A part in percent, one decimal."""
+    return f"{100 * value:.1f} %"
+
+
+def _whole(value: float) -> str:
+    """A number of negatives: as it is where it is whole, with two decimals elsewhere."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def _counted(entry: dict, summary: dict, *, first: bool) -> str:
+    """State how many negatives contribute to a query, and how many queries have none."""
+    negatives, counted, idle = (entry[name]["mean"] for name in ("negatives", "contributing_all", "idle_fraction"))
+    if counted is None or idle is None:  # the unit of the loss is not known
+        above = f"{100 * summary['eps']:.6g} % of the push"
+        return f"{mean(entry['relative'])} of {_whole(negatives)} negatives have more than {above}"
+    above = f" ({results.above(summary)})" if first else ""
+    said = f"{mean(entry['contributing_all'])} of {_whole(negatives)} negatives contribute{above}"
+    said += f"; {_percent(idle)} of the queries have none"
+    if idle < NOTABLE or entry["idle_pull"]["mean"] is None:
+        return said
+    return f"{said}, and hold {_percent(entry['idle_pull']['mean'])} of the pull"
+
+
+def _reading(summary: dict) -> list[str]:
+    """State the two numbers of each direction."""
+    directions = summary["directions"]
+    return [
+        f"{name}: {_counted(entry, summary, first=not place)}."
+        for place, (name, entry) in enumerate(directions.items())
+    ]
+
+
+def _joined(values: Sequence[str]) -> str:
+    """Values of the directions, once where they agree."""
+    return " and ".join(dict.fromkeys(values))
+
+
+def _line(name: str, summary: dict) -> str:
+    """One of several losses in a line: its two numbers for each direction, and its verdict."""
+    entries = list(summary["directions"].values())
+    kinds = _joined([entry["verdict"]["kind"] for entry in entries])
+    if any(entry["contributing_all"]["mean"] is None for entry in entries):
+        return f"{name}: {_counted(entries[0], summary, first=True)}: {kinds}."
+    counted = _joined([mean(entry["contributing_all"]) for entry in entries])
+    negatives = _joined([_whole(entry["negatives"]["mean"]) for entry in entries])
+    idle = _joined([f"{100 * entry['idle_fraction']['mean']:.1f}" for entry in entries])
+    return f"{name}: {counted} of {negatives} negatives contribute, {idle} % of the queries have none: {kinds}."
+
+
+def _so_what(summary: dict) -> Iterator[str]:
+    """Yield the verdict as a sentence: one for all directions of a kind."""
+    kinds: dict[str, list[str]] = {}
+    for name, entry in summary["directions"].items():
+        kinds.setdefault(entry["verdict"]["kind"], []).append(name)
+    for kind, names in kinds.items():
+        sentence = _sentence(kind, [summary["directions"][name]["verdict"]["numbers"] for name in names], summary)
+        where = "" if len(kinds) == 1 else f"{' and '.join(names)}: "
+        if sentence:
+            yield f"{where}{sentence[0].lower() if where else sentence[0]}{sentence[1:]}"
+
+
+def _sentence(kind: str, numbers: Sequence[Mapping], summary: dict) -> str:
+    """Write a verdict of `cocos.verdicts`; of a collapse the warning above speaks."""
+
+    def said(name: str, write=lambda value: f"{value:.2f}") -> str:
+        return _joined([write(each[name]) for each in numbers if each[name] is not None])
+
+    spread, negatives = said("effective"), said("negatives", _whole)
+    pull, rest = said("idle_pull", _percent), said("idle_fraction", lambda value: _percent(1 - value))
+    percent = f"{100 * summary['eps']:.6g} %"
+    return {
+        "collapsed": "",
+        "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
+        "flat": f"Flat: the push is spread as if over {spread} of {negatives} negatives, so that hard ones count hardly "
+        "more than easy ones.",
+        "thin": f"Thin: most queries have no negative above {percent}, yet hold {pull} of the pull: many light "
+        f"negatives share the push, as if {spread}. Report the effective number, or a smaller eps.",
+        "starved": f"Starved: most queries have no negative that contributes; the other {rest} hold "
+        f"{said('idle_pull', lambda value: _percent(1 - value))} of the pull.",
+        "sharp": f"Sharp: the push of a query is spread as if over {spread} negatives, so that one false negative among "
+        "them has most of it.",
+        "wasteful": f"Wasteful: the push of a query is spread as if over {spread} of {negatives} negatives; the others "
+        "are scored and hardly push.",
+        "fine": f"Fine: the push of a query is spread as if over {spread} of {negatives} negatives, neither one alone "
+        "nor the whole batch.",
+    }[kind]
+
+
+def _next(summaries: Sequence[dict]) -> tuple[Step, ...]:
+    """The command that looks further into the direction, and the loss, with the gravest verdict."""
+    order = list(verdicts.KINDS)
+    grave = min(
+        ((entry["verdict"], summary) for summary in summaries for entry in summary["directions"].values()),
+        key=lambda each: order.index(each[0]["kind"]),
+    )
+    (verdict, summary), path = grave, grave[1]["checkpoint"]["path"]
+    if not path or "\n" in path:
+        return ()
+    options = dict(verdict["options"])
+    if len(summaries) > 1 and verdict["command"] != "evaluate":
+        options |= {"loss": summary["loss"]["name"], "param": given(summary["loss"]["parameters"])}
+    return (Step(verdict["command"], (path,), options),)
+
+
+def _more(summary: dict) -> list[str]:
+    """State what else a reader must know: a clamp, sources, filters, and marked candidates."""
     sentences = []
     for name, entry in summary["directions"].items():
-        counted, active, total = entry["contributing_all"], entry["active_queries"], entry["queries"]
-        negatives = float(data["negatives"].sel(direction=name).mean())
-        sentence = f"{name}: of {negatives:.0f} negatives per query, {mean(counted)} contribute"
-        sentence += f" ({results.above(summary)})"
-        if 0 < active < total:
-            sentence += f" ({mean(entry['contributing_mean'])} for the {active} of {total} queries with any)"
-        if data.attrs.get("share") != "push" and entry.get("relative", {}).get("mean") is not None:
-            sentence += f"; {mean(entry['relative'])} have more than {100 * summary['eps']:.6g} % of the push"
-        if entry["effective"]["mean"]:
-            sentence += f"; the push is spread as if over {mean(entry['effective'])}"
-        whole, idle = entry["batch_queries"], entry["idle"]
-        sentence += f"; {100 * idle['mean'] / whole:.1f} % of the queries in a batch have none"
-        sentences.append(f"{sentence} ({mean(idle)} of {round(whole, 1):g}).")
         if (entry.get("clamped") or {}).get("mean"):
             sentences.append(
-                f"{name}: {100 * entry['clamped']['mean'] / whole:.1f} % of the queries in a batch are on the clamp of "
-                f"the loss and push nothing; raise temperature ({summary['loss']['parameters']['temperature']:g}) or "
-                f"lower prior ({summary['loss']['parameters']['prior']:g})."
+                f"{name}: {100 * entry['clamped']['mean'] / entry['batch_queries']:.1f} % of the queries in a batch are "
+                f"on the clamp of the loss and push nothing; raise temperature "
+                f"({summary['loss']['parameters']['temperature']:g}) or lower prior "
+                f"({summary['loss']['parameters']['prior']:g})."
             )
         sentences += _by_source.sentences(name, entry)
         for label, marked in entry.get("marks", {}).items():
@@ -198,9 +335,10 @@ def _reading(data: xr.Dataset, summary: dict) -> list[str]:
 def _notes(data: xr.Dataset, summary: dict) -> list[str]:
     """List what qualifies the counts: batches left out, undecided candidates, rows of one group, footnotes."""
     directions, notes = summary["directions"], []
-    for name, entry in directions.items():
-        if without := entry["batches_without_active_queries"]:
-            notes.append(f"batches without any contributing negative: {without} ({name}), left out of C^A")
+    without = {name: entry["batches_without_active_queries"] for name, entry in directions.items()}
+    if any(without.values()):
+        each = ", ".join(f"{number} ({name})" for name, number in without.items() if number)
+        notes.append(f"batches without any contributing negative: {each}, left out of C^A")
     if metrics := summary.get("metrics"):
         singles = [f"{name.replace('_', ' ')} {value:.2f}" for name, value in metrics.items() if name != "directions"]
         notes.append(f"R@k and ranks: all queries of the set against all of its candidates; {', '.join(singles)}")

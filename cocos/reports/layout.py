@@ -1,6 +1,8 @@
 """Tables as aligned text that fits a terminal."""
 
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from cocos.reports import terminal
 
@@ -8,6 +10,47 @@ from cocos.reports import terminal
 COLUMN_GAP = 2
 # Characters that the first column keeps where columns of numbers take the rest of the line.
 FIRST_COLUMN = 24
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command to type next. `commands` adds the options that were typed and that it takes as well.
+
+    Args:
+        command: its name.
+        files: its arguments.
+        options: its own options; a list is an option that is repeated, True a flag.
+        carry: whether it takes the options of the command that suggests it.
+        lead: text before it on the line.
+    """
+
+    command: str
+    files: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    carry: bool = True
+    lead: str = "next: "
+
+    def __str__(self):
+        """Write the line as it is typed in a shell.
+
+        Examples:
+            >>> from cocos.reports.layout import Step
+            >>> str(Step("count", ("my file.npz",), {"param": ["temperature=0.05"], "batch_size": 64}))
+            "next: cocos count 'my file.npz' -p temperature=0.05 --batch-size 64"
+        """
+        words = ["cocos", self.command, *map(shlex.quote, self.files)]
+        for name, value in self.options.items():
+            flag = "-p" if name == "param" else f"--{name.replace('_', '-')}"
+            some = value if isinstance(value, list | tuple) else [value]
+            words += [flag] if value is True else [f"{flag} {shlex.quote(str(one))}" for one in some]
+        return self.lead + " ".join(words)
+
+
+def given(parameters: Mapping[str, object]) -> list[str]:
+    """Parameters of a loss as values of `-p`; a list is written with commas."""
+    shown = {key: ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+             for key, value in parameters.items()}  # fmt: skip
+    return [f"{name}={value}" for name, value in shown.items()]
 
 
 @dataclass(frozen=True)
@@ -21,7 +64,7 @@ class Table:
         notes: lines below.
         left: whether all columns are left-aligned text; otherwise only the first is, and the others are numbers.
         least: columns to drop where the line has no room for them, in this order.
-        typed: lines at the end to be copied to a command line, which are therefore never folded.
+        typed: commands to type next, between the lines above and the rows; they are copied, and so never folded.
     """
 
     columns: tuple[str, ...]
@@ -30,7 +73,7 @@ class Table:
     notes: tuple[str, ...] = ()
     left: bool = False
     least: tuple[str, ...] = ()
-    typed: tuple[str, ...] = ()
+    typed: tuple[Step, ...] = ()
 
     def __str__(self):
         return self.text()
@@ -52,7 +95,8 @@ class Table:
         head, notes = _cells(table.head), _cells(table.notes)
         if width is not None:
             head, notes = ([line for text in each for line in terminal.wrapped(text, width)] for each in (head, notes))
-        blocks = [block for block in (head, body, notes, _cells(table.typed)) if block]
+        first = (*head, *_cells(map(str, table.typed)))
+        blocks = [block for block in (first, body, notes) if block]
         return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
 
 
@@ -61,7 +105,7 @@ def _cell(text: str) -> str:
     return terminal.bounded(terminal.clean(text))
 
 
-def _cells(texts: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(_cell, texts))
 
 

@@ -6,8 +6,7 @@ import xarray as xr
 from cocos import results
 from cocos.measures._variants import AS_IT_IS
 from cocos.reports import summary
-from cocos.reports.layout import Table
-from cocos.sampling import DEFAULTS
+from cocos.reports.layout import Step, Table
 
 # Metric of each column: heading, and digits behind the point.
 REPLAY_COLUMNS = {
@@ -41,7 +40,7 @@ def table(data: xr.Dataset) -> Table:
             indent = "  " if several else ""
             rows.append((f"{indent}{label}", *cells, _change(each.sel(metric=by), label == AS_IT_IS, by)))
     columns = ("", *(head for head, _ in REPLAY_COLUMNS.values()), f"change of {CHANGE_OF[by]}")
-    head = (*summary.about(data), *(_sentence(data.sel(direction=side)) for side in data["direction"].values))
+    head = (*(_sentence(data.sel(direction=side)) for side in data["direction"].values), *summary.about(data))
     notes = (
         f"count: contributing negatives per query ({results.above(data.attrs)}); idle %: queries without any; "
         "eff.: effective number of negatives; push: weight above zero on them, in loss per score, so that it grows "
@@ -102,17 +101,11 @@ def _sentence(one: xr.Dataset) -> str:
     return f"{side}: the largest change of {CHANGE_OF[by]} is {values}, for {label}{among}."
 
 
-def _next(data: xr.Dataset) -> tuple[str, ...]:
-    """Command lines that look further into the variants."""
+def _next(data: xr.Dataset) -> tuple[Step, ...]:
+    """The command that compares the gradients of the losses that were replayed."""
     path = str(data.attrs.get("checkpoint_path", ""))
     others = data["loss_name"].values[data["changed"].values == "loss"].tolist()
     if not path or "\n" in path or not others:
         return ()
-    options = "".join(
-        f" --{name.replace('_', '-')} {data.attrs[name]}"
-        for name in ("batch_size", "seed")
-        if name in data.attrs and data.attrs[name] != DEFAULTS[name]
-    )
-    against = "".join(f" --against {name}" for name in others)
-    typed = f"next: cocos gradients {path} --loss {data.attrs['loss']}{against}{options}"
-    return "do their gradients agree?", typed
+    options = {"loss": str(data.attrs["loss"]), "against": others}
+    return (Step("gradients", (path,), options, lead="next, whether their gradients agree: "),)

@@ -1,8 +1,7 @@
 """Table of a run: a line for each checkpoint or record, then what the detectors say, then what to type next."""
 
 import json
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import xarray as xr
 
 from cocos import records, results
 from cocos.measures import _history
-from cocos.reports.layout import Table
+from cocos.reports.layout import Step, Table
 
 # Columns of a direction: variable, name, and decimals.
 SIDE_COLUMNS = (
@@ -156,30 +155,19 @@ def _several(data: xr.Dataset) -> bool:
     return "width" in data.dims
 
 
-def following(
-    data: xr.Dataset,
-    given: Sequence[Path],
-    options: str = "",
-    own: Mapping[str, object] | None = None,
-    *,
-    kept: bool = False,
-) -> tuple[str, ...]:
+def following(data: xr.Dataset, given: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
     """Commands to type next: draw the curves, and compare the best checkpoint, or the first one, with the last.
 
     Args:
         data: of a run.
         given: the paths that were given to `cocos run`, or the result that it wrote.
-        options: those that `cocos diff` takes as well, as they are typed.
-        own: those of `cocos run` alone, by name; None as a value: not given.
         kept: `given` is a store or a result, which needs no options.
     """
-    typed = " ".join(shlex.quote(str(path)) for path in given)
-    alone = [f"--{name} {shlex.quote(str(value))}" for name, value in (own or {}).items() if value is not None]
-    lines = [" ".join(filter(None, ["next: cocos run", typed, *([] if kept else [options, *alone]), "--out run.png"]))]
+    steps = [Step("run", tuple(map(str, given)), {"out": "run.png"}, carry=not kept)]
     if "file" in data and data.sizes["checkpoint"] > 1:
         files = [str(file) for file in data["file"].values]
         at = _highest(data["R@1"].mean("direction").values)
         pair = files[0 if at == len(files) - 1 else at], files[-1]
         if all(pair):
-            lines.append(" ".join(filter(None, ["      cocos diff", *map(shlex.quote, pair), options])))
-    return tuple(lines)
+            steps.append(Step("diff", pair, lead="      "))
+    return tuple(steps)

@@ -4,8 +4,7 @@ import xarray as xr
 
 from cocos import measures
 from cocos.reports import summary
-from cocos.reports.layout import Table
-from cocos.sampling import DEFAULTS
+from cocos.reports.layout import Step, Table, given
 
 
 def table(data: xr.Dataset) -> Table:
@@ -16,15 +15,11 @@ def table(data: xr.Dataset) -> Table:
         (f"{parameter} (its own: {found['own']:g})", f"{found['value']:.6g}", *[""] * (len(columns) - 1)),
         ("effective number of negatives", *(f"{number:.4g}" for number in columns.values())),
     )
-    given = found["loss"]["parameters"] | {parameter: f"{found['value']:.6g}"}
-    options = "".join(f" -p {name}={value}" for name, value in given.items())
-    options += "".join(
-        f" --{name.replace('_', '-')} {data.attrs[name]}"
-        for name in ("batch_size", "seed")
-        if data.attrs[name] != DEFAULTS[name]
-    )
-    notes = (
-        f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",
-        f'count with it: --loss "{found["loss"]["name"]}"{options}',
-    )
-    return Table(("", *columns), rows, summary.about(data), notes)
+    value = f"{found['value']:.6g}"
+    parameters = found["loss"]["parameters"] | {parameter: value}
+    path = str(data.attrs.get("checkpoint_path", ""))
+    options = {"loss": found["loss"]["name"], "param": given(parameters)}
+    step = (Step("count", (path,), options),) if path and "\n" not in path else ()
+    first = f"{parameter} {value} gives {found['effective']:.5g} effective negatives (wanted: {found['target']:g})."
+    notes = (f"{len(found['tried'])} values were tried, until the mean of the directions was {found['effective']:.5g}",)
+    return Table(("", *columns), rows, (first, *summary.about(data)), notes, typed=step)

@@ -5,7 +5,8 @@ import xarray as xr
 from cocos import measures
 from cocos.measures.temperature import STATES
 from cocos.reports import summary
-from cocos.reports.layout import Table
+from cocos.reports.layout import Step, Table, given
+from cocos.sampling import DEFAULTS
 
 
 def table(data: xr.Dataset) -> Table:
@@ -16,15 +17,23 @@ def table(data: xr.Dataset) -> Table:
     columns += [] if bias is None else ["bias", f"bias at scale {1 / own:.4g}", f"push/pull at {bias:.4g}"]
     columns += [] if wanted is None else [f"for {wanted:g} effective"]
     rows = [_row(each, bias is not None, wanted is not None) for each in found["batch_sizes"].values()]
-    head = [*summary.about(data), "dL/dscale = 0 on these embeddings: where a learned temperature settles"]
+    own_size, sizes = _usual(found), found["batch_sizes"].values()
+    first = [_sentence(each, found) for each in sizes if each is own_size]
+    head = [*first, *summary.about(data), "dL/dscale = 0 on these embeddings: where a learned temperature settles"]
     notes = [
         f"effective: number of negatives that share the push at the equilibrium, and at {own:.4g}, the loss's own "
         "temperature; not first: queries with a negative that scores as high as a positive",
-        *(_sentence(each, found) for each in found["batch_sizes"].values()),
-        *_next(found),
+        *(_sentence(each, found) for each in sizes if each is not own_size),
     ]
     least = ("scale", f"at {own:.4g}")
-    return Table(tuple(columns), tuple(rows), tuple(head), tuple(notes), least=least)
+    return Table(tuple(columns), tuple(rows), tuple(head), tuple(notes), least=least, typed=_next(found, own_size))
+
+
+def _usual(found: dict) -> dict:
+    """The batch size to speak of first: the largest up to the usual one of `cocos count`, else the first."""
+    sizes = list(found["batch_sizes"].values())
+    small = [each for each in sizes if each["batch_size"] <= DEFAULTS["batch_size"]]
+    return max(small, key=lambda each: each["batch_size"]) if small else sizes[0]
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -69,19 +78,17 @@ def _sentence(each: dict, found: dict) -> str:
     )
 
 
-def _next(found: dict) -> list[str]:
-    """A command that counts at the equilibrium of the largest batch that has one."""
-    last = [each for each in found["batch_sizes"].values() if each["held_temperature"] is not None][-1:]
-    path = found["checkpoint"]["path"] or "FILE"
-    loss, lines = found["loss"], []
-    for each in last:
-        name = "scale" if "scale" in loss["parameters"] else "temperature"
-        value = each["held_temperature"] if name == "temperature" else 1 / each["held_temperature"]
-        given = loss["parameters"] | {name: f"{value:.6g}"}
-        if each.get("equilibrium_bias") is not None:
-            given["bias"] = f"{each['equilibrium_bias']:.6g}"
-        options = "".join(f" -p {key}={value}" for key, value in given.items())
-        lines.append(
-            f'count with it: cocos count {path} --loss "{loss["name"]}"{options} --batch-size {each["batch_size"]}'
-        )
-    return lines
+def _next(found: dict, own: dict) -> tuple[Step, ...]:
+    """The command that counts at the equilibrium of a batch size; of the largest that has one where it has none."""
+    held = [each for each in (*found["batch_sizes"].values(), own) if each["held_temperature"] is not None]
+    path, loss = found["checkpoint"]["path"], found["loss"]
+    if not held or not path or "\n" in path:
+        return ()
+    each = held[-1]
+    name = "scale" if "scale" in loss["parameters"] else "temperature"
+    value = each["held_temperature"] if name == "temperature" else 1 / each["held_temperature"]
+    parameters = loss["parameters"] | {name: f"{value:.6g}"}
+    if each.get("equilibrium_bias") is not None:
+        parameters["bias"] = f"{each['equilibrium_bias']:.6g}"
+    options = {"loss": loss["name"], "param": given(parameters), "batch_size": each["batch_size"]}
+    return (Step("count", (path,), options),)
