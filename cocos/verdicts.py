@@ -1,4 +1,4 @@
-"""Verdict of a count, as data: its kind, its numbers, and the command that looks further; `reports` writes the sentence.
+"""Verdict of a count as data: its kind, its numbers, and the command that looks further; `reports` has its sentence.
 
 A count of one frozen model says how its gradient is shared out, not how well it trains, so each kind states a fact of
 the gradient. The limits are explained in docs/eps.md.
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 __all__ = ["KINDS", "Verdict", "of"]
 
 # Part of the queries above which "most" of them have no contributing negative.
-MOST_QUERIES = 0.5
+IDLE_QUERIES = 0.5
 # Part of the pull above which queries without a contributing negative hold most of the gradient.
 MOST_PULL = 0.5
 # Part of the negatives: an effective number above it is the whole batch. The threshold of the detector `whole_batch`.
@@ -36,7 +36,7 @@ KINDS = {
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
 # Kinds that another temperature, margin, batch size or mining rule would change.
 SETTINGS = ("silent", "flat", "thin", "starved", "wasteful")
-NUMBERS = ("negatives", "contributing_all", "idle_fraction", "idle_pull", "relative", "effective")
+VERDICT_NUMBERS = ("negatives", "contributing_all", "idle_fraction", "idle_pull", "relative", "effective")
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ def of(entry: Mapping, *, collapsed: bool = False, loss: str = "") -> Verdict:
         loss: name of the loss.
 
     Examples:
-        >>> entry = {"negatives": 127, "contributing_all": 0.7, "idle_fraction": 0.73, "idle_pull": 0.07, "effective": 17}
+        >>> entry = {"negatives": 127, "contributing_all": 0.7, "idle_fraction": 0.7, "idle_pull": 0.1, "effective": 17}
         >>> cocos.verdicts.of({name: {"mean": value} for name, value in entry.items()}).kind
         'starved'
         >>> cocos.verdicts.of({"negatives": {"mean": 127}, "effective": {"mean": 17.6}}).kind
         'fine'
     """
-    numbers = {name: (entry.get(name) or {}).get("mean") for name in NUMBERS}
+    numbers = {name: (entry.get(name) or {}).get("mean") for name in VERDICT_NUMBERS}
     kind = "collapsed" if collapsed else _kind(**numbers)
     if kind == "collapsed":
         return Verdict(kind, numbers, "evaluate")
@@ -106,7 +106,7 @@ def _kind(
     part = effective / negatives if negatives else 0.0
     if part > WHOLE_BATCH and (negatives or 0) >= FEW_NEGATIVES:
         return "flat"
-    if idle_fraction is not None and idle_fraction > MOST_QUERIES:
+    if idle_fraction is not None and idle_fraction > IDLE_QUERIES:
         return "thin" if (idle_pull or 0) > MOST_PULL else "starved"
     if effective < ONE_OR_TWO:
         return "sharp"

@@ -1,13 +1,14 @@
 """What a partial batch weighs: means over queries, totals and deviations over full batches; and the published way."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from cocos import Embeddings, measures, results
+from cocos import Embeddings, losses, measures, results
 from cocos.batches import Batch
 from cocos.commands import app
 from cocos.measures.count import variables
@@ -119,8 +120,8 @@ def test_a_partial_batch_alone_is_no_deviation():
     assert entry["idle"] == {"mean": 128.0, "std": 0.0}
     assert (summary["batches"], summary["full_batches"], entry["active_queries"]) == (22, 21, 32)
     text = str(table("count", data))
-    assert "idle queries, of 128 in a batch (C^0)" in text
-    assert "28.00 for the 32 of 2720 queries with any" in text
+    assert "full batch of 128: queries without any (C^0)" in text
+    assert "of the queries with any (C^A)  " in text and " 28.00\n" in text
     assert " 28.00 ±" not in text
 
 
@@ -145,7 +146,7 @@ def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
     summary = measures.document("count", data)
     assert summary["full_batches"] == 2
     assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
-    assert "of 16 and 80 in a batch" in str(table("count", data))
+    assert "full batch of 16 and 80: queries without any" in str(table("count", data))
 
 
 def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
@@ -168,14 +169,38 @@ def test_the_table_and_the_sentence_above_give_the_same_numbers():
             shown_table = table("count", data)
             cells = {row[0]: row[1:] for row in shown_table.rows}
             for place, name in enumerate(data["direction"].values):
-                sentence = next(line for line in shown_table.head if line.startswith(f"{name}: of "))
+                sentence = next(line for line in shown_table.head if line.startswith(f"{name}: "))
                 shown = {label: values[place].partition(" ±")[0] for label, values in cells.items()}
-                label = next(each for each in shown if each.endswith("(C^0)"))
-                whole = label.split(" of ")[1].split()[0]
-                assert f"{shown['contributing negatives, all queries']} contribute" in sentence
-                assert f"({shown['contributing negatives, queries with any (C^A)']} for the" in sentence
-                assert f"over {shown['effective number of negatives (exp entropy)']};" in sentence
-                assert f"({shown[label]} of {whole})" in sentence
+                label = next(each for each in shown if each.endswith("contributing negatives per query"))
+                assert f"{name}: {shown[label]} of " in sentence
+                assert f"{shown['  queries without any, %']} % of the queries have none" in sentence
+                assert shown["  effective number of negatives"] in " ".join(shown_table.head)
+
+
+def numbers(text):
+    return [float(each) for each in re.findall(r"\d+\.?\d*", text)]
+
+
+@pytest.mark.parametrize(("rows", "size", "temperature"), [(50, 16, 20.0), (300, 128, 20.0), (133, 32, 0.1)])
+def test_a_sentence_is_about_one_population(rows, size, temperature):
+    """All queries drawn: a short last batch is in the count, in the negatives and in the queries without any."""
+    ntxent = losses.load("ntxent", {"temperature": temperature})
+    data = measures.count(pairs(rows), ntxent, batch_size=size)
+    for name, entry in measures.document("count", data)["directions"].items():
+        one = data.sel(direction=name)
+        counted = np.concatenate(batchwise(data, name, "contributing"))
+        negatives = np.concatenate(batchwise(data, name, "negatives"))
+        said = next(line for line in table("count", data).head if line.startswith(f"{name}: "))
+        shown = numbers(re.sub(r"\(.*\)", "", said.removeprefix(f"{name}: ").partition("of the queries have none")[0]))
+        assert shown[:2] == pytest.approx([counted.mean(), negatives.mean()], abs=0.005)
+        assert shown[-1] == pytest.approx(100 * (counted == 0).mean(), abs=0.05)
+        assert shown[0] <= shown[1]
+        assert (shown[-1] == 100) == (counted.mean() == 0)
+        assert entry["idle_fraction"]["mean"] == pytest.approx((counted == 0).mean())
+        assert entry["negatives"]["mean"] == pytest.approx(negatives.mean())
+        pull = np.concatenate(batchwise(data, name, "pull"))
+        assert entry["idle_pull"]["mean"] == pytest.approx(pull[counted == 0].sum() / pull.sum())
+        assert entry["idle"]["mean"] == pytest.approx(one["idle"].values[: rows // size].mean())
 
 
 def test_a_decomposition_follows_the_same_rule():
@@ -206,7 +231,7 @@ def test_the_overview_names_the_whole_of_each_loss():
     parts = [measures.count(pairs(), name).assign_attrs(checkpoint_path="x", checkpoint_sha256="") for name in (
         "ntxent", "triplet")]  # fmt: skip
     text = str(overview(parts))
-    assert text.count("C^0 of 128 queries") == 2
+    assert text.count("2 batches of 128 pairs (the last of 5), seed 0") == 1
     assert not any("±" in line for line in text.splitlines() if line.startswith("ntxent q2c"))
 
 

@@ -15,6 +15,7 @@ from cocos.batches import Batch
 from cocos.commands import app
 from cocos.reports import table
 from cocos.reports.count import overview
+from cocos.reports.count import table as count_table
 
 GENERATOR = torch.Generator().manual_seed(0)
 POINT = torch.nn.functional.normalize(torch.randn(64, generator=GENERATOR), dim=0)
@@ -211,7 +212,7 @@ def test_every_loss_has_a_line_of_health(name):
         data = measures.count(taught.embeddings(set_, name), name, batch_size=8)
         found = measures.document("count", data)["health"]
         assert found["sides"]["query"]["collapsed"] == found["collapsed"] == collapsed
-        text = str(table("count", data))
+        text = str(count_table(data, explain=True))
         assert ("collapsed" in text) == collapsed and "health: " in text
         json.dumps(found, allow_nan=False)
 
@@ -355,7 +356,7 @@ def test_one_point_is_aligned_and_not_uniform():
     assert found["sides"]["query"]["uniformity"] == pytest.approx(0, abs=1e-12)
     assert side(noise(300, 64))["uniformity"] < -3.7  # evenly spread: near -4
     assert side(noise(1, 64))["uniformity"] is None
-    assert "health: alignment 0.000; uniformity" in str(table("count", data))
+    assert "health: alignment 0.000; uniformity" in str(count_table(data, explain=True))
 
 
 def test_a_sample_stands_for_a_large_set(monkeypatch):

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
 from cocos.commands import app
-from cocos.commands._options import BatchOptions, Gradient, Opening
 from cocos.measures import _history, _one_checkpoint
 from cocos.plots.run import shown
 from cocos.reports.run import table
@@ -104,7 +103,7 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("10 ")]
     assert lines[0] == "3 checkpoints, step 2 to 100" and "no detector fires" in done.stdout
-    options = "--loss ntxent --param temperature=0.2 --batch-size 20"
+    options = "--loss ntxent -p temperature=0.2 --batch-size 20"
     assert f"next: cocos run {folder} {options} --out run.png" in lines
     diff = next(line for line in lines if "cocos diff" in line)
     more = call(folder, "--batches", "2", "--steps", "1,2,3", "--k", "1,3", "--batch-size", "20").stdout.splitlines()
@@ -396,8 +395,18 @@ def test_every_panel_draws_the_numbers_of_the_data(data):
     plt.close("all")
 
 
-def test_options_are_typed_again():
-    typed = importlib.import_module("cocos.commands.run")._typed
-    given = Gradient("triplet", ["margin=0.1", "x=a b"]), BatchOptions("all"), Opening(data="d", trust=True)
-    assert typed(*given) == "--loss triplet --param margin=0.1 --param 'x=a b' --batch-size all --data d --trust"
-    assert typed(Gradient(), BatchOptions(), Opening()) == ""
+def test_options_are_typed_again(folder):
+    """What a suggested command takes as well is handed on, quoted; what it does not take is not."""
+    layout = importlib.import_module("cocos.reports.layout")
+    own = importlib.import_module("cocos.commands._answer")
+    given = {"loss": "triplet", "param": ["margin=0.1", "x=a b"], "batch_size": "all", "data": "d", "trust": True}
+    token = own.typed.set(given | {"out": "x.nc", "k": "1,3"})
+    try:
+        step = own.complete(layout.Step("diff", ("a.npz", "b c.npz")))
+        alone = own.complete(layout.Step("run", ("r.nc",), {"out": "run.png"}, carry=False))
+        several = own.complete(layout.Step("inspect", ("a.npz",)))
+    finally:
+        own.typed.reset(token)
+    options = "--loss triplet -p margin=0.1 -p 'x=a b' --batch-size all --data d --trust"
+    assert str(step) == f"next: cocos diff a.npz 'b c.npz' {options}"
+    assert str(alone) == "next: cocos run r.nc --out run.png" and str(several) == "next: cocos inspect a.npz --data d"

@@ -67,9 +67,9 @@ def takes(command: str) -> set[str]:
     return set(inspect.signature(found.run).parameters)
 
 
-def complete(step: "Step") -> "Step":
+def complete(step: "Step | str") -> "Step | str":
     """Add the options of this command that another one takes as well, so that its line runs as it is printed."""
-    if not step.carry:
+    if isinstance(step, str) or not step.carry:
         return step
     known, given = takes(step.command), typed.get()
     shared = {name: value for name, value in given.items() if name in known and name not in NOT_CARRIED}

@@ -49,7 +49,7 @@ BATCH_LABELS = {
     "contributing_sum": ("contributing negatives, sum over the batch (C^B)", "candidates"),
     "contributing_all": ("contributing negatives, mean over all queries", "candidates"),
     "idle": ("queries without any contributing negative (C^0)", "queries"),
-    "idle_fraction": ("queries without any contributing negative, part of all", "1"),
+    "idle_fraction": ("part of the queries without any contributing negative", "1"),
     "idle_pull": ("part of the pull that the queries without any contributing negative hold", "1"),
     "relative": ("negatives with a part above eps of the query's own push, mean over all queries", "candidates"),
     "weight_above": ("share of the negatives above eps, mean over the queries (W^{qv-})", "share"),

@@ -33,7 +33,7 @@ COUNT_ROWS = (
     ("weight_positive", "share of the positives (W+)", 1, "the same of the positives: 1 - p(match) for one softmax"),
     ("contributing_sum", "full batch of {batch}: contributing (C^B)", 1, "mean over the full batches"),
     ("idle", "full batch of {batch}: queries without any (C^0)", 1, "mean over the full batches"),
-    ("eq7_mean", "Eq. 7 count, queries with any (C^q)", 1, "pairs of a positive and a candidate above it, as published"),
+    ("eq7_mean", "Eq. 7 count, queries with any (C^q)", 1, "pairs of a positive and a candidate above it"),
     ("eq7_sum", "full batch of {batch}: Eq. 7 count", 1, "mean over the full batches"),
     ("eq7_idle", "full batch of {batch}: Eq. 7 count of 0", 1, "mean over the full batches"),
     ("clamped", "full batch of {batch}: queries on the clamp", 1, "they push nothing"),
@@ -85,7 +85,10 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
     directions = summary["directions"]
     marked = REPORTED.get(summary["convention"], "")
     rows = tuple(
-        (f"{MARK if key == marked else '  '}{label}", *(number(_times(entry[key], factor)) for entry in directions.values()))
+        (
+            f"{MARK if key == marked else '  '}{label}",
+            *(_cell(entry[key], factor) for entry in directions.values()),
+        )
         for key, label, factor, _ in _known(summary)
     )
     rows += tuple((f"  {label}", *cells) for label, *cells in (*_by_source.rows(directions), *_marked(directions)))
@@ -100,9 +103,7 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
     )  # fmt: skip
 
 
-def overview(
-    datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, explain: bool = False
-) -> Table:
+def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, explain: bool = False) -> Table:
     """Write the counts of several losses on the same embeddings: a row for each loss and direction.
 
     Labels of the losses, if they are given, replace their names where a name occurs twice or a label is no loss.
@@ -117,7 +118,7 @@ def overview(
         metrics = summary.get("metrics", {}).get("directions", {})
         for direction, entry in summary["directions"].items():
             ranked = [f"{metrics[direction][key]:.2f}" for key in OVERVIEW_METRICS if metrics]
-            cells = (number(_times(entry[key], factor)) for key, _, factor in columns)
+            cells = (_cell(entry[key], factor) for key, _, factor in columns)
             rows.append((f"{name} {direction}", *cells, *ranked))
         plans.setdefault(drawn(data), []).append(data.attrs["loss_repr"])
         readings += [_line(name, summary), *(f"{name}, {sentence}" for sentence in _more(summary))]
@@ -183,6 +184,11 @@ def _marked(directions: dict) -> list[tuple[str, ...]]:
         for name in marks
         for key, label, factor in MARK_ROWS
     ]
+
+
+def _cell(value: dict, factor: float) -> str:
+    """A mean and its deviation; in percent with one decimal, as the sentence has it."""
+    return number(_times(value, factor), digits=None if factor == 1 else 1)
 
 
 def _times(value: dict, factor: float) -> dict:
@@ -279,14 +285,14 @@ def _sentence(kind: str, numbers: Sequence[Mapping], summary: dict) -> str:
     return {
         "collapsed": "",
         "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
-        "flat": f"Flat: the push is spread as if over {spread} of {negatives} negatives, so that hard ones count hardly "
+        "flat": f"Flat: the push is spread as if over {spread} of {negatives} negatives, so hard ones weigh little "
         "more than easy ones.",
         "thin": f"Thin: most queries have no negative above {percent}, yet hold {pull} of the pull: many light "
         f"negatives share the push, as if {spread}. Report the effective number, or a smaller eps.",
         "starved": f"Starved: most queries have no negative that contributes; the other {rest} hold "
         f"{said('idle_pull', lambda value: _percent(1 - value))} of the pull.",
-        "sharp": f"Sharp: the push of a query is spread as if over {spread} negatives, so that one false negative among "
-        "them has most of it.",
+        "sharp": f"Sharp: the push of a query is spread as if over {spread} negatives, so that a single false negative "
+        "would have most of it.",
         "wasteful": f"Wasteful: the push of a query is spread as if over {spread} of {negatives} negatives; the others "
         "are scored and hardly push.",
         "fine": f"Fine: the push of a query is spread as if over {spread} of {negatives} negatives, neither one alone "
@@ -316,7 +322,7 @@ def _more(summary: dict) -> list[str]:
     for name, entry in summary["directions"].items():
         if (entry.get("clamped") or {}).get("mean"):
             sentences.append(
-                f"{name}: {100 * entry['clamped']['mean'] / entry['batch_queries']:.1f} % of the queries in a batch are "
+                f"{name}: {_percent(entry['clamped']['mean'] / entry['batch_queries'])} of the queries in a batch are "
                 f"on the clamp of the loss and push nothing; raise temperature "
                 f"({summary['loss']['parameters']['temperature']:g}) or lower prior "
                 f"({summary['loss']['parameters']['prior']:g})."
@@ -358,6 +364,9 @@ def _notes(data: xr.Dataset, summary: dict) -> list[str]:
         fate = SAME_GROUP_FATES[summary["same_group"]]
         alike = "show the same image" if has_images(directions) else "are of one group"
         notes.append(f"{summary['same_group_pairs']} pairs of rows in the batches {alike}, {fate} (published: kept)")
+    for name, each in summary["health"]["sides"].items():
+        if each["near_duplicates"]:
+            notes.append(f"{name}: {each['near_duplicates']} of {each['rows']} rows repeat another, up to rounding")
     return notes + [line for line in (data.attrs.get("footnotes") or "").splitlines() if line]
 
 

@@ -64,7 +64,8 @@ class Table:
         notes: lines below.
         left: whether all columns are left-aligned text; otherwise only the first is, and the others are numbers.
         least: columns to drop where the line has no room for them, in this order.
-        typed: commands to type next, between the lines above and the rows; they are copied, and so never folded.
+        typed: commands to type next, between the lines above and the rows. They are copied, and so never folded, and
+            left out where the name of a file cannot be printed.
     """
 
     columns: tuple[str, ...]
@@ -73,7 +74,7 @@ class Table:
     notes: tuple[str, ...] = ()
     left: bool = False
     least: tuple[str, ...] = ()
-    typed: tuple[Step, ...] = ()
+    typed: tuple[Step | str, ...] = ()
 
     def __str__(self):
         return self.text()
@@ -95,7 +96,7 @@ class Table:
         head, notes = _cells(table.head), _cells(table.notes)
         if width is not None:
             head, notes = ([line for text in each for line in terminal.wrapped(text, width)] for each in (head, notes))
-        first = (*head, *_cells(map(str, table.typed)))
+        first = (*head, *_cells(filter(str.isprintable, map(str, table.typed))))
         blocks = [block for block in (first, body, notes) if block]
         return "\n\n".join("\n".join(line.rstrip() for line in block) for block in blocks)
 

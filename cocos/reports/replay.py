@@ -108,4 +108,4 @@ def _next(data: xr.Dataset) -> tuple[Step, ...]:
     if not path or "\n" in path or not others:
         return ()
     options = {"loss": str(data.attrs["loss"]), "against": others}
-    return (Step("gradients", (path,), options, lead="next, whether their gradients agree: "),)
+    return (Step("gradients", (path,), options),)
