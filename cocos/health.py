@@ -26,6 +26,9 @@ SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread an
 FELT_ROWS = 128
 FELT_QUERIES = 64  # queries of the first batch of which pull and push are added up
 FELT_CANDIDATES = 4096  # candidates of the first batch that take part in the sums
+LEAST_PAIRED = 20  # queries from which a mean rank is told from chance
+RESOLVED_DEVIATIONS = 2.0  # standard deviations from chance within which a mean rank is not told from it
+SPLIT_ROWS = 2**14  # rows whose squares are added up at once
 OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may lie elsewhere
 # Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
 # such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
@@ -175,6 +178,90 @@ def alignment(embeddings: Embeddings) -> dict[str, float | int | None]:
         return {"alignment": mean.mean().item() if len(mean) else None, "alignment_queries": len(mean)}
 
     return embeddings.kept("alignment", (query, candidate), measured)
+
+
+def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float | int | bool | None]:
+    r"""Compare the score of a positive with those of the negatives, of some queries drawn with a fixed seed.
+
+    Where rows do not match, as after one side was shuffled, a negative scores above the positive or below it by chance.
+    The part of the negatives above it is uniform on 0 to 1 then: 1/2 in the mean over n queries, with a standard
+    deviation of :math:`1/\sqrt{12 n}`.
+
+    Returns:
+        `negatives_above`, the part of the negatives that score above the positive, ties as one half, a mean over the
+        queries; `nearest`, the part of the queries whose best positive scores above all negatives; `pairing_queries`,
+        their number; `at_chance`, whether the first is not resolved from 1/2. None of too few queries.
+
+    Examples:
+        >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+        >>> cocos.health.pairing(cocos.Embeddings(rows, rows))["at_chance"]
+        False
+        >>> cocos.health.pairing(cocos.Embeddings(rows, rows.flip(0)))["at_chance"]
+        True
+    """
+    query, candidate = embeddings.query, embeddings.candidate
+
+    def measured(_: Tensor, __: Tensor) -> dict[str, float | int | bool | None]:
+        generator = torch.Generator().manual_seed(0)
+        asks = torch.randperm(len(query), generator=generator)[:SPREAD_ROWS].to(query.device)
+        there = torch.isin(embeddings.candidate_group, embeddings.query_group[asks]).nonzero().flatten()
+        order = torch.randperm(len(there), generator=generator)[: 2 * SPREAD_ROWS].sort().values.to(there.device)
+        answers = there[order]
+        x, y = query[asks].double(), candidate[answers].double()
+        if metric in LENGTH_METRICS:
+            scores = -torch.cdist(x, y)
+        else:
+            scores = x @ y.T if metric == "dot" else _on_sphere(x) @ _on_sphere(y).T
+        same = embeddings.query_group[asks][:, None] == embeddings.candidate_group[answers]
+        itself = asks[:, None] == answers if embeddings.shared else torch.zeros_like(same)
+        positive, negative = same & ~itself, ~same
+        kept = positive.any(dim=1) & negative.any(dim=1)
+        found: dict[str, float | int | bool | None] = {"pairing_queries": int(kept.sum())}
+        if found["pairing_queries"] < LEAST_PAIRED:
+            return {"negatives_above": None, "nearest": None, **found, "at_chance": False}
+        own = scores.gather(1, positive.int().argmax(dim=1, keepdim=True))  # of any one positive
+        level = (scores > own).double() + (scores == own).double() / 2
+        above = (torch.where(negative, level, 0).sum(dim=1) / negative.sum(dim=1))[kept]
+        best = scores.masked_fill(~positive, -torch.inf).amax(dim=1)
+        first = best > scores.masked_fill(~negative, -torch.inf).amax(dim=1)
+        part = above.mean().item()
+        chance = part > 0.5 - RESOLVED_DEVIATIONS / math.sqrt(12 * len(above))
+        return {"negatives_above": part, "nearest": first[kept].double().mean().item(), **found, "at_chance": chance}
+
+    return embeddings.kept(
+        f"pairing, {metric if metric in {*LENGTH_METRICS, 'dot'} else ''}", (query, candidate), measured
+    )
+
+
+def mispaired(embeddings: Embeddings, metric: str) -> list[str]:
+    """Cautions on sides whose rows do not match, or whose arrays are turned."""
+    notes, found = [], pairing(embeddings, metric)
+    if found["at_chance"]:
+        above, first, near = found["negatives_above"], found["nearest"], alignment(embeddings)["alignment"]
+        notes.append(
+            f"{ON_THE_INPUT}positives score no higher than chance: {100 * above:.0f} % of the negatives score above "
+            f"them (50 % is chance), R@1 of {found['pairing_queries']} queries {100 * first:.1f} %, alignment "
+            f"{near:.2f}; unless the model is untrained, rows do not match those of the other side: look at "
+            "their order or groups"
+        )
+    names = ("query",) if embeddings.shared else ("query", "candidate")
+    if all(_turned(getattr(embeddings, name)) for name in names):
+        rows, width = embeddings.query.shape
+        notes.append(
+            f"{ON_THE_INPUT}the columns have length 1 and the rows do not: rows are items, so the arrays are turned if "
+            f"these are {width} items of {rows} numbers; transpose them"
+        )
+    return notes
+
+
+def _turned(rows: Tensor) -> bool:
+    """Whether the columns have length 1, and the rows do not."""
+    if len(rows) < 2 or rows.shape[1] < 2:
+        return False
+    columns = torch.stack([part.double().square().sum(dim=0) for part in rows.split(SPLIT_ROWS)]).sum(dim=0).sqrt()
+    if not bool(((columns - 1).abs() <= UNIT_NORM_TOLERANCE).all()):
+        return False
+    return bool(((length(rows[:SPREAD_ROWS].double()) - 1).abs() > UNIT_NORM_TOLERANCE).any())
 
 
 def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -> dict[str, float | int | bool]:

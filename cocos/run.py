@@ -69,10 +69,10 @@ class Run:
             *self.plan.notes,
             *health.lengths(self.embeddings, self.loss.metric),
             *losses.traits(self.loss).notes,
-            *self._unreachable(),
             *health.grades(self.embeddings, self.loss),
         )
-        return (*filter(None, [loud]), *health.norms(self.embeddings, self.loss), *given)
+        paired = [] if loud else health.mispaired(self.embeddings, self.loss.metric)
+        return (*filter(None, [loud]), *paired, *health.norms(self.embeddings, self.loss), *given)
 
     @cached_property
     def spread(self) -> dict[str, dict]:
@@ -94,13 +94,6 @@ class Run:
         }
         attrs |= self.checkpoint.identity() | {"split": self.split} if self.checkpoint else {}
         return results.provenance(self.loss, **attrs | more)
-
-    def _unreachable(self) -> Iterator[str]:
-        """Yield a note on an eps that no share can exceed: it may have been meant in percent."""
-        eps, kind = self.eps, results.share(self.loss)
-        if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
-            share = BOUNDED_SHARES[kind]
-            yield f"eps {eps:g}: no negative contributes, since a share is {share}; {eps:g} % is eps {eps / 100:g}"
 
     def side(self, direction: str | None) -> tuple[str, Embeddings, bool]:
         """The entry of `sides` for a direction; None: the first.
@@ -264,6 +257,20 @@ def embedded(embeddings, split: str, device: str | None, progress: Progress | No
     return embeddings.to(device=None if device is None else device_of(device))
 
 
+def _reachable(loss: losses.Loss, eps: float | None) -> None:
+    """Refuse an eps that no share can exceed: it may have been meant in percent.
+
+    Raises:
+        InputError: it is 1 or more, and shares are probabilities or parts.
+    """
+    kind = results.share(loss)
+    if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
+        raise InputError(
+            f"eps: {eps:g}, expected less than 1, since a share of {losses.name_of(loss)} is {BOUNDED_SHARES[kind]}: "
+            f"none exceeds 1; {eps:g} % is eps {eps / 100:g}"
+        )
+
+
 def prepare(
     embeddings: Embeddings | Checkpoint,
     loss,
@@ -314,6 +321,8 @@ def prepare_all(
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     load = losses.load if checkpoint is None else lambda name: checkpoint.loss(name)[0]
     several = [load(loss) if isinstance(loss, str) else loss for loss in several]
+    for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
+        _reachable(losses.of(loss), eps)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"])
     if not drawn:
         options["batches"] = tuple(batch.to(embeddings.query.device) for batch in given)
@@ -347,6 +356,8 @@ def prepare_all(
         dtype = dtype or ("float32" if single else "float64")
         run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, options["seed"], options["split"], eps)
         made.append(run.bound())
+        if not whole:
+            _reachable(made[-1].loss, eps)
     return made
 
 

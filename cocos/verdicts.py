@@ -24,6 +24,7 @@ SMALL_PART = 0.05
 # Kind -> severity: `ok`, `look` (a fact to know before the next training), or `stop` (the count means little here).
 KINDS = {
     "collapsed": "stop",
+    "mispaired": "stop",
     "silent": "stop",
     "flat": "look",
     "thin": "look",
@@ -65,12 +66,13 @@ class Verdict:
         return {"kind": self.kind, "severity": self.severity} | asdict(self)
 
 
-def of(entry: Mapping, *, collapsed: bool = False, loss: str = "") -> Verdict:
+def of(entry: Mapping, *, collapsed: bool = False, at_chance: bool = False, loss: str = "") -> Verdict:
     """The verdict on one direction.
 
     Args:
         entry: of the JSON document of `cocos count`: statistic -> {"mean": ...}.
         collapsed: whether a side of the embeddings is one point.
+        at_chance: whether positives score no higher than negatives.
         loss: name of the loss.
 
     Examples:
@@ -81,9 +83,11 @@ def of(entry: Mapping, *, collapsed: bool = False, loss: str = "") -> Verdict:
         'fine'
     """
     numbers = {name: (entry.get(name) or {}).get("mean") for name in VERDICT_NUMBERS}
-    kind = "collapsed" if collapsed else _kind(**numbers)
+    kind = "collapsed" if collapsed else "mispaired" if at_chance else _kind(**numbers)
     if kind == "collapsed":
         return Verdict(kind, numbers, "evaluate")
+    if kind == "mispaired":
+        return Verdict(kind, numbers, "query", {"row": "0"})
     if kind in {"starved", "thin", "flat"} and loss in TEMPERED:
         return Verdict(kind, numbers, "temperature")
     if kind in SETTINGS:

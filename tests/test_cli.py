@@ -119,7 +119,7 @@ def test_piped_output_is_plain_text(file, tmp_path, monkeypatch):
     lines = done.stdout.splitlines()
     assert " of 60.60 negatives contribute (probability above 1 %); " in lines[0]
     flat = " ".join(lines)
-    assert "ntxent(temperature=0.1), eps = 0.01, standard convention; 4 batches of 64 pairs (the last of 58)" in flat
+    assert "ntxent(temperature=0.1), probability above 1 % (eps = 0.01), standard convention; 4 batches of 64" in flat
     assert any(line.startswith("* contributing negatives") and line.count("±") == 2 for line in lines)
     quiet = call("count", file, "--batch-size", 64, "--quiet")
     assert quiet.stdout == done.stdout and quiet.stderr == ""
@@ -256,6 +256,10 @@ def test_faulty_embeddings_get_one_sentence(tmp_path, arrays, name):
         (["--batch-size", "1"], "batch size: 1, expected at least 2"),
         (["--batches", "0"], "batches: 0, expected at least 1"),
         (["--eps", "-1"], "eps: -1.0, expected a share"),
+        (
+            ["--eps", "5"],
+            "eps: 5, expected less than 1, since a share of ntxent is a probability: none exceeds 1; 5 % is",
+        ),
         (["--device", "cuda:99"], "device: 'cuda:99', but PyTorch finds"),
         (["--device", "tpu"], "device: 'tpu', expected auto, cpu or cuda"),
         (["--out", "no/such/folder/a.nc"], "there is no folder no/such/folder; create it first"),

@@ -1,5 +1,6 @@
 """Collapsed embeddings are named in every output, and nothing else is: spread, rank, duplicates, what reaches them."""
 
+import itertools
 import json
 import math
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import cocos
 import taught
 from cocos import Embeddings, health, losses, measures, plots, results
 from cocos.batches import Batch
@@ -395,3 +397,53 @@ def test_the_list_of_losses_names_the_ones_without_negatives():
     text = " ".join(CliRunner().invoke(app, ["losses"]).stdout.split())
     assert "vicreg, barlow_twins, w_mse, byol, simsiam; cocos evaluate FILE gives alignment" in text
     assert '--loss "matryoshka(ntxent)" -p dims=64,128,256' in text
+
+
+# Rows that do not match, and arrays that are turned
+
+
+def test_shuffled_sides_are_at_chance_and_the_matching_ones_are_not():
+    query = noise(300, 16)
+    candidate = query + 0.8 * noise(600, 16)[300:]
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
+    right, wrong = Embeddings(query, candidate), Embeddings(query, candidate[order])
+    for set_, at_chance in ((right, False), (wrong, True)):
+        data = measures.count(set_, "ntxent")
+        document = measures.document("count", data)
+        assert document["health"]["at_chance"] == at_chance
+        text = str(table("count", data))
+        assert text.startswith("CAUTION: positives score no higher than chance") == at_chance
+        kinds = {entry["verdict"]["kind"] for entry in document["directions"].values()}
+        assert (kinds == {"mispaired"}) == at_chance and "collapsed" not in text
+    labels = torch.arange(60) // 4
+    rows = noise(60, 8) + 3 * noise(15, 8)[labels]
+    assert not health.pairing(Embeddings.labelled(rows, labels))["at_chance"]
+    assert health.pairing(Embeddings.labelled(rows, labels[order[order < 60]]))["at_chance"]
+
+
+def test_chance_is_called_chance_and_little_else_is():
+    """Under chance the mean rank is within two deviations of 1/2 from below in 97.7 % of the draws."""
+    generator = torch.Generator().manual_seed(5)
+    drawn = [torch.randn(200, 8, generator=generator) for _ in range(80)]
+    found = [health.pairing(Embeddings(*pair)) for pair in itertools.pairwise(drawn)]
+    assert np.mean([each["at_chance"] for each in found]) > 0.9
+    weak = [health.pairing(Embeddings(one, one + 3 * other)) for one, other in itertools.pairwise(drawn)]
+    assert not any(each["at_chance"] for each in weak)
+    assert max(each["nearest"] for each in weak) < 0.2  # though R@1 is low
+    few = health.pairing(Embeddings(drawn[0][:8], drawn[1][:8]))
+    assert few["negatives_above"] is None and not few["at_chance"]
+
+
+def test_turned_arrays_are_warned_of(tmp_path):
+    rows = torch.nn.functional.normalize(noise(300, 16))
+    turned = Embeddings(rows.T.contiguous(), rows.T.contiguous())
+    assert any("the arrays are turned" in note for note in health.mispaired(turned, "cosine"))
+    assert not health.mispaired(Embeddings(rows, rows), "cosine")
+    assert not health.mispaired(Embeddings(torch.eye(8), torch.eye(8)), "cosine")
+    file = tmp_path / "turned.npz"
+    np.savez(file, query=noise(16, 300).numpy(), candidate=noise(16, 300).numpy())
+    (note,) = (each for each in cocos.open(file).notes if "row i" in each)
+    assert note.endswith("(16 rows of 300 numbers; if these are 300 items, transpose the arrays)")
+    np.savez(file, query=noise(300, 16).numpy(), candidate=noise(300, 16).numpy())
+    (note,) = (each for each in cocos.open(file).notes if "row i" in each)
+    assert "transpose" not in note

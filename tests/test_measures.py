@@ -420,10 +420,21 @@ def test_options_of_the_batches_have_names_defaults_and_meanings(embeddings):
         measures.verify("ntxent", dtype="float64")
 
 
-@pytest.mark.parametrize(("loss", "eps", "noted"), [("ntxent", 2, True), ("ntxent", 0.5, False), ("triplet", 2, False)])
-def test_an_eps_that_no_share_exceeds_is_noted(embeddings, loss, eps, noted):
-    notes = measures.count(embeddings, loss, eps=eps, batch_size=16, batches=1).attrs["notes"]
-    assert ("eps 0.02" in notes) == noted
+@pytest.mark.parametrize(
+    ("loss", "eps", "options", "refused"),
+    [
+        *(("ntxent", 2, {}, True), ("ntxent", 1, {}, True), ("ntxent", 0.5, {}, False), ("triplet", 2, {}, False)),
+        *(("ntxent", 2, {"convention": "ecir2022"}, False), ("siglip", 5, {}, True), ("circle", 2, {}, False)),
+    ],
+)
+def test_an_eps_that_no_share_exceeds_is_refused(embeddings, loss, eps, options, refused):
+    """Published shares are sums over the positives of a query, and violations are counted: both may exceed 1."""
+    given = {"eps": eps, "batch_size": 16, "batches": 1} | options
+    if not refused:
+        assert measures.count(embeddings, loss, **given).attrs["eps"] == eps
+        return
+    with pytest.raises(InputError, match=f"eps: {eps}, expected less than 1.*{eps} % is eps {eps / 100:g}"):
+        measures.count(embeddings, loss, **given)
 
 
 def test_a_summary_counts_the_queries_of_each_direction(embeddings):

@@ -5,8 +5,10 @@ import json
 import random
 
 import pytest
+from typer.testing import CliRunner
 
 from cocos import data
+from cocos.commands import app
 from cocos.errors import InputError
 
 PAIRS = [
@@ -145,15 +147,33 @@ def test_rows_that_do_not_match_are_hard_negatives(tmp_path):
 def test_splits_of_a_column_and_of_a_folder(tmp_path):
     rows = [each | {"split": name} for each, name in zip(PAIRS, ("train", "train", "test"), strict=False)]
     source = data.find(write(tmp_path / "a.jsonl", rows))
-    assert source.splits == ("train", "test") and source.load("test").query.items == ("a bird",)
+    assert source.splits == ("train", "test", "all") and source.load("test").query.items == ("a bird",)
     for k, name in enumerate(("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "test.csv")):
         write(tmp_path / name, PAIRS[k : k + 1])
     (tmp_path / "README.md").write_text("mine")
     source = data.find(tmp_path)
-    assert source.kind == "pairs" and set(source.splits) == {"train", "test"}
+    assert source.kind == "pairs" and set(source.splits) == {"train", "test", "all"}
     assert source.load("train").query.items == ("a cat", "a dog") and source.load("test").query.items == ("a bird",)
     with pytest.raises(InputError, match="'tset'.*'test'"):
         source.load("tset")
+
+
+def test_rows_that_a_split_leaves_out_are_said_with_the_way_to_all(tmp_path):
+    rows = [each | {"split": name} for each, name in zip(PAIRS, ("train", "train", "test"), strict=False)]
+    source = data.find(write(tmp_path / "a.jsonl", rows))
+    said = "a: 2 of 3 rows are in split train (column split); --split all takes all"
+    assert said in source.load("train").notes
+    whole = source.load("all")
+    assert len(whole.query) == 3 and not [note for note in whole.notes if "--split" in note]
+    alone = data.find(write(tmp_path / "b.jsonl", [each | {"split": "all"} for each in rows]))
+    assert alone.splits == ("all",) and len(alone.load("all").query) == 3
+    single = data.find(write(tmp_path / "c.jsonl", PAIRS))
+    assert single.splits == ("train",) and not [note for note in single.load("train").notes if "--split" in note]
+    for k, name in enumerate(("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "test.csv")):
+        write(tmp_path / name, PAIRS[k : k + 1])
+    assert len(data.find(tmp_path).load("all").query) == 3
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "a.jsonl"), "--batch-size", "2"])
+    assert done.exit_code == 0 and f"note: {said}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -240,7 +260,7 @@ def saved(tmp_path_factory):
 
 def test_saved_datasets(saved):
     source = data.find(saved / "both")
-    assert (source.kind, source.splits) == ("saved_datasets", ("train", "test"))
+    assert (source.kind, source.splits) == ("saved_datasets", ("train", "test", "all"))
     assert source.load("train").negatives.tolist() == [[1, 2], [0, -1], [3, -1]]
     assert source.load("test").query.items == ("a bird",)
     assert data.find(saved / "one").load().query.group.tolist() == [0, 0, 1]

@@ -138,7 +138,8 @@ class Checkpoint:
             InputError: no such split or device, or the data cannot be read.
         """
         if self.splits and split not in self.splits:
-            raise InputError(nearest(f"split of {self.path}", split, self.splits))
+            whose = self.path if self.training is None else self.training.path or self.training.kind
+            raise InputError(nearest(f"split of {whose}", split, self.splits))
         if self.format == "own":  # code of the user's
             return (self.embedder or self._encoded)(split, device, progress)
         with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):

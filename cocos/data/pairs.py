@@ -1,7 +1,7 @@
 """Tables of texts: pairs with hard negatives, or texts with labels (JSON lines, CSV, TSV, parquet; also .gz)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from cocos.data._tables import Columns, looks_like_one, missing, read
 from cocos.data._text_groups import Examples, labelled, paired
 from cocos.errors import InputError, nearest
 
-__all__ = ["columns_of", "load", "recognises", "roles", "splits", "training_set"]
+__all__ = ["ALL_ROWS", "columns_of", "load", "recognises", "roles", "splits", "training_set", "with_all"]
 
 # Names of columns by their role, in the order in which they are tried.
 KNOWN = {
@@ -31,6 +31,8 @@ SPLIT_FILES = re.compile(
     r"(?P<split>train|training|val|valid|validation|dev|eval|test)([-_.]\d+(-of-\d+)?)?"
     r"\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz)?"
 )
+# Split that is all rows, of data with several splits.
+ALL_ROWS = "all"
 # Where columns are named for commands other than `encode`.
 OR_RECIPE = ", or columns under [data] in a recipe"
 MATCHES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
@@ -79,17 +81,25 @@ def recognises(path: Path) -> bool:
 def splits(path: Path, columns: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """List the splits: files of a folder, or values of the column `split`; `train` where there is none.
 
+    Where there are several, `all` is their rows together.
+
     Raises:
         InputError: a file cannot be read.
     """
     files = _files(path)
     if "" not in files:
-        return tuple(files)
+        return with_all(files)
     table = read(path)
     column = columns_of(columns).get("split", ["split"])[0]
     if column not in table.names:
         return ("train",)
-    return tuple(dict.fromkeys(str(each) for each in table.column(column) if not missing(each))) or ("train",)
+    return with_all(str(each) for each in table.column(column) if not missing(each)) or ("train",)
+
+
+def with_all(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name of a split once, and `all` behind several."""
+    found = tuple(dict.fromkeys(names))
+    return found if len(found) < 2 or ALL_ROWS in found else (*found, ALL_ROWS)
 
 
 def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None) -> TrainingSet:
@@ -99,7 +109,7 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
     text: a duplicate is then no false negative. A hard negative is a candidate, and a row of `negatives`.
 
     Args:
-        split: one of `splits`.
+        split: one of `splits`; `all` for every row, where no split has that name.
         path: of the file, or of a folder with a file for each split.
         columns: role -> name of a column (several for `negative`), where the names are not the usual ones; roles are
             `query`, `positive`, `negative`, `match` (1 where the texts of a row match), or `text`, `label`; `split`.
@@ -112,13 +122,24 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
     """
     path, given = Path(path), columns_of(columns)
     files = _files(path)
-    tables = [(each, read(each)) for each in files.get(split, files.get("", []))]
+    whole = split == ALL_ROWS and ALL_ROWS not in files
+    named = [each for some in files.values() for each in some] if whole else files.get(split, files.get("", []))
+    tables = [(each, read(each)) for each in named]
     if not tables:
         raise InputError(nearest(f"split of {path}", split, files))
     chosen = roles(tables[0][1].names, given, path)
     column = None if "" not in files else given.get("split", ["split"])[0]
     found = training_set([table for _, table in tables], chosen, name=_stem(path), split=split, column=column)
-    return found if given else replace(found, notes=(*found.notes, _said(chosen, found.name)))
+    notes = [] if given else [_said(chosen, found.name)]
+    rows, kept = (
+        sum(each)
+        for each in zip(*((table.rows, len(_of_split(table, split, column))) for _, table in tables), strict=True)
+    )
+    if kept < rows:
+        notes.append(
+            f"{found.name}: {kept} of {rows} rows are in split {split} (column {column}); --split {ALL_ROWS} takes all"
+        )
+    return replace(found, notes=(*found.notes, *notes))
 
 
 def _said(chosen: Roles, name: str) -> str:
@@ -227,7 +248,8 @@ def training_set(
 def _of_split(table: Columns, split: str, column: str | None) -> Sequence[int]:
     if column is None or column not in table.names:
         return range(table.rows)
-    return [row for row, each in enumerate(table.column(column)) if str(each) == split]
+    found = [row for row, each in enumerate(table.column(column)) if str(each) == split]
+    return range(table.rows) if split == ALL_ROWS and not found else found
 
 
 def _examples(table: Columns, rows: Sequence[int], chosen: Roles) -> Iterator[Examples]:

@@ -9,7 +9,7 @@ from typing import Any
 from cocos import reading
 from cocos.data import TrainingSet
 from cocos.data._tables import Columns, pyarrow, reason
-from cocos.data.pairs import columns_of, roles, training_set
+from cocos.data.pairs import ALL_ROWS, columns_of, roles, training_set, with_all
 from cocos.errors import InputError, nearest
 
 __all__ = ["load", "recognises", "splits"]
@@ -65,12 +65,12 @@ def _plain(name: Any) -> bool:
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """List the splits.
+    """List the splits; where there are several, `all` is their rows together.
 
     Raises:
         InputError: the dataset is damaged.
     """
-    return tuple(_folders(path))
+    return with_all(_folders(path))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -149,7 +149,8 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
         InputError: files that are missing or damaged, columns that are not there, or a row that cannot be used.
     """
     folders = _folders(Path(path))
-    if split not in folders:
+    if split not in {*folders, ALL_ROWS}:
         raise InputError(nearest(f"split of {path}", split, folders))
-    tables = [_table(each) for each in _files(folders[split])]
+    kept = [folders[split]] if split in folders else folders.values()
+    tables = [_table(each) for folder in kept for each in _files(folder)]
     return training_set(tables, roles(tables[0].names, columns_of(columns), path), name=Path(path).name, split=split)

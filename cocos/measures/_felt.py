@@ -62,7 +62,8 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
                 narrow = pairs.narrow()
                 weights = run.weighed(pairs)[0][:, : narrow.scores.shape[1]]
                 directions[name] = health.felt(weights, narrow, run.loss.metric)
-    return health.report(run.spread, health.alignment(run.embeddings), directions)
+    aligned = health.alignment(run.embeddings) | health.pairing(run.embeddings, run.loss.metric)
+    return health.report(run.spread, aligned, directions)
 
 
 def _some(run: Run, embeddings: Embeddings, batch: Batch) -> Batch:

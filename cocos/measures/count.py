@@ -371,6 +371,7 @@ def document(data: xr.Dataset) -> dict:
     without, directions = data["idle"] == data["queries"], {}
     standard = attrs["convention"] == "standard"
     full = _per_query.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
+    said = {key: json.loads(attrs["health"]).get(key, False) for key in ("collapsed", "at_chance")}
     for name in data["direction"].values:
         one = data.sel(direction=name)
         found = {key: one[key] for key in BATCH_LABELS if key in one}
@@ -384,8 +385,7 @@ def document(data: xr.Dataset) -> dict:
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
         entry |= _sourced.entries(one, full, standard=standard)
-        about = {"collapsed": json.loads(attrs["health"])["collapsed"], "loss": attrs["loss"]}
-        entry["verdict"] = verdicts.of(entry, **about).document()
+        entry["verdict"] = verdicts.of(entry, **said, loss=attrs["loss"]).document()
         directions[str(name)] = entry
     return {
         **results.about(attrs),

@@ -280,7 +280,8 @@ def evaluate(
     embeddings = embedded(embeddings, _split(embeddings, split), device, progress)
     scores.check(embeddings, metric, checkpoint and checkpoint.path)
     samples, names = len(embeddings.query), embeddings.directions
-    spread, called = health.of(embeddings, metric), health.called(embeddings)
+    spread = health.of(embeddings, metric)
+    loud = health.sentence(spread, health.called(embeddings))
     opened = [embeddings]
     if distractors is not None:
         where = str(embeddings.query.device)
@@ -314,8 +315,8 @@ def evaluate(
         "ties": retrieval.TIES,
         "seed": seed,
         "device": embeddings.query.device.type,
-        "notes": "\n".join([*filter(None, [health.sentence(spread, called)]), *embeddings.notes, *notes]),
-        "health": json.dumps(health.report(spread, health.alignment(embeddings))),
+        "notes": "\n".join([*([loud] if loud else health.mispaired(opened[0], metric)), *embeddings.notes, *notes]),
+        "health": json.dumps(health.report(spread, health.alignment(embeddings) | health.pairing(opened[0], metric))),
         **where,
     }
     return _dataset(records, singles, sizes, attrs).assign(

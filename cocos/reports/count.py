@@ -157,7 +157,8 @@ def _known(summary: dict) -> list[tuple[str, str, float, str]]:
 def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
     """Yield the provenance of a count, the meaning of the mark, and with `explain` all definitions."""
     parts = [
-        f"{loss_call(summary['loss'])}, eps = {summary['eps']:g}, {summary['convention']} convention",
+        f"{loss_call(summary['loss'])}, {results.above(summary)} (eps = {summary['eps']:g}), {summary['convention']} "
+        "convention",
         f"{drawn(data)}; {summary['dtype']} on {summary['device']}",
         averaging(summary, "C^B, C^0"),
     ]
@@ -283,7 +284,8 @@ def _sentence(kind: str, numbers: Sequence[Mapping], summary: dict) -> str:
     pull, rest = said("idle_pull", _percent), said("idle_fraction", lambda value: _percent(1 - value))
     percent = f"{100 * summary['eps']:.6g} %"
     return {
-        "collapsed": "",
+        "collapsed": "",  # the warning above says it
+        "mispaired": "",  # and so does the caution
         "silent": "Silent: no negative pushes any query, so that the count has nothing to describe.",
         "flat": f"Flat: the push is spread as if over {spread} of {negatives} negatives, so hard ones weigh little "
         "more than easy ones.",
