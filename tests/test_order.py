@@ -29,6 +29,7 @@ ORDER = (
     "similarities",
     "sources",
     "scores",
+    "units",
     "losses",
     "data",
     "encoders",

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos import units
 from cocos.monitor import _settled
 from cocos.monitor._seen import Seen
 from cocos.records import SOURCE_KEYS
@@ -48,6 +49,7 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
     Returns:
         Keys of a record, without those of the run (step, call, overhead, alarms).
     """
+    seen = [_with_unit(each) for each in seen]
     found = _transferred(_all(seen, eps, generator))
     if found.pop("sum", None) is None:  # a pair that takes no part may be masked by infinity
         found = _transferred(_all([_taking_part(each) for each in seen], eps, generator))
@@ -77,6 +79,18 @@ def of(seen: Sequence[Seen], eps: float, generator: torch.Generator) -> dict[str
     settled = _settled.of(seen, generator) if finite else {}
     known = {name: value for name, value in about.items() if value is not None}
     return known | found | settled | {"directions": directions}
+
+
+def _with_unit(seen: Seen) -> Seen:
+    """The same with the unit that its weights have on this batch, where they have one."""
+    if seen.unit is not None or seen.source != "backward pass":
+        return seen
+    factor = seen.scale / seen.stretch if seen.scale and seen.stretch else None
+    found = units.found(
+        seen.scores, seen.weights, seen.positive, seen.negative,
+        kind=seen.kind, factor=factor, upstream=seen.factor,
+    )  # fmt: skip
+    return seen if found is None else replace(seen, unit=found.size, share=found.share)
 
 
 def warm() -> None:
