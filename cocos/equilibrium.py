@@ -144,10 +144,11 @@ def of_weights(weight: Tensor, pairs: Pairs, scale: float, bias: float | None) -
     return torch.stack(found, dim=1) / scale
 
 
-def _root(
-    off: Callable[[float], float | None], start: float, ends: tuple[float, float], small: float = SMALL_OFFSET
-) -> float | None:
-    """Place at which a function turns from below 0 to above 0, sought from a start between two ends; None without."""
+def _root(off: Callable[[float], float | None], start: float, ends: tuple[float, float]) -> float | None:
+    """Place at which a function turns from below 0 to above 0, sought from a start between two ends; None without.
+
+    It turns between two places that are near each other, or where its offset is small, between two that are not.
+    """
     tried: dict[float, float] = {}
 
     def noted(place: float) -> float | None:
@@ -157,23 +158,25 @@ def _root(
         return found
 
     bracket = bracketed(noted, min(max(start, ends[0]), ends[1]), ends, 0.0, 1)
+    enough = 0.0 if bracket is None else SMALL_OFFSET * min(abs(bracket[1]), abs(bracket[3]))
     if bracket is not None:
-        refined(noted, bracket, small * min(abs(bracket[1]), abs(bracket[3])))
+        refined(noted, bracket, enough)
     turns = [(b - a, a, b) for a, b in pairwise(sorted(tried)) if tried[a] < 0 < tried[b]]
     width, *turn = min(turns, default=(math.inf,))
-    return min(turn, key=lambda place: abs(tried[place])) if width < WIDEST_TURN else None
+    place = min(turn, key=lambda place: abs(tried[place]), default=None)
+    return place if place is not None and (width < WIDEST_TURN or abs(tried[place]) <= enough) else None
 
 
-def even_bias(slopes: Slopes, scale: float, bias: float | None, small: float = SMALL_OFFSET) -> float | None:
+def even_bias(slopes: Slopes, scale: float, bias: float | None) -> float | None:
     """Bias at which push and pull are equal at a scale, sought from a first value; None without a bias."""
     if bias is None:
         return None
-    found = _root(lambda place: slopes(scale, place)[1] or None, bias, (bias - BIAS_REACH, bias + BIAS_REACH), small)
+    found = _root(lambda place: slopes(scale, place)[1] or None, bias, (bias - BIAS_REACH, bias + BIAS_REACH))
     return bias if found is None else found
 
 
 def settled(
-    slopes: Slopes, scale: float, bias: float | None, clip: float = CLIP, small: float = SMALL_OFFSET
+    slopes: Slopes, scale: float, bias: float | None, clip: float = CLIP
 ) -> tuple[str, float | None, float | None]:
     """State, scale and bias at which mean slopes, as functions of scale and bias, are 0: see `search`.
 
@@ -184,25 +187,24 @@ def settled(
         scale: where the search starts.
         bias: likewise; None: there is none.
         clip: largest scale that training allows.
-        small: part of the smaller offset at the ends of a bracket that is small enough.
     """
     near = bias
 
     def off(place: float) -> float | None:
         nonlocal near
-        near = even_bias(slopes, math.exp(place), near, small)
+        near = even_bias(slopes, math.exp(place), near)
         found = float(slopes(math.exp(place), near)[0])
         return found if found and math.isfinite(found) else None
 
     start = math.log(scale)
     ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
-    place = _root(off, start, ends, small)
+    place = _root(off, start, ends)
     if place is not None:
         found = math.exp(place)
-        return "settles" if found <= clip else "clipped", found, even_bias(slopes, min(found, clip), near, small)
+        return "settles" if found <= clip else "clipped", found, even_bias(slopes, min(found, clip), near)
     signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
     if signs and signs[0] < 0:
-        return "grows", None, even_bias(slopes, clip, near, small)
+        return "grows", None, even_bias(slopes, clip, near)
     return "falls" if signs else "flat", None, None
 
 

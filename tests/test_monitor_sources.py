@@ -65,7 +65,8 @@ class Directions(torch.nn.Module):
 class Sigmoid(torch.nn.Module):
     def __init__(self, scale=6.0, bias=-4.0):
         super().__init__()
-        self.scale, self.bias = scale, torch.nn.Parameter(torch.tensor(bias, dtype=torch.float64))
+        values = torch.tensor([scale, bias], dtype=torch.float64)
+        self.scale, self.bias = (torch.nn.Parameter(each) for each in values)
 
     def forward(self, query, candidate, hard=None):
         signs = 2 * torch.eye(Q, dtype=torch.float64) - 1
@@ -179,7 +180,51 @@ def test_a_record_says_where_scale_and_bias_of_a_sigmoid_settle(sides, scale):
         assert found["bias"] == pytest.approx(-4, abs=1e-4)
         assert found["equilibrium_scale"] == pytest.approx(exact.scale, rel=1e-3)
         assert found["equilibrium_bias"] == pytest.approx(exact.bias, rel=1e-3)
-        assert (found["scale_slope"] < 0) == (scale < exact.scale)
+
+
+def cosine_batch(seed):
+    """Queries and candidates in float64; every fourth batch is so clean that each positive ranks first."""
+    draw = torch.Generator().manual_seed(seed)
+    query = torch.randn([16, 32][seed % 2], 12, generator=draw, dtype=torch.float64)
+    return query, query + [0.1, 1.0, 1.5, 2.0][seed % 4] * torch.randn(query.shape, generator=draw, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equilibria_are_those_of_the_solver_from_any_start(seed):
+    query, candidate = cosine_batch(seed)
+    pairs = cocos.scores.pairs(cocos.Embeddings(query, candidate))
+    exact, first = equilibrium.solve("siglip", pairs), equilibrium.solve("ntxent", [pairs, pairs.flip()])
+    for scale, bias in [(1, -10), (10, -10), (10, 0), (50, -10), (100, -10), (5, -6)]:
+        with cocos.Monitor(losses.load("siglip", {"scale": scale, "bias": bias})) as monitor:
+            monitor(query, candidate)
+        found = monitor.records[0]
+        if exact.scale is None or exact.state == "clipped":
+            assert exact.scale is None and "equilibrium_scale" not in found
+        else:
+            assert found["equilibrium_scale"] == pytest.approx(exact.scale, rel=1e-4)
+            assert found["equilibrium_bias"] == pytest.approx(exact.bias, rel=1e-4)
+        with cocos.Monitor(losses.load("ntxent", {"scale": scale})) as monitor:
+            monitor(query, candidate)
+        found = monitor.records[0].get("equilibrium_scale")
+        assert found == (None if first.state == "grows" else pytest.approx(first.scale, rel=1e-4))
+    assert (first.state == "grows") == (seed % 4 == 0)
+
+
+@pytest.mark.parametrize("bias", [-10.0, -8.0, -4.0, 0.0])
+def test_the_slope_of_a_sigmoid_is_the_derivative_of_the_scale_that_is_trained(sides, bias):
+    module = Sigmoid(10.0, bias)
+    found = tapped(module, *sides[:2])
+    assert found["bias"] == pytest.approx(bias, abs=1e-3)
+    assert found["scale_slope"] == pytest.approx(float(module.scale.grad), rel=1e-3, abs=1e-5)
+
+
+def test_a_candidate_that_equals_the_positive_makes_no_equilibrium_by_rounding():
+    query = torch.randn(Q, 128, generator=torch.Generator().manual_seed(0))
+    twice = torch.cat([query, query * torch.linspace(1, 2, Q)[:, None]])  # equal once they are normalised
+    with cocos.Monitor(losses.load("ntxent", {"scale": 8})) as monitor:
+        monitor(query, twice, (torch.arange(Q), torch.arange(2 * Q)))
+    found = monitor.records[0]
+    assert found["scale_slope"] < 0 and "equilibrium_scale" not in found
 
 
 def test_a_batch_that_is_solved_has_a_slope_and_no_equilibrium():

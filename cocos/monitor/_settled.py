@@ -1,17 +1,19 @@
-"""Where the scale of a loss would settle on the scores of a call, and on which side of it the scale is."""
+"""Where the scale of a loss would settle on the scores of a call, and on which side of it the scale is.
+
+A softmax and a sigmoid are convex in their scale and bias, so the equilibrium is their one minimum. Comparisons of the
+scores decide whether there is one, and Newton's method finds it: the equilibrium of `cocos.equilibrium.solve` at a
+fraction of the cost, since a training waits for it.
+"""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cocos import equilibrium, losses
-from cocos.errors import InputError
+from cocos.equilibrium import BEYOND_CLIP, CLIP, ROUNDINGS
 from cocos.monitor._seen import Seen
-from cocos.scores import Pairs
-from cocos.weights import analytic as closed_form
 
 # Maximum number of scores of one direction that are weighed again and again: queries are drawn from more.
 SETTLED_SCORES = 2**16
@@ -19,19 +21,48 @@ SETTLED_SCORES = 2**16
 LEAST_SAMPLE = 16
 # Cosine of the weights that arrived with those of the closed form, from which on the loss has this form.
 SAME_FORM = 0.995
-# Part of the smaller offset at the ends of a bracket that is small enough for a record.
-SMALL = 1e-4
-# Losses of the shelf that have the form of a kind.
-FORMS = {"softmax": "ntxent", "sigmoid": "siglip"}
 # Largest distance of a bias that is looked for from 0.
 BIASES = 100.0
+# Width, of a bias, of a bracket that is narrow enough.
+NARROW_BIAS = 1e-5
+# Maximum number of steps of Newton's method, and of shorter trials of each: 6 and 0 are usual.
+MOST_STEPS, MOST_TRIALS = 60, 30
+# Largest change of a number in one step, as a ratio of its absolute value, or of 1 where that is larger.
+STEP_REACH = 2.0
+# Part of a scale that a step leaves at least, so that it stays above 0.
+LEAST_PART = 0.1
+# Part of the slope along a step that may be left, with the opposite sign, at its end.
+OVERSHOT = 0.5
+# Relative change in a step of Newton's method from which on a further one changes no digit of a record.
+CONVERGED = 1e-6
+
+# A scale, or a scale and a bias.
+Place = tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Cosines of some queries of one direction with their masks and weights, (q, C), in float64 on the CPU.
+
+    Args:
+        scores: 0 where a pair takes no part.
+        positive: bool.
+        negative: bool.
+        weights: 0 where a pair takes no part.
+        rounding: difference of two scores that is none.
+    """
+
+    scores: Tensor
+    positive: Tensor
+    negative: Tensor
+    weights: Tensor
+    rounding: float
 
 
 def of(seen: Sequence[Seen], generator: torch.Generator) -> dict[str, float]:
-    """The slope at the scale of a record, the scale at which it is 0, and the biases of a sigmoid; {} for other losses.
+    """The slope at the scale and bias of a record, the scale and bias where both slopes are 0; {} for other losses.
 
-    A loss is read as NT-Xent or SigLIP if its weights are those of this closed form, up to a factor. The derivative is
-    taken at the bias at which push equals pull.
+    A loss is read as NT-Xent or SigLIP if its weights are those of this closed form, up to a factor.
 
     Args:
         seen: directions of one call, or of several.
@@ -40,98 +71,169 @@ def of(seen: Sequence[Seen], generator: torch.Generator) -> dict[str, float]:
     known = [each for each in seen if each.kind in FORMS and each.scale and each.stretch]
     if not known or len(known) < len(seen) or len({each.kind for each in known}) > 1:
         return {}
-    form, scale = losses.load(FORMS[str(known[0].kind)]), float(known[0].scale or 0)
-    samples = [_sample(each, generator) for each in known]
-    try:
-        loss = _as_read(form, scale, known[0].bias, *samples[0])
-        if loss is None:
-            return {}
-        return _at(loss, [pairs for pairs, _ in samples])
-    except (InputError, ValueError):  # numbers beyond the range of the loss
-        return {}
+    samples, scale = [_sample(each, generator) for each in known], float(known[0].scale or 0)
+    return FORMS[str(known[0].kind)](samples, scale, known[0].bias)
 
 
-def _sample(seen: Seen, generator: torch.Generator) -> tuple[Pairs, Tensor]:
-    """Cosines of some queries with their masks, and their weights, in float64 on the CPU."""
+def _sample(seen: Seen, generator: torch.Generator) -> _Sample:
     queries, candidates = seen.scores.shape
     number = min(queries, max(LEAST_SAMPLE, SETTLED_SCORES // candidates))
-    rows = torch.randperm(queries, generator=generator)[:number].sort().values if number < queries else slice(None)
-    places = rows.to(seen.scores.device) if isinstance(rows, Tensor) else rows
-    part = [each[places].detach() for each in (seen.scores, seen.positive, seen.negative, seen.weights)]
+    part = [each.detach() for each in (seen.scores, seen.positive, seen.negative, seen.weights)]
+    if number < queries:
+        rows = torch.randperm(queries, generator=generator)[:number].sort().values.to(seen.scores.device)
+        part = [each[rows] for each in part]
     scores, positive, negative, weights = (each.cpu() for each in part)
-    taking = positive | negative
-    cosines = torch.where(taking, scores.double() / float(seen.stretch or 1), 0)
-    return Pairs(cosines, positive, negative), torch.where(taking, weights.double(), 0)
+    scores, weights, taking = scores.double() / float(seen.stretch or 1), weights.double(), positive | negative
+    if not taking.all():
+        scores, weights = torch.where(taking, scores, 0), torch.where(taking, weights, 0)
+    spacing = min(torch.finfo(each).eps for each in (seen.scores.dtype, torch.float32))
+    return _Sample(scores, positive, negative, weights, ROUNDINGS * spacing * float(scores.abs().max()))
 
 
-def _as_read(form: losses.TrainingLoss, scale: float, bias: float | None, pairs: Pairs, weights: Tensor) -> Any:
-    """The loss of the shelf that has these weights, up to a factor; None without one."""
-    loss = equilibrium.at(form, scale)
-    if equilibrium.values(form)[1] is None and bool((pairs.positive.sum(dim=1) > 1).any()):
-        return None  # the slope of a softmax is that of one positive
-    if equilibrium.values(form)[1] is not None:
-        bias = _bias(loss, pairs, weights) if bias is None else bias
-        if bias is None:
-            return None
-        loss = equilibrium.at(form, scale, bias)
-    closed = closed_form(loss, pairs)
-    size = (closed.square().sum() * weights.square().sum()).sqrt()
-    alike = float((closed * weights).sum() / size) if size > 0 else 0.0
-    return loss if alike >= SAME_FORM else None
+def _softmax(samples: Sequence[_Sample], scale: float, _: float | None) -> dict[str, float]:
+    """Slope, and equilibrium, of NT-Xent with one positive a query; {} for another loss.
+
+    With d the score of a candidate less that of the positive, the loss of a query is log Σ exp(λ d). Its derivatives
+    are the mean and the variance of d under the softmax, so that it has a minimum if some d is above 0 and their mean
+    at λ = 0 is below.
+    """
+    margins: list[tuple[Tensor, Tensor | None, int]] = []
+    at_zero, ahead = 0.0, False
+    for each in samples:
+        number = each.positive.sum(dim=1)
+        if bool((number > 1).any()):
+            return {}  # the slope of a softmax is that of one positive
+        some, taking = (number > 0) & each.negative.any(dim=1), each.positive | each.negative
+        apart = each.scores - (each.scores * each.positive).sum(dim=1, keepdim=True)
+        apart = torch.where(taking & (apart.abs() > each.rounding), apart, 0)
+        outside = None if taking.all() else torch.where(taking, 0.0, -torch.inf).double()
+        if not some.all():
+            apart, taking, outside = apart[some], taking[some], None if outside is None else outside[some]
+        if not len(apart):
+            return {}
+        margins.append((apart, outside, len(number)))
+        at_zero += float((apart.sum(dim=1) / taking.sum(dim=1)).sum()) / len(number)
+        ahead |= bool((apart > 0).any())
+
+    def bend(place: Place) -> tuple[list[float], list[list[float]]]:
+        slope = curvature = 0.0
+        for apart, outside, queries in margins:
+            logits = apart * place[0] if outside is None else torch.add(outside, apart, alpha=place[0])
+            part = logits.softmax(dim=1).mul_(apart)
+            mean = part.sum(dim=1)
+            slope += float(mean.sum()) / queries
+            curvature += float(torch.vdot(part.flatten(), apart.flatten()) - torch.vdot(mean, mean)) / queries
+        return [slope / len(margins)], [[curvature / len(margins)]]
+
+    apart, outside, _ = margins[0]
+    mass = (apart * scale if outside is None else torch.add(outside, apart, alpha=scale)).softmax(dim=1)
+    first = samples[0]
+    some = first.positive.any(dim=1) & first.negative.any(dim=1)
+    if not _alike(mass - first.positive[some].double(), first.weights[some]):
+        return {}
+    slope, there = bend((scale,))[0][0], _least(bend, (scale,)) if ahead and at_zero < 0 else None
+    return {"scale_slope": slope} | ({} if there is None else {"equilibrium_scale": there[0]})
 
 
-def _bias(loss: losses.TrainingLoss, pairs: Pairs, weights: Tensor) -> float | None:
+def _sigmoid(samples: Sequence[_Sample], scale: float, bias: float | None) -> dict[str, float]:
+    """Slope, and equilibrium, of SigLIP; {} for another loss.
+
+    It has a minimum if a negative scores above some positive, and negatives less than positives in the mean.
+    """
+    first = samples[0]
+    bias = _bias(first, scale) if bias is None else bias
+    if bias is None:
+        return {}
+    signs = [each.positive.double() - each.negative.double() for each in samples]  # 0 where a pair takes no part
+    if not _alike(-signs[0] * (-signs[0] * (scale * first.scores + bias)).sigmoid(), first.weights):
+        return {}
+
+    def bend(place: Place) -> tuple[list[float], list[list[float]]]:
+        sums = torch.zeros(5, dtype=torch.float64)
+        for each, sign in zip(samples, signs, strict=True):
+            wrong = (sign * (-place[0] * each.scores - place[1])).sigmoid()  # the part that is left of the loss
+            push, bent = -sign * wrong, sign.abs() * wrong * (1 - wrong)
+            curved = bent * each.scores
+            made = (push * each.scores, push, curved * each.scores, curved, bent)
+            sums += torch.stack([part.sum() for part in made]) / (len(each.scores) * len(samples))
+        by_scale, by_bias, both_scale, mixed, both_bias = sums.tolist()
+        return [by_scale, by_bias], [[both_scale, mixed], [mixed, both_bias]]
+
+    positive = torch.cat([each.scores[each.positive] for each in samples])
+    negative = torch.cat([each.scores[each.negative] for each in samples])
+    found = {"scale_slope": bend((scale, bias))[0][0], "bias": bias}
+    mixed = bool(positive.min() + max(each.rounding for each in samples) < negative.max())
+    there = _least(bend, (scale, bias)) if mixed and bool(positive.mean() > negative.mean()) else None
+    if there is not None:
+        found |= {"equilibrium_scale": there[0]} | ({"equilibrium_bias": there[1]} if there[0] <= CLIP else {})
+    return found
+
+
+def _alike(closed: Tensor, weights: Tensor) -> bool:
+    """Whether weights are those of a closed form, up to a factor."""
+    size = float((closed.square().sum() * weights.square().sum()).sqrt())
+    return size > 0 and float((closed * weights).sum()) >= SAME_FORM * size
+
+
+def _bias(sample: _Sample, scale: float) -> float | None:
     """The bias of a sigmoid whose push is to its pull as that of the weights."""
-    push, pull = weights.clamp(min=0).sum(), (-weights).clamp(min=0).sum()
+    push, pull = float(sample.weights.clamp(min=0).sum()), float((-sample.weights).clamp(min=0).sum())
     if not (push > 0 and pull > 0):
         return None
-    wanted, low, high = float((push / pull).log()), -BIASES, BIASES
-    logits = equilibrium.values(loss)[0] * pairs.scores
-    while high - low > 1e-5:
+    wanted, low, high = math.log(push / pull), -BIASES, BIASES
+    negative, positive = (scale * sample.scores[mask] for mask in (sample.negative, sample.positive))
+    while high - low > NARROW_BIAS:
         middle = (low + high) / 2
-        pushed = torch.where(pairs.negative, (logits + middle).sigmoid(), 0).sum()
-        pulled = torch.where(pairs.positive, (-logits - middle).sigmoid(), 0).sum()
+        pushed, pulled = (negative + middle).sigmoid().sum(), (-positive - middle).sigmoid().sum()
         low, high = (middle, high) if float((pushed / pulled).log()) < wanted else (low, middle)
     return (low + high) / 2
 
 
-def _at(loss: Any, samples: Sequence[Pairs]) -> dict[str, float]:
-    """Slope at the scale of the loss, the equilibrium, and the biases."""
-    scale, bias = equilibrium.values(loss)
-    slope = _softmax_slopes if bias is None else _sigmoid_slopes
-    numbers = [each.positive.any(dim=1, keepdim=True) & each.negative.any(dim=1, keepdim=True) for each in samples]
-    logits = [each.scores.masked_fill(~(each.positive | each.negative), -torch.inf) for each in samples]
-    parts = [
-        (each.scores, each.positive, mask, some) for each, mask, some in zip(samples, logits, numbers, strict=True)
-    ]
-
-    def slopes(scale: float, bias: float | None) -> list[float]:
-        found = torch.stack([slope(*part, scale, bias or 0.0) for part in parts])
-        return [float(each) for each in found.mean(dim=0)]
-
-    state, there, held = equilibrium.settled(slopes, scale, bias, small=SMALL)
-    even = equilibrium.even_bias(slopes, scale, bias, SMALL)
-    known = {
-        "scale_slope": slopes(scale, even)[0],
-        "equilibrium_scale": there,
-        "bias": bias,
-        "equilibrium_bias": held if state == "settles" else None,
-    }
-    return {name: float(value) for name, value in known.items() if value is not None and math.isfinite(value)}
+Bend = Callable[[Place], tuple[list[float], list[list[float]]]]
 
 
-def _softmax_slopes(
-    scores: Tensor, positive: Tensor, masked: Tensor, some: Tensor, scale: float, bias: float
-) -> Tensor:
-    """Mean derivative of NT-Xent with respect to its scale, (1,): E[s] - s_p, for one positive a query."""
-    part = (scale * masked).softmax(dim=1)
-    each = (part * scores).sum(dim=1) - torch.where(positive, scores, 0).sum(dim=1)
-    return torch.where(some[:, 0], each, 0).mean()[None]
+def _least(bend: Bend, start: Place) -> Place | None:
+    """The minimum of a convex function that has one, by Newton's method; None beyond the reach of scales.
+
+    A step is shortened until the slope along it has not turned by much, which suffices for a convex function.
+
+    Args:
+        bend: gradient and curvature at a place.
+        start: where the search begins.
+    """
+    here, (slope, curvature) = start, bend(start)
+    for _ in range(MOST_STEPS):
+        step = _newton(slope, curvature)
+        limits = [STEP_REACH * max(1.0, abs(each)) / abs(move) for each, move in zip(here, step, strict=True) if move]
+        limits += [(1 - LEAST_PART) * here[0] / -step[0]] if step[0] < 0 else []
+        part = full = min([1.0, *limits])
+        before = sum(a * b for a, b in zip(slope, step, strict=True))
+        for _ in range(MOST_TRIALS):
+            there = tuple(each + part * move for each, move in zip(here, step, strict=True))
+            slope, curvature = bend(there)
+            after = sum(a * b for a, b in zip(slope, step, strict=True))
+            if after <= -OVERSHOT * before:
+                break
+            part *= max(before / (before - after), LEAST_PART)
+        change = max(abs(a - b) / max(1.0, abs(a)) for a, b in zip(there, here, strict=True))
+        here = there
+        if here[0] > CLIP * BEYOND_CLIP and slope[0] < 0 and len(here) == 1:
+            return None
+        if change <= CONVERGED and part == full == 1.0:
+            return here if here[0] <= CLIP * BEYOND_CLIP else None
+    return None
 
 
-def _sigmoid_slopes(
-    scores: Tensor, positive: Tensor, masked: Tensor, some: Tensor, scale: float, bias: float
-) -> Tensor:
-    """Mean derivatives of SigLIP with respect to its scale and bias, (2,)."""
-    away = torch.where(masked > -torch.inf, (scale * scores + bias).sigmoid() - positive.to(scores.dtype), 0)
-    return torch.stack([(away * scores).sum(), away.sum()]) / len(scores)
+def _newton(slope: list[float], curvature: list[list[float]]) -> list[float]:
+    """The step of Newton's method, with so much curvature added that rounding makes none of it 0."""
+    tiny = torch.finfo(torch.float64)
+    if len(slope) == 1:
+        return [-slope[0] / max(curvature[0][0], tiny.tiny)]
+    (a, b), (_, c) = curvature
+    more = tiny.eps * (a + c) + tiny.tiny
+    a, c = a + more, c + more
+    size = max(a * c - b * b, tiny.tiny)
+    return [(b * slope[1] - c * slope[0]) / size, (b * slope[0] - a * slope[1]) / size]
+
+
+FORMS = {"softmax": _softmax, "sigmoid": _sigmoid}
