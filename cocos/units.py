@@ -16,8 +16,9 @@ __all__ = ["Unit", "found"]
 
 # Maximum number of scores that are compared with a closed form: of more, every k-th query is.
 COMPARED_SCORES = 2**16
-# Largest difference of all shares of a batch from the closed form, in parts of their sum. Rounding of logits up to 100
-# makes 1e-4 of it in float32; the closest losses of another form make 0.02 and more (tests/test_units.py).
+# Largest difference of all shares of a batch from the closed form, in parts of their sum. Rounding in float32 makes up to
+# 7e-4 of it, where almost nothing is left to push; an error of 1e-3 of a share moves none across eps that is not within
+# 1e-3 of it.
 CLOSE = 1e-3
 # The same in numbers of the spacing of half precision, in which scores, logits and gradients are rounded: 0.03 and 0.004.
 CLOSE_IN_HALF = 4
@@ -126,7 +127,9 @@ def found(
                     return _unit(*tried[best][1:], positive, "softmax")
     if kind in {"sigmoid", None}:
         error, unit, each = _compared(rows, _of_sigmoid(rows, factor), False)
-        if error <= rows.close:
+        size = rows.weights.abs()
+        even = size.amax() <= (1 + rows.close) * size.masked_fill(size == 0, torch.inf).amin()  # of a step, no sigmoid
+        if error <= rows.close and not even:
             return _unit(unit, each, positive, "sigmoid")
     return None
 
@@ -270,7 +273,7 @@ def _of_hinge(rows: _Rows, *, sure: bool) -> tuple[Tensor, Tensor]:
     uneven = (rows.weights.sum(dim=1).abs() / push.sum(dim=1).clamp(min=unit)).amax()
     fits = (whole <= rows.number).all() & ((rows.weights >= 0) | (rows.positive > 0)).all()
     if not sure:
-        fits &= rows.pushed.any() & _parted(rows, whole.long())
+        fits &= rows.pushed.any() & _parted(rows, whole.clamp(max=share.shape[1]).nan_to_num().long())
     return torch.where(fits, torch.maximum(error, uneven), torch.inf), unit
 
 
@@ -278,7 +281,7 @@ def _parted(rows: _Rows, violated: Tensor) -> Tensor:
     """Whether one margin makes these numbers of violated positives, (q, C), of all negatives or the hardest ones, ()."""
     positives = rows.scores.masked_fill(rows.positive == 0, torch.inf).sort(dim=1).values
     ends = torch.cat([torch.full_like(positives[:, :1], -torch.inf), positives], dim=1)
-    last, first = (ends.gather(1, (violated + k).clamp(max=ends.shape[1] - 1)) for k in (0, 1))
+    last, first = (ends.gather(1, (violated + k).clamp(0, ends.shape[1] - 1)) for k in (0, 1))
     inside, outside = rows.scores - last, rows.scores - first  # of the margin: smallest violation, largest other gap
     hardest = rows.scores.masked_fill(rows.negative == 0, -torch.inf)
     hardest = rows.negative * (hardest == hardest.amax(dim=1, keepdim=True))
