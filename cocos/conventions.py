@@ -47,7 +47,7 @@ def check_sample(convention: str, loss, sample: str, directions: int) -> None:
 def unit(loss, pairs: Pairs, standard: Tensor) -> Tensor:
     """Unit of a weight in the published way: that of one positive, however many a query has (docs/eps.md)."""
     traits = losses.traits(loss)
-    if traits.terms and traits.unit_from != "push":
+    if traits.terms and traits.unit_from != "unknown":
         return sum(c * unit(each, pairs, each.unit(pairs)) for c, each in traits.terms)
     return standard / pairs.positives() if traits.per_positive else standard
 

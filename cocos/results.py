@@ -14,7 +14,7 @@ import torch
 import xarray as xr
 
 import cocos
-from cocos import health, losses, reading, records, writing
+from cocos import health, losses, reading, records, units, writing
 from cocos.errors import InputError, nearest, unreachable
 from cocos.matrices import Mapped
 from cocos.rows import concat, row
@@ -112,7 +112,7 @@ def above(attrs: dict, eps: float | None = None) -> str:
     return {
         "probability": f"probability above {percent}",
         "violations": "any violation" if eps < 1 else f"more than {eps:g} violations",
-        **dict.fromkeys(("push", "unknown"), f"more than {percent} of the push"),
+        "unknown": f"more than {percent} of the push",
     }.get(attrs.get("share"), f"weight above {percent} of its unit")
 
 
@@ -120,7 +120,8 @@ def about_unit(attrs: dict) -> str:
     """One sentence on the unit of a share; empty where it is the loss's own natural one."""
     unit = attrs.get("unit", "natural")
     said = {"own": "the unit is the loss's own", "sum": "the unit is the sum of the terms' units"}
-    said |= {"push": "the unit of this loss is not known: a share is a part of the query's own push", "natural": ""}
+    said |= {form: f"the unit is measured: the weights are those of a {form} of the scores" for form in units.SHARES}
+    said |= {"unknown": "the unit of this loss is not known: parts of the query's own push are counted", "natural": ""}
     return said.get(unit, "the unit is " + (unit if unit.startswith("given") else f"that of {unit}, the same loss"))
 
 
@@ -153,10 +154,10 @@ def provenance(loss, **more) -> dict:
 
 
 def share(loss) -> str:
-    """Kind of a share: a `probability`, a number of `violations`, a part of the `push`, or of the `unit`."""
+    """Kind of a share: a `probability`, a number of `violations`, a part of the `unit`, or `unknown`."""
     traits = losses.traits(loss)
-    if traits.unit_from == "push":
-        return "push"
+    if traits.unit_from == "unknown":
+        return "unknown"
     loss = traits.twin or loss
     return losses.traits(loss).share or ("violations" if losses.traits(loss).hinge else "unit")
 

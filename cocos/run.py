@@ -38,7 +38,7 @@ SHARED_SCORES = 2**22
 OUT_OF_RANGE = "{!r}: its weights leave the range of {}; take parameters nearer to 1"
 TO_GIVE = "scores of a teacher (queries, candidates) or (queries, 1 + negatives), or guide_query and guide_candidate"
 # Kinds of share that cannot exceed 1.
-BOUNDED_SHARES = {"probability": "a probability", "push": "a part of the push"}
+BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
 SINGLE_NORM = 1e15
 # Float64 arrays of the size of the scores that weighing a whole batch takes.
@@ -200,7 +200,7 @@ class Run:
             yield pairs, *self.weighed(pairs)
 
     def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Weights of one block and their unit, by the closed form where there is one.
+        """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit.
 
         Raises:
             InputError: the loss leaves the range of the dtype.
@@ -208,7 +208,10 @@ class Run:
         with threads(pairs.scores.numel()):
             found = weights.of(self.loss, pairs)
             unit = weights.unit(self.loss, found, pairs)
-        if not (found.isfinite().all() and unit.isfinite().all() and (unit > 0).all()):
+        usable = (unit > 0) & unit.isfinite()
+        if not losses.has_closed_form(self.loss):
+            usable |= unit.isnan()  # unknown
+        if not (found.isfinite().all() and usable.all()):
             raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
         return found, unit
 

@@ -15,6 +15,8 @@ from cocos.scores import Pairs
 from cocos.sources import SOURCES
 
 __all__ = [
+    "BY_UNIT",
+    "SOURCES_BY_UNIT",
     "SOURCE_STATISTICS",
     "Difference",
     "as_many",
@@ -39,8 +41,12 @@ __all__ = [
     "weight_positive",
 ]
 
+# Statistics by the natural unit of a loss, NaN where it is not known.
+BY_UNIT = ("contributing", "weight_above", "weight_below", "weight_positive", "pulled_negatives", "pushed_positives")
 # Statistics of each source: its negatives, those that contribute, those of them that are pulled, and its push.
 SOURCE_STATISTICS = ("source_negatives", "source_contributing", "source_pulled", "source_push")
+# Those of them by the unit of a loss.
+SOURCES_BY_UNIT = SOURCE_STATISTICS[1:3]
 
 
 def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
@@ -161,7 +167,15 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         every = (mine.sum(1), above.sum(1), (above & (weights < 0)).sum(1), torch.where(mine, pushed, 0).sum(1))
         for own, values in zip(found.values(), every, strict=True):
             own.append(values)
-    return {name: torch.stack(values, dim=1) for name, values in found.items()}
+    made = {name: torch.stack(values, dim=1) for name, values in found.items()}
+    return made | _unknown(unit, {name: made[name] for name in SOURCES_BY_UNIT})
+
+
+def _unknown(unit: Tensor, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Statistics by a unit, NaN where it is not known."""
+    if not unit.isnan().any():
+        return found
+    return {name: torch.full_like(values, torch.nan, dtype=torch.float64) for name, values in found.items()}
 
 
 def push(weights: Tensor) -> Tensor:
@@ -286,7 +300,7 @@ def per_query(
 
     Args:
         weights: (Q, C) weights of a loss.
-        unit: natural size of one weight, broadcastable to (Q, C).
+        unit: natural size of one weight, broadcastable to (Q, C); NaN where it is unknown, and so are `BY_UNIT` then.
         pairs: the scores' masks.
         eps: smallest share that contributes.
         equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.
@@ -301,17 +315,23 @@ def per_query(
     share, part = weights.abs() / unit, spread(weights, pairs)
     doubts = {} if equal is None else {"uncertain": uncertain(share, pairs, eps, equal)}
     doubts |= {} if equal is None else {"relative_uncertain": uncertain(part, pairs, eps, equal)}
-    return doubts | {
+    by_unit = {
         "contributing": contributing(share, pairs, eps),
-        "relative": relative(part, eps),
         "weight_above": weight_above(share, pairs, eps),
         "weight_below": weight_below(share, pairs, eps),
         "weight_positive": weight_positive(share, pairs),
         "pulled_negatives": pulled_negatives(share, weights, pairs, eps),
         "pushed_positives": pushed_positives(share, weights, pairs, eps),
-        "push": push(weights),
-        "pull": pull(weights),
-        "effective": effective(part),
-        "participation": participation(part),
-        "hardest_share": hardest_share(part),
     }
+    return (
+        doubts
+        | _unknown(unit, by_unit)
+        | {
+            "relative": relative(part, eps),
+            "push": push(weights),
+            "pull": pull(weights),
+            "effective": effective(part),
+            "participation": participation(part),
+            "hardest_share": hardest_share(part),
+        }
+    )

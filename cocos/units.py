@@ -1,9 +1,8 @@
 """The natural unit of the weights of an unknown loss: of a softmax, a sigmoid or a hinge of its own scores.
 
-A share is |weight| / unit (docs/eps.md). A loss of the shelf knows its unit. That of any other loss is found on a batch:
-the scale of the softmax and the unit are measured on the scores and the weights, the closed form is written down with
-them, and the unit is known only if the weights are those of this closed form. So whoever writes a loss of the shelf
-by himself gets the shares of the shelf.
+A share is |weight| / unit (docs/eps.md). A loss of the shelf knows its unit; that of another one is found on a batch:
+scale and unit are measured on the scores and the weights, and the unit is known only if the weights are those of the
+closed form with this scale. So a loss of the shelf that somebody has written anew gets the shares of the shelf.
 """
 
 from collections.abc import Iterator
@@ -12,15 +11,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Unit", "found"]
+from cocos.scores import Pairs
 
+__all__ = ["SHARES", "Unit", "found", "of"]
+
+# Kind of a share by the form of the weights.
+SHARES = {"softmax": "probability", "sigmoid": "probability", "hinge": "violations"}
 # Maximum number of scores that are compared with a closed form: of more, every k-th query is.
 COMPARED_SCORES = 2**16
-# Largest difference of all shares of a batch from the closed form, in parts of their sum. Rounding in float32 makes up to
-# 7e-4 of it, where almost nothing is left to push; an error of 1e-3 of a share moves none across eps that is not within
-# 1e-3 of it.
+# Largest difference of all shares of a batch from the closed form, in parts of their sum. Rounding in float32 makes up
+# to 7e-4, where almost nothing is left to push; an error of 1e-3 of a share moves across eps only what is within 1e-3
+# of it.
 CLOSE = 1e-3
-# The same in numbers of the spacing of half precision, in which scores, logits and gradients are rounded: 0.03 and 0.004.
+# The same in numbers of the spacing of half precision, in which scores, logits and gradients are rounded: 0.03 in
+# bfloat16, 0.004 in float16.
 CLOSE_IN_HALF = 4
 # Numbers of the spacing of float32 by which the pull may differ, 1 - p of a probability p near 1.
 ROUNDED_PULL = 4
@@ -134,10 +138,33 @@ def found(
     return None
 
 
+def of(weights: Tensor, pairs: Pairs, form: str | None) -> Tensor:
+    """Unit of the weights of a loss of unknown unit, broadcastable to (Q, C); NaN where it stays unknown.
+
+    Args:
+        weights: (Q, C).
+        pairs: that the loss read.
+        form: that its weights have on other batches; None: none.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
+        >>> cocos.units.of(cocos.losses.load("ntxent").weight(pairs), pairs, "softmax")
+        tensor(10.0000)
+        >>> cocos.units.of(torch.tensor([[-1.0, 0.7, 0.3]]), pairs, None)
+        tensor(nan)
+    """
+    if form is None:
+        return weights.new_tensor(torch.nan)
+    if not weights.any():
+        return weights.new_tensor(1.0)  # of which nothing is a share
+    unit = found(pairs.scores, weights, pairs.positive, pairs.negative, kind=form)
+    return weights.new_tensor(torch.nan) if unit is None else unit.size.to(weights.dtype)
+
+
 def _unit(unit: Tensor, each: bool, positive: Tensor, form: str) -> Unit:
     """The unit of all queries; that of a loss which is summed over the positives grows with their number."""
     size = unit * positive.sum(dim=1, keepdim=True).clamp(min=1) if each else unit
-    return Unit(size.to(torch.float32), "violations" if form == "hinge" else "probability", form)
+    return Unit(size, SHARES[form], form)
 
 
 def _rows(scores: Tensor, weights: Tensor, positive: Tensor, negative: Tensor, upstream: Tensor | None) -> _Rows:
@@ -182,7 +209,7 @@ def _logits(rows: _Rows, dtype: torch.dtype, factor: float | None) -> Iterator[T
 
 
 def _softmax(rows: _Rows, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """exp of the logits less the largest one of a query, 0 where a pair takes no part, (q, C); its sum of negatives."""
+    """Sizes exp(logit - largest one of the query), 0 where a pair takes no part, (q, C), and their sum of negatives."""
     top = logits.masked_fill(rows.part == 0, -torch.inf).amax(dim=1, keepdim=True)
     size = (logits - torch.where(top.isfinite(), top, 0)).clamp(max=0).exp() * rows.part
     return size, (size * rows.pushed).sum(dim=1, keepdim=True)
@@ -278,7 +305,7 @@ def _of_hinge(rows: _Rows, *, sure: bool) -> tuple[Tensor, Tensor]:
 
 
 def _parted(rows: _Rows, violated: Tensor) -> Tensor:
-    """Whether one margin makes these numbers of violated positives, (q, C), of all negatives or the hardest ones, ()."""
+    """Whether one margin makes these numbers of violated positives, (q, C): of all negatives, or of the hardest, ()."""
     positives = rows.scores.masked_fill(rows.positive == 0, torch.inf).sort(dim=1).values
     ends = torch.cat([torch.full_like(positives[:, :1], -torch.inf), positives], dim=1)
     last, first = (ends.gather(1, (violated + k).clamp(0, ends.shape[1] - 1)) for k in (0, 1))

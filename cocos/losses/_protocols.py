@@ -162,7 +162,8 @@ class Traits:
         weights: `score` where they are derivatives with respect to scores, else `influence`.
         own_scores: its weights are of scores that are no metric of cocos.
         matching: source of its positives, `labels`, `rows`, or `columns` of pairs and hard negatives; None: the masks.
-        unit_from: where its unit comes from: `natural`, `own`, `sum`, `push`, `given`, or a loss of the shelf.
+        unit_from: where its unit comes from: `natural`, `own`, `sum`, `given`, a loss of the shelf, `softmax`,
+            `sigmoid` or `hinge` where it is measured, or `unknown`.
         bound: its attributes are settled: see `Bindable`.
         twin: loss of the shelf with the same weights, whose unit it takes.
         terms: coefficients and losses of a sum.

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from cocos import conventions, engine, losses, processes, results, retrieval, several, verdicts
+from cocos import conventions, engine, losses, processes, results, retrieval, several, statistics, verdicts
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
 from cocos.engine import devices, fused
@@ -22,6 +22,10 @@ from cocos.run import Run, prepare_all
 from cocos.sampling import Progress, Sampling, sampled
 
 FLOAT32_COUNTS = "float32: a candidate within about 1e-6 of its threshold may fall on either side; float64 decides it"
+OTHER_FORM = (
+    "in other batches its weights are of no form whose unit can be measured, so that the unit is not known after all "
+    "(-p unit= gives it)"
+)
 NO_KERNEL = "no compiled kernel, so that PyTorch reads the scores, several times as slowly: {}"
 QUERY_LABELS = {
     "contributing": ("contributing negatives", "candidates"),
@@ -201,7 +205,8 @@ def count(
         if metrics:
             others = found.others or seen.setdefault((run.loss.metric, run.dtype, id(run.embeddings)), [])
             parts[-1] |= _metrics_of(run, others, sampling["progress"])
-    attrs = [_attrs(*each, convention) for each in zip(runs, _felt.reports(runs), strict=True)]
+    known = [not np.isnan(part["idle"][1]).any() for part in parts]
+    attrs = [_attrs(*each, convention) for each in zip(runs, known, _felt.reports(runs), strict=True)]
     if single:
         return results.labelled(parts[0], attrs[0])
     return several.stacked(_sourced.aligned(parts), attrs, names, f"Contributing negatives, {len(runs)} losses")
@@ -249,12 +254,19 @@ def _counted(runs: Sequence[Run], counting: Counting, progress: Progress | None)
     return found
 
 
-def _attrs(run: Run, health: dict, convention: str) -> dict:
-    """Attributes of the counts of one loss."""
+def _attrs(run: Run, known: bool, health: dict, convention: str) -> dict:
+    """Attributes of the counts of one loss; of one whose unit is not known in all batches, that it is unknown."""
+    measured = results.share(run.loss) != "unknown"
+    lost = {} if known or not measured else {"share": "unknown", "unit": "unknown"}
     return run.provenance(
+        **lost,
         title=f"Contributing negatives, {losses.name_of(run.loss)}",
         convention=convention,
-        notes="\n".join([*(line for line in run.notes if line not in run.plan.undrawn), *_notes(run)]),
+        notes="\n".join([
+            *(line for line in run.notes if line not in run.plan.undrawn),
+            *_notes(run),
+            *([OTHER_FORM] if lost else []),
+        ]),
         undrawn="\n".join(run.plan.undrawn),
         footnotes="\n".join([
             *run.plan.undrawn,
@@ -264,19 +276,36 @@ def _attrs(run: Run, health: dict, convention: str) -> dict:
     )
 
 
+def _there(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one."""
+    return ~np.isnan(values.get("negatives", values["contributing"]))
+
+
+def _without_unit(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with no statistic by the unit of the loss, where it is unknown in any batch."""
+    if not np.isnan(values["contributing"][_there(values)]).any():
+        return dict(values)
+    gone = [name for name in values if name.split("/")[0] in (*statistics.BY_UNIT, *statistics.SOURCES_BY_UNIT)]
+    return dict(values) | {name: np.full(values[name].shape, np.nan) for name in gone}
+
+
 def _statistics(values: Mapping[str, np.ndarray], axis, *, zero_when_idle: bool = False) -> dict[str, np.ndarray]:
-    """The entries of `BATCH_LABELS` over some axes of queries; a mean over no query is missing, or 0 as published."""
-    counted = values["contributing"]
-    every = ~np.isnan(counted)
-    result = {
+    """The entries of `BATCH_LABELS` over some axes of queries; a mean over no query is missing, or 0 as published.
+
+    Entries by the unit of the loss are missing where it is unknown.
+    """
+    counted, every = values["contributing"], _there(values)
+    none = np.where(np.isnan(counted), np.nan, counted == 0)  # queries without any contributing negative
+    known = not np.isnan(counted[every]).any()
+    sums = {"contributing_sum": np.where(every, counted, 0).sum(axis=axis), "idle": (counted == 0).sum(axis=axis)}
+    result = {key: each if known else np.full(np.shape(each), np.nan) for key, each in sums.items()}
+    result |= {
         "contributing_mean": _per_query.mean(counted, counted > 0, axis),
-        "contributing_sum": np.where(every, counted, 0).sum(axis=axis),
         "contributing_all": _per_query.mean(counted, every, axis),
-        "idle": (counted == 0).sum(axis=axis),
-        "idle_fraction": _per_query.mean((counted == 0).astype(np.float64), every, axis),
+        "idle_fraction": _per_query.mean(none, every, axis),
     }
     if "pull" in values:  # a ratio of sums; queries are weighed by their pull
-        whole = np.where(every, values["pull"], 0).sum(axis=axis)
+        whole = np.where(every & known, values["pull"], 0).sum(axis=axis)
         idle = np.where(counted == 0, values["pull"], 0).sum(axis=axis)
         result["idle_pull"] = np.divide(idle, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
     for name in OVER_ALL_QUERIES:
@@ -317,14 +346,14 @@ def variables(
         Per query, dims (direction, batch, query): `contributing` and its kin, NaN where a batch has fewer queries than
         the largest one. Per batch, dims (direction, batch): the entries of the published tables.
     """
-    values, sourced = _sourced.taken(_per_query.arrays(records, sizes))
+    values, sourced = _sourced.taken(_without_unit(_per_query.arrays(records, sizes)))
     values, marked = _marked.taken(values, len(marks))
     values = {
         name if name in QUERY_LABELS.keys() | _per_query.SHARED_LABELS.keys() else f"{name}_per_query": array
         for name, array in values.items()
     }
     values |= _statistics(values, 2, zero_when_idle=zero_when_idle)
-    values["queries"] = (~np.isnan(values["contributing"])).sum(axis=2)
+    values["queries"] = _there(values).sum(axis=2)
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
     made = _per_query.variables(values, QUERY_LABELS | BATCH_LABELS, list(records))
     return made | _marked.variables(marked, values, marks) | _sourced.variables(sourced)
@@ -378,10 +407,11 @@ def document(data: xr.Dataset) -> dict:
         entry = _whole(one, full) if standard else {key: results.mean_std(each) for key, each in found.items()}
         entry |= {key: entry.get(key) for key in ("n90", "pushed_positives")}
         entry["queries"] = int(one["queries"].sum())
-        entry["active_queries"] = int((one["contributing"] > 0).sum())
+        known = bool(one["idle"].notnull().all())
+        entry["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
         entry["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
         entry["batch_queries"] = float(one["queries"].values[full].mean())
-        entry["batches_without_active_queries"] = int(without.sel(direction=name).sum())
+        entry["batches_without_active_queries"] = int(without.sel(direction=name).sum()) if known else None
         entry |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain") if key in one}
         entry |= _marked.entries(one, full, standard=standard)
         entry |= _sourced.entries(one, full, standard=standard)
@@ -397,7 +427,7 @@ def document(data: xr.Dataset) -> dict:
         **_per_query.drawn(data, full),
         "same_group_pairs": int(data["same_group_pairs"].sum()),
         "not_drawn": [line for line in attrs.get("undrawn", "").splitlines() if line],
-        "batches_without_active_queries": int(without.any("direction").sum()),
+        "batches_without_active_queries": int(without.any("direction").sum()) if data["idle"].notnull().all() else None,
         "directions": directions,
         **_metrics(data),
     }

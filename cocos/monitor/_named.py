@@ -109,7 +109,7 @@ class Named:
         kind = "softmax" if traits.softmax_scale is not None else "hinge" if traits.hinge else None
         scale, bias = traits.logistic or (traits.softmax_scale, None)
         kind = "sigmoid" if traits.logistic else kind
-        known = traits.unit_from != "push"
+        known = traits.unit_from != "unknown"
         sourced = pairs.source is not None and bool((pairs.source > 0).any())
         return Seen(
             direction,

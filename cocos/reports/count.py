@@ -83,7 +83,7 @@ def table(data: xr.Dataset, *, explain: bool = False) -> Table:
         return overview(several.each(data), explain=explain)
     summary = measures.document("count", data)
     directions = summary["directions"]
-    marked = REPORTED.get(summary["convention"], "")
+    marked = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
     rows = tuple(
         (
             f"{MARK if key == marked else '  '}{label}",
@@ -150,7 +150,7 @@ def _known(summary: dict) -> list[tuple[str, str, float, str]]:
         (key, label.format(batch=batch, percent=percent), factor, definition)
         for key, label, factor, definition in COUNT_ROWS
         if any((entry.get(key) or {}).get("mean") is not None for entry in directions.values())
-        or (key == "contributing_mean" and "contributing_mean" in next(iter(directions.values())))
+        or (key == "contributing_mean" and summary["share"] != "unknown" and key in next(iter(directions.values())))
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from cocos import losses
+from cocos import losses, units
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses._calls import takes_tensors
@@ -23,7 +23,7 @@ from cocos.losses.external.columns import (
     rescored,
 )
 from cocos.losses.external.cut import seeded
-from cocos.losses.external.guard import UNKNOWN_UNIT, checked, finite, gradient, guarded, pushes, shown
+from cocos.losses.external.guard import checked, finite, gradient, guarded, measured, shown
 from cocos.scores import Pairs
 from cocos.sources import DIRECTIONS, SOURCES
 
@@ -48,6 +48,7 @@ class Adapted:
         notes: remarks for the user, one sentence each.
         bound: a batch was seen.
         twin: loss of the shelf with the same weights.
+        form: of `cocos.units`, that its weights have on the first batch; None: none.
     """
 
     spelling: str
@@ -61,6 +62,7 @@ class Adapted:
     notes: tuple[str, ...] = ()
     bound: bool = False
     twin: losses.ClosedForm | None = None
+    form: str | None = None
     couples: ClassVar[str] = "batch"
     gradient: ClassVar[str] = "autograd"
     balanced: ClassVar[bool] = False
@@ -84,13 +86,13 @@ class Adapted:
 
     @property
     def unit_from(self) -> str:
-        """Where the unit comes from: `given`, the loss of the shelf that this one is, or `push`."""
-        return "given" if self.unit_ is not None else written(self.twin) if self.twin else "push"
+        """Where the unit comes from: `given`, the loss of the shelf that this is, the form, or `unknown`."""
+        return "given" if self.unit_ is not None else written(self.twin) if self.twin else self.form or "unknown"
 
     @property
     def share(self) -> str | None:
-        """Meaning of a share, as for its twin."""
-        return losses.traits(self.twin).share
+        """Meaning of a share, as for its twin, or as the form of its weights has it."""
+        return losses.traits(self.twin).share if self.twin else units.SHARES.get(str(self.form))
 
     @property
     def per_positive(self) -> bool:
@@ -290,8 +292,11 @@ class Adapted:
             else:
                 notes.append(f"its weights are not those of {written(twin)}: they differ by {gap:.2g} of the largest")
                 twin = None
-        notes += [UNKNOWN_UNIT] if twin is None and self.unit_ is None else []
-        return replace(self, twin=twin, notes=tuple(notes), bound=True)
+        form = None
+        if twin is None and self.unit_ is None:
+            form, note = measured(weights, pairs)
+            notes.append(note)
+        return replace(self, twin=twin, form=form, notes=tuple(notes), bound=True)
 
     def _through_scores(self, pairs: Pairs) -> bool:
         """Whether the gradient of the embeddings is that of the scores, so that the weights are all of it."""
@@ -312,13 +317,13 @@ class Adapted:
         if self.unit_ is not None:
             return weights.new_tensor(self.unit_)
         if self.twin is None:
-            return pushes(weights, pairs)
+            return units.of(weights, pairs, self.form)
         return self.twin.unit(self._own(pairs)[0] if self.adapter.pairwise and not self.graded else pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, that of its twin, or the query's own push, broadcastable to (Q, C)."""
+        """The unit that was given, that of its twin, or measured, broadcastable to (Q, C); NaN where it is unknown."""
         loss = self.bind(pairs)
-        return loss.unit_of(loss.weight(pairs) if loss.unit_from == "push" else pairs.scores, pairs)
+        return loss.unit_of(pairs.scores if loss.unit_ is not None or loss.twin else loss.weight(pairs), pairs)
 
 
 def _relative(one: Tensor, other: Tensor) -> float:

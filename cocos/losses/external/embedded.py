@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos import units
 from cocos.embeddings import Embeddings
 from cocos.errors import InputError, Unfit
 from cocos.losses import ClosedForm, traits
@@ -14,12 +15,11 @@ from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import Cut, See, find, seeded
 from cocos.losses.external.guard import (
     DETACHED,
-    UNKNOWN_UNIT,
     checked,
     finite,
     gradient,
     guarded,
-    pushes,
+    measured,
     reduced,
     shown,
 )
@@ -63,7 +63,7 @@ class Embedded:
         sample: `pairs` or `groups`.
         reduction: "mean" where one number that it returns is known to be a mean over the queries.
         sorted_by_group: it is handed the samples, or the proxies, in the order of their groups.
-        unit_: natural size of one weight; None: that of its twin, or the query's own push.
+        unit_: natural size of one weight; None: that of its twin, or measured.
         twins: metric -> losses of the shelf that it may be, by its class and parameters.
         metric: of the scores in its Pairs.
         cut: where its scores are.
@@ -71,6 +71,7 @@ class Embedded:
         notes: remarks for the user, one sentence each.
         bound: the fields above are settled.
         twin: the loss of the shelf with the same weights, whose unit it takes.
+        form: of `cocos.units`, that its weights have on the first batch; None: none.
     """
 
     spelling: str
@@ -89,6 +90,7 @@ class Embedded:
     notes: tuple[str, ...] = ()
     bound: bool = False
     twin: ClosedForm | None = None
+    form: str | None = None
     reads: ClassVar[str] = "embeddings"
     couples: ClassVar[str] = "batch"
     gradient: ClassVar[str] = "autograd"
@@ -104,13 +106,13 @@ class Embedded:
 
     @property
     def unit_from(self) -> str:
-        """Where the unit comes from: `given`, the loss of the shelf that this one is, or `push`."""
-        return "given" if self.unit_ is not None else repr(self.twin) if self.twin else "push"
+        """Where the unit comes from: `given`, the loss of the shelf that this is, the form, or `unknown`."""
+        return "given" if self.unit_ is not None else repr(self.twin) if self.twin else self.form or "unknown"
 
     @property
     def share(self) -> str | None:
-        """Meaning of a share, as for its twin."""
-        return traits(self.twin).share
+        """Meaning of a share, as for its twin, or as the form of its weights has it."""
+        return traits(self.twin).share if self.twin else units.SHARES.get(str(self.form))
 
     @property
     def per_positive(self) -> bool:
@@ -196,9 +198,15 @@ class Embedded:
         """The same loss with the unit of the shelf's, where there is one with these weights; a note says which."""
         if self.unit_ is not None:
             return self
-        twin = self._twin(pairs)
-        said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here" if twin else UNKNOWN_UNIT
-        return replace(self, twin=twin, notes=(*self.notes, said))
+        twin, form = self._twin(pairs), None
+        if twin is not None:
+            said = f"its unit is that of {twin!r} of the shelf, whose weights are the same here"
+        else:
+            try:
+                form, said = measured(self.weight(pairs), pairs)
+            except InputError:
+                return self  # said where it is weighed
+        return replace(self, twin=twin, form=form, notes=(*self.notes, said))
 
     def _twin(self, pairs: Pairs) -> ClosedForm | None:
         """The loss of the shelf that it is by its parameters, and by its weights of this batch; None without one."""
@@ -343,11 +351,11 @@ class Embedded:
         if self.unit_ is not None:
             return weights.new_tensor(self.unit_)
         if self.twin is None:
-            return pushes(weights, pairs)
+            return units.of(weights, pairs, self.form)
         own, factor = self._as_read(self.twin, pairs)
         return factor * self.twin.unit(own)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, that of its twin, or the query's own push, broadcastable to (Q, C)."""
+        """The unit that was given, that of its twin, or measured, broadcastable to (Q, C); NaN where it is unknown."""
         loss = self.bind(pairs)
-        return loss.unit_of(loss.weight(pairs) if loss.unit_from == "push" else pairs.scores, pairs)
+        return loss.unit_of(pairs.scores if loss.unit_ is not None or loss.twin else loss.weight(pairs), pairs)

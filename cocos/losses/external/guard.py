@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cocos import units
 from cocos.errors import InputError
 from cocos.scores import Pairs
 
 UNKNOWN_UNIT = (
-    "a share is a part of the query's own push, since the natural unit of this loss is not known (-p unit= gives it)"
+    "the natural unit of this loss is not known (-p unit= gives it), so that parts of the query's own push are "
+    "counted, and no shares"
 )
+MEASURED_UNIT = "its unit is measured: on the first batch, its weights are those of a {} of its scores"
 DETACHED = "its result has no gradient; it is detached somewhere, or computed without PyTorch"
 LIBRARY_FOLDERS = tuple(str(Path(path).parent) for path in (torch.__file__, Path(__file__).parent))
 
@@ -98,10 +101,10 @@ def gradient(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     return torch.zeros_like(leaf) if found is None else found
 
 
-def pushes(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Push of each query, (Q, 1), the unit of weights without a natural one; 1 for a query without push."""
-    push = torch.where(pairs.negative, weights.clamp(min=0), 0).sum(dim=1, keepdim=True)
-    return torch.where(push > 0, push, 1)
+def measured(weights: Tensor, pairs: Pairs) -> tuple[str | None, str]:
+    """The form of weights of a first batch whose unit can be measured, None without one, and a note on the unit."""
+    unit = units.found(pairs.scores, weights, pairs.positive, pairs.negative)
+    return (None, UNKNOWN_UNIT) if unit is None else (unit.form, MEASURED_UNIT.format(unit.form))
 
 
 def reduced(value: Tensor, reduction: str | None) -> list[str]:

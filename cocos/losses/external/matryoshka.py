@@ -137,12 +137,21 @@ class Layers(OfItsLoss):
         return torch.stack([c * self.loss(cut) for c, cut in self._each(pairs)]).sum(dim=0)
 
     def shares(self, pairs: Pairs) -> Tensor:
-        """Signed share of each pair at each number of dimensions, (dims, Q, C): weight over unit."""
+        """Signed share of each pair at each number of dimensions, (dims, Q, C): weight over unit.
+
+        Raises:
+            InputError: the unit of the loss is not known.
+        """
         found = []
         for _, cut in self._each(pairs):
             weights = sums.weight_of(self.loss, cut)
             known = isinstance(self.loss, losses.UnitOfWeights)
             unit = self.loss.unit_of(weights, cut) if known else self.loss.unit(cut)  # type: ignore[attr-defined]
+            if unit.isnan().any():
+                raise InputError(
+                    f"{self.spelling}: the natural unit of {losses.name_of(self.loss)} is not known, so that it has no "
+                    "shares to compare; give it, -p unit="
+                )
             found.append(weights / unit)
         return torch.stack(found)
 

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos import units
 from cocos.errors import InputError, Unfit
 from cocos.losses._calls import takes_tensors
 from cocos.losses.external.cut import seeded
 from cocos.losses.external.guard import (
     DETACHED,
-    UNKNOWN_UNIT,
     checked,
     finite,
     gradient,
     guarded,
-    pushes,
+    measured,
     reduced,
     shown,
 )
@@ -84,8 +84,9 @@ class OfScores:
         target: where `metric`, `couples`, `weight`, `unit` and the like are looked for: an object of the protocol
             `cocos.losses.Loss` has them, a function may have some.
         metric_: of the scores; None: that of the target, or cosine.
-        unit_: natural size of one weight; None: that of the target, or the query's own push.
+        unit_: natural size of one weight; None: that of the target, or measured.
         notes: remarks for the user, one sentence each.
+        form: of `cocos.units`, that its weights have on the first batch; None: none.
     """
 
     spelling: str
@@ -95,6 +96,7 @@ class OfScores:
     metric_: str | None = None
     unit_: float | None = None
     notes: tuple[str, ...] = ()
+    form: str | None = None
     weights: ClassVar[str] = "score"
 
     def __repr__(self) -> str:
@@ -133,15 +135,15 @@ class OfScores:
 
     @property
     def unit_from(self) -> str:
-        """Where the unit comes from: `given`, `own` or `push`."""
+        """Where the unit comes from: `given`, `own`, the form of the weights, or `unknown`."""
         if self.unit_ is not None:
             return "given"
-        return "own" if callable(getattr(self.target, "unit", None)) else "push"
+        return "own" if callable(getattr(self.target, "unit", None)) else self.form or "unknown"
 
     @property
     def share(self) -> str | None:
-        """Meaning of a share, as the target declares."""
-        return getattr(self.target, "share", None) if self.unit_from == "own" else None
+        """Meaning of a share, as the target declares, or as the form of its weights has it."""
+        return getattr(self.target, "share", None) if self.unit_from == "own" else units.SHARES.get(self.unit_from)
 
     @property
     def per_positive(self) -> bool:
@@ -169,9 +171,12 @@ class OfScores:
         if self.gradient == "autograd":
             notes.append(f"its weights are of {self.metric.replace('_', ' ')} scores, by autograd")
         notes += reduced(value, self.call.reduction)
-        if self.unit_from == "push":
-            notes.append(UNKNOWN_UNIT)
-        return dataclasses.replace(self, notes=tuple(notes))
+        form = None
+        if self.unit_from not in {"given", "own"}:
+            with contextlib.suppress(InputError):  # said where it is weighed
+                form, note = measured(self.weight(pairs), pairs)
+                notes.append(note)
+        return dataclasses.replace(self, notes=tuple(notes), form=form)
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:
         """Values of its roles; pairs that take no part are removed if it receives no negatives.
@@ -245,8 +250,10 @@ class OfScores:
         if self.unit_from == "own":
             with guarded(self.spelling):
                 return torch.as_tensor(self.target.unit(pairs)).to(weights)
-        return pushes(weights, pairs)
+        return units.of(weights, pairs, self.form)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """The unit that was given, the target's own, or the query's own push, (Q, 1)."""
-        return self.unit_of(self.weight(pairs) if self.unit_from == "push" else pairs.scores, pairs)
+        """The unit that was given, the target's own, or measured, broadcastable to (Q, C); NaN where it is unknown."""
+        if self.unit_from in {"given", "own"}:
+            return self.unit_of(pairs.scores, pairs)
+        return self.unit_of(self.weight(pairs), pairs)

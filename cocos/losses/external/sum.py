@@ -15,7 +15,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.errors import InputError, nearest
 from cocos.losses._calls import takes_tensors
-from cocos.losses.external.guard import UNKNOWN_UNIT, pushes
+from cocos.losses.external.guard import UNKNOWN_UNIT
 from cocos.scores import Pairs
 
 CAUTION = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum is as weak as its weakest term
@@ -125,7 +125,7 @@ class Sum:
     def notes(self) -> tuple[str, ...]:
         """Notes of the terms."""
         told = tuple(f"{losses.name_of(loss)}: {note}" for _, loss in self.terms for note in losses.traits(loss).notes)
-        if self.unit_from != "push":
+        if self.unit_from != "unknown":
             return told
         return (
             *(note for note in told if not note.endswith(UNKNOWN_UNIT)),
@@ -157,20 +157,19 @@ class Sum:
 
     @property
     def unit_from(self) -> str:
-        """Where the unit comes from: `natural`, `sum` where a term's is not its own, `push` where one is not known."""
+        """Where the unit comes from: `natural`, `sum` where a term's is not its own, or `unknown` where one is."""
         sources = {losses.traits(loss).unit_from for _, loss in self.terms}
-        return "push" if "push" in sources else "natural" if sources == {"natural"} else "sum"
+        return "unknown" if "unknown" in sources else "natural" if sources == {"natural"} else "sum"
 
     def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
         """The unit of weights that are known already, broadcastable to (Q, C)."""
-        if self.unit_from == "push":
-            return pushes(weights, pairs)
+        if self.unit_from == "unknown":
+            return weights.new_tensor(torch.nan)
         return _total(c * loss.unit(pairs) for c, loss in self.terms)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that has one unit of every term, or the query's own push, broadcastable to (Q, C)."""
-        bound = self.bind(pairs)
-        return bound.unit_of(bound.weight(pairs) if bound.unit_from == "push" else pairs.scores, pairs)
+        """Weight of a candidate that has one unit of every term, broadcastable to (Q, C); NaN where one is unknown."""
+        return self.bind(pairs).unit_of(pairs.scores, pairs)
 
     def radial(self, pairs: Pairs) -> Tensor:
         """∂ Σ loss / ∂ norm of the query, (Q,), of the terms that read norms; 0 without any."""
