@@ -36,7 +36,11 @@ class About:
 
 
 def of(found: Sequence[Piece], about: About) -> tuple[list[list[Seen]], float]:
-    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient."""
+    """The directions of a call for each width, the largest first, and the part of its pairs without a gradient.
+
+    Raises:
+        Unread: it is not known which entries are positives.
+    """
     if not all(each.head for each in found):
         found = [each for each in found if not each.head]
     widths = sorted({each.query.shape[1] for each in found}, reverse=True)
@@ -147,6 +151,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
         head=piece.head,
         target=piece.target,
         match=_matches.positives(piece.query, piece.candidate, piece.target, about.given) if known else None,
+        paired=piece.paired,
         groups=about.groups,
         labels=about.labels,
         offsets=(offset, *starts),
@@ -158,7 +163,7 @@ def _seen(piece: Piece, name: str | None, about: About, notes: tuple[str, ...]) 
     return Seen(
         name or ("s2p" if piece.head else "s2s" if at is not None else "q2c"),
         piece.scores,
-        weights,
+        weights if piece.upstream is None else weights * piece.upstream.sign().to(weights.dtype),
         layout.positive | again,
         layout.negative & ~again,
         query=piece.query if width else None,

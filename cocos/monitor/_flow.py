@@ -1,6 +1,6 @@
 """The gradient of a product in a backward pass, one matrix for each direction in which the loss reads it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cocos.monitor._graph import ALONG_COLUMNS, ALONG_ROWS, Graph, Join, Node
-from cocos.monitor._products import Product
+from cocos.monitor._products import Pairs, Product
 
 
 @dataclass(eq=False)
@@ -93,6 +93,20 @@ def _keep(
     if gradient.shape != like.shape:
         gradient = gradient.contiguous().as_strided(like.size(), like.stride(), like.storage_offset())
     where.append(gradient)
+
+
+def beside(graph: Graph, pairs: Sequence[Pairs]) -> list[tuple[Pairs, list[Tensor]]]:
+    """Register hooks that keep the gradients of scores of pairs that the loss computes apart."""
+    found = [(each, list[Tensor]()) for each in pairs if graph.has(each.node)]
+    for each, arrived in found:
+        each.node.register_prehook(partial(_keep_first, arrived))
+        each.node = None  # hooks stay with a node
+    return found
+
+
+def _keep_first(where: list[Tensor], gradients: tuple[Tensor | None, ...]) -> None:
+    if gradients[0] is not None:
+        where.append(gradients[0].detach())
 
 
 def flows(graph: Graph, product: Product, joins: Mapping[Node, Join]) -> list[Flow]:

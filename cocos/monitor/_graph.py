@@ -119,15 +119,16 @@ class Graph:
     Args:
         roots: nodes of the loss.
         products: nodes at which it ends.
+        ends: further nodes at which it ends, those of the arguments of the loss.
     """
 
-    def __init__(self, roots: Iterable[Node], products: Iterable[Node]):
+    def __init__(self, roots: Iterable[Node], products: Iterable[Node], ends: Iterable[Node] = ()):
         self.uses: dict[Node, list[Edge]] = {}
         products, waiting = set(products), deque(roots)
-        known = set(waiting)
+        known, last = set(waiting), products | set(ends)
         while waiting and len(known) < NODES:
             node = waiting.popleft()
-            for index, (child, _) in enumerate(() if node in products else node.next_functions):
+            for index, (child, _) in enumerate(() if node in last else node.next_functions):
                 if child is None:
                     continue
                 self.uses.setdefault(child, []).append((node, index))
@@ -136,6 +137,10 @@ class Graph:
                     waiting.append(child)
         self.reached = products & known
         self._derived = {each for product in self.reached for each in self.above(product)}
+
+    def has(self, node: Node) -> bool:
+        """Whether the loss depends on what a node computed, and not only through a product."""
+        return node in self.uses
 
     def above(self, node: Node) -> set[Node]:
         """Every node between this one and the loss."""

@@ -11,7 +11,16 @@ from torch import Tensor
 # Part of the pull that must lie on the positives of a layout.
 HELD = 0.5
 LENGTHS = "the groups are not used: their lengths are not those of the queries and candidates"
+UNPULLED = (
+    "its matrix of scores only pushes: the positives are scored apart, by other rows or in a way that is not known, so "
+    "that they cannot be told from negatives; give the monitor the groups of the rows, or the name of the loss and the "
+    "embeddings"
+)
 PULLED = "the positives are the entries that are pulled: neither labels nor the order of the rows say which they are"
+
+
+class Unread(Exception):
+    """A call whose scores can be seen and not be counted, with the reason."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +108,7 @@ def find(
     head: bool = False,
     target: Tensor | None = None,
     match: Tensor | None = None,
+    paired: Tensor | None = None,
     groups: Any = None,
     labels: Sequence[Tensor] = (),
     offsets: Sequence[int] = (0,),
@@ -106,7 +116,8 @@ def find(
     """Choose the positives of a matrix.
 
     In order: groups that were given, matches that the target of a cross-entropy misses, that target, labels among the
-    arguments of the loss, and the order of the rows; the last two only if most of the pull lies there.
+    arguments of the loss, pairs whose scores it computes apart, and the order of the rows; the last three only if most
+    of the pull lies there. Otherwise, the entries that are pulled.
 
     Args:
         weights: (Q, C); below 0 is pull.
@@ -115,9 +126,13 @@ def find(
         head: candidates are class vectors.
         target: (Q,) columns of the positives.
         match: (Q, C) bool, from the arguments of the loss; None: the target misses none.
+        paired: (Q, C) bool, entries whose score the loss computes apart as well; None: there are none.
         groups: (Q,) ids, or those of both sides.
         labels: whole numbers among the arguments.
         offsets: columns at which a diagonal may begin, the likeliest first.
+
+    Raises:
+        Unread: no entry is pulled, and it is not known which are positives.
     """
     shape, device = weights.shape, weights.device
     positive = _equal(groups, shape, device) if groups is not None else None
@@ -127,10 +142,22 @@ def find(
         positive = placed(target, shape)
     if positive is None:
         known = [each.to(device) for each in labels]
-        guesses = chain(_by_labels(known, shape, head), _by_order(shape, same, offsets, device))
-        still = not weights.any()
-        positive = next((each for each in guesses if still or held(each & others, weights)), None)
+        apart, counted = [] if paired is None else [paired], torch.where(others, weights, 0)
+        guesses = chain(_by_labels(known, shape, head), apart, _by_order(shape, same, offsets, device))
+        positive = next((each for each in guesses if _fits(each & others, counted)), None)
     if positive is not None:
         return Layout(positive & others, ~positive & others, notes)
     pulled = (weights < 0) & others
+    if not pulled.any():
+        raise Unread(UNPULLED)
     return Layout(pulled, ~pulled & others, (*notes, PULLED))
+
+
+def _fits(positive: Tensor, weights: Tensor) -> bool:
+    """Whether most of the pull lies on these entries, or of the push of a loss with the other sign.
+
+    Where nothing is pulled at all, as where every positive is near enough for its loss, nothing of them is pushed.
+    """
+    if bool((weights < 0).any()):
+        return held(positive, weights) or (held(positive, -weights) and not bool(((weights < 0) & positive).any()))
+    return not bool(weights[positive].any())

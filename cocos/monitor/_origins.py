@@ -12,13 +12,17 @@ def of(piece: Piece, positive: Tensor) -> Tensor | None:
 
     A block of columns is known by its rows: queries against themselves, candidates against the queries, candidates
     against themselves. Among the candidates, columns that are the positive of no query are hard negatives, and own ones
-    by their order.
+    by their order. Columns that compare each query with candidates of its own are own hard negatives.
 
     Args:
         piece: the matrix.
         positive: (Q, C) bool.
     """
     found = torch.full(positive.shape, IN_BATCH, dtype=torch.int8, device=positive.device)
+    for first, last in piece.own:
+        found[:, first:last] = OWN_HARD
+    if piece.own:
+        return found if bool((found != IN_BATCH)[~positive].any()) else None
     if piece.head or not piece.candidate.shape[1]:
         return None
     start, query = 0, piece.query

@@ -13,14 +13,17 @@ from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 
 from cocos.monitor import _directions, _given, _pieces
-from cocos.monitor._flow import Flow, flows
+from cocos.monitor._flow import Flow, beside, flows
 from cocos.monitor._graph import Graph, gathered
-from cocos.monitor._products import Product, Products
+from cocos.monitor._layout import Unread
+from cocos.monitor._products import Pairs, Product, Products
 from cocos.monitor._seen import Seen
 from cocos.monitor._surroundings import Hook, brief, rank, world
 
 __all__ = ["Handle", "Tapped", "attach"]
 
+# Backward passes after which one that ended in an error is forgotten.
+MOST_TASKS = 100
 # Maximum number of matrices of one process that are searched among the candidates of all.
 MOST_LOCAL = 32
 COMPILED = (
@@ -30,6 +33,7 @@ COMPILED = (
 RECOMPUTED = "the loss is called under hooks for saved tensors, like those of checkpointing: its graph is left alone"
 UNCALLED = "no call of the loss was seen in training: none can be where it is compiled as a part of another function"
 UNARRIVED = "no gradient arrived at the scores of the loss"
+ACROSS = "it multiplies columns, as a cross-correlation over the batch does: it compares dimensions, and no rows"
 UNSEEN = "no matrix of scores of two sets of rows was found on the way to the loss"
 
 
@@ -53,13 +57,14 @@ class _Backward:
     """A tensor whose backward pass is read: the loss, or a part of it that a cached loss takes backward by itself."""
 
     read: list[tuple[Product, list[Flow]]]
+    pairs: list[tuple[Pairs, list[Tensor]]] = field(default_factory=list)
     upstream: list[Tensor] = field(default_factory=list)
 
     def pieces(self) -> list[_pieces.Piece]:
         """The matrices that were read, with ∂ this tensor / ∂ scores."""
         means = [each.to(torch.promote_types(each.dtype, torch.float32)).mean() for each in self.upstream]
         arrived = torch.stack(means).mean() if means else None
-        return _pieces.of(self.read, arrived)
+        return _pieces.of(self.read, self.pairs, arrived)
 
 
 @dataclass(eq=False)
@@ -67,6 +72,7 @@ class _Call:
     """One call of the module that is read, from its forward pass to the end of its backward pass."""
 
     token: Any
+    number: int
     arguments: list[Tensor]
     groups: Any
     labels: list[Tensor] = field(default_factory=list)
@@ -84,7 +90,7 @@ class _Look(TorchFunctionMode):
     def __init__(self, current: _Call, failed: Callable[[str], None]):
         super().__init__()
         self.current, self._failed = current, failed
-        self.products = Products({tuple(each.shape) for each in current.given})
+        self.products = Products(current.arguments)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -122,18 +128,21 @@ class _Look(TorchFunctionMode):
     def root(self, tensors: list[Tensor], arrived: Callable[[], None] | None = None) -> None:
         """Register the hooks that read the gradients of all products on which tensors depend."""
         found, roots = self.products.found, [each.grad_fn for each in tensors if each.grad_fn is not None]
-        graph, reached = _reached(roots, found)
-        if not reached and arrived is not None and not self.current.roots:
+        arguments = [each.grad_fn for each in self.current.arguments if each.grad_fn is not None]
+        ends = [*arguments, *self.products.across]
+        graph, reached = _reached(roots, found, ends)
+        if not reached and arrived is not None and not self.current.roots and not self.products.across:
             found = self.products.apart or _given.products(self.current.arguments, roots)
-            graph, reached = _reached(roots, found)
+            graph, reached = _reached(roots, found, ends)
         read = self._widest(graph, reached)
         joins = graph.joins()
-        root = _Backward([(each, flows(graph, each, joins)) for each in read])
+        root = _Backward([(each, flows(graph, each, joins)) for each in read], beside(graph, self.products.pairs))
         for product in {*read, *reached}:
             product.freeze()
         if root.read or arrived is not None:
             self.current.roots.append(root)
             self.products.found = [each for each in found if each not in reached]
+            self.products.pairs = [each for each in self.products.pairs if each.node is not None]
             for each in tensors:
                 each.register_hook(partial(_arrived, root, arrived))
 
@@ -158,10 +167,10 @@ class _Look(TorchFunctionMode):
             self.current.roots.append(_Backward([(each, [Flow(False, None, None, None)]) for each in rest]))
 
 
-def _reached(roots: list[Any], products: Sequence[Product]) -> tuple[Graph, list[Product]]:
-    """The graph between a loss and products, and those on which it depends."""
+def _reached(roots: list[Any], products: Sequence[Product], ends: Sequence[Any]) -> tuple[Graph, list[Product]]:
+    """The graph between a loss and products, or its arguments, and the products on which it depends."""
     nodes = {node for each in products for node in (each.node, each.base) if node is not None}
-    graph = Graph(roots, nodes)
+    graph = Graph(roots, nodes, ends)
     return graph, [each for each in products if {each.node, each.base} & graph.reached]
 
 
@@ -171,6 +180,8 @@ def _arrived(root: _Backward, call: Callable[[], None] | None, gradient: Tensor)
             for flow in flows_of:
                 for kept in flow.arrived.values():
                     kept.clear()  # of a backward pass of something else that reads the same scores
+        for _, kept in root.pairs:
+            kept.clear()
     root.upstream.append(gradient.detach())
     if call is not None:
         call()
@@ -218,6 +229,7 @@ class Handle:
         self._module, self._wanted, self._deliver, self._groups, self._told = module, wanted, deliver, groups, failed
         self._watch: _Look | None = None
         self._calls = 0
+        self._arrived: dict[int, list[_Call]] = {}  # calls by the backward pass that has come to them
         if _is_compiled(module) and not hasattr(module, "_orig_mod"):
             self._failed(COMPILED)  # its hooks are compiled with it, and say nothing
         self._hooks = [
@@ -273,7 +285,7 @@ class Handle:
             self._failed(reason)
             return
         tensors = _tensors((args, kwargs))
-        current = _Call(token, tensors, self._groups() if self._groups is not None else None)
+        current = _Call(token, self._calls, tensors, self._groups() if self._groups is not None else None)
         current.labels = [each for each in tensors if each.ndim == 1 and not each.is_floating_point()]
         current.given = [each.detach() for each in tensors if each.ndim == 2 and each.is_floating_point()]
         current.local = [] if world() > 1 else None
@@ -299,15 +311,23 @@ class Handle:
         current.arguments = []
         if not any(flow.arrived for root in current.roots for _, flows in root.read for flow in flows):
             current.roots.clear()
-            self._failed(UNSEEN)
+            self._failed(ACROSS if watch.products.across else UNSEEN)
 
     def _queue(self, current: _Call) -> None:
-        if not current.queued:
-            current.queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_backward, current))
+        """Wait for the end of a backward pass, which comes to the last call first, to deliver its calls in order."""
+        if current.queued:
+            return
+        current.queued = True
+        task = torch._C._current_graph_task_id()
+        if task not in self._arrived:
+            self._arrived = {each: calls for each, calls in self._arrived.items() if each > task - MOST_TASKS}
+            self._arrived[task] = []
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._end_backward, task))
+        self._arrived[task].append(current)
 
-    def _end_backward(self, current: _Call) -> None:
-        self._safely(partial(self._finish, current))
+    def _end_backward(self, task: int) -> None:
+        for current in sorted(self._arrived.pop(task, ()), key=lambda each: each.number):
+            self._safely(partial(self._finish, current))
 
     def _finish(self, current: _Call) -> None:
         start = time.perf_counter()
@@ -316,7 +336,11 @@ class Handle:
         if not pieces:
             return
         about = _directions.About(current.groups, current.labels, current.value, rank(), current.given, current.local)
-        by_width, lost = _directions.of(pieces, about)
+        try:
+            by_width, lost = _directions.of(pieces, about)
+        except Unread as error:
+            self._failed(str(error))
+            return
         current.seconds += time.perf_counter() - start
         if by_width:
             self._deliver(current.token, Tapped(by_width, lost, current.seconds))
