@@ -511,3 +511,13 @@ def test_the_page_says_what_the_embedded_example_shows():
     assert f"`self` as published removes {own} of the push and `percent` {percent}." in page
     assert one["suspects"].sel(rule="near") > 0.5 * one["suspects"].sel(rule="any rule")
     assert f"{len(cocos.open(file).embed().query):,} emoji with five captions each" in page
+
+
+def test_the_finding_stands_first_and_rows_without_any_are_left_out(tmp_path):
+    """Of clean data there were ten rows of zeros before the sentence."""
+    clean = torch.eye(40) + 0.01 * torch.randn(40, 40, generator=torch.Generator().manual_seed(0))
+    found = report.tables(measures.audit(cocos.Embeddings(torch.eye(40), clean), batch_size=20), top=10)
+    text = "\n".join(map(str, found))
+    assert text.startswith("q2c: no negative that was drawn is suspected\nc2q: no negative")
+    assert not [line for line in text.splitlines() if line.count("0.0 %") > 1]
+    assert "q2c: filters as published would remove nothing" in text and "rules that were tried: " in text

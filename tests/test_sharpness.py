@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import numpy
 import pytest
@@ -194,10 +195,23 @@ def test_the_command_prints_the_value_and_how_to_count_with_it(embeddings, tmp_p
     assert document["effective"] == pytest.approx(5, rel=1e-3) and document["directions"].keys() == {"q2c", "c2q"}
     assert cocos.results.open(tmp_path / "found.nc")["value"].item() == document["value"]
     shown = CliRunner().invoke(app, [*given, "--effective", "5"]).stdout
-    assert f'--loss "top_k(ntxent)" -p k=12 -p ntxent.temperature={document["value"]:.6g}' in " ".join(shown.split())
+    value = f"{document['value']:.6g}"
+    assert f"--loss 'top_k(ntxent)' -p k=12 -p ntxent.temperature={value}" in " ".join(shown.split())
+    assert shown.startswith(f"ntxent.temperature {value} gives 5.00")
     for wrong in (["--effective", "50"], ["--effective", "0"], ["--effective", "5", "--parameter", "margin"]):
         refused = CliRunner().invoke(app, [*given, *wrong])
         assert refused.exit_code == 2 and "Traceback" not in refused.output
+
+
+def test_without_a_number_an_eighth_of_the_negatives_is_solved_for(embeddings, tmp_path):
+    """The best number of docs/study.md, 16 of 127, is an eighth of them."""
+    data = cocos.measures.solve(embeddings, "ntxent", batch_size=33)
+    assert data.attrs["target"] == 4 and data["effective_mean"].item() == pytest.approx(4, rel=1e-3)
+    assert "an eighth of the negatives of a batch is taken, 4:" in data.attrs["notes"]
+    given = cocos.measures.solve(embeddings, "ntxent", batch_size=33, effective=4)
+    assert given["value"].item() == data["value"].item() and "an eighth" not in given.attrs["notes"]
+    numpy.savez(tmp_path / "e.npz", query=embeddings.query, candidate=embeddings.candidate)
+    assert CliRunner().invoke(app, ["solve", str(tmp_path / "e.npz")]).exit_code == 0
 
 
 def test_the_table_says_how_to_count_with_the_value(tmp_path):
@@ -207,9 +221,9 @@ def test_the_table_says_how_to_count_with_the_value(tmp_path):
     done = CliRunner().invoke(
         app, ["solve", str(tmp_path / "e.npz"), "--effective", "5", "--batch-size", "32", "--seed", "3"]
     )
-    (line,) = [line for line in " ".join(done.stdout.split()).split("count with it: ")[1:]]
-    options = [each.strip('"') for each in line.split()]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("next: cocos count ")]
+    options = shlex.split(line)[2:]
     assert "--batch-size" in options and "--seed" in options
-    counted = json.loads(CliRunner().invoke(app, ["count", str(tmp_path / "e.npz"), *options, "--json"]).stdout)
+    counted = json.loads(CliRunner().invoke(app, [*options, "--json"]).stdout)
     effective = [each["effective"]["mean"] for each in counted["directions"].values()]
     assert sum(effective) / len(effective) == pytest.approx(5, rel=2e-3)

@@ -1,5 +1,6 @@
 """`cocos encode`."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -155,4 +156,5 @@ def _said(out: Path, embeddings: "Embeddings") -> str:
     if sizes["candidates"]:
         rows += f", {sizes['candidates']} {'proxies' if embeddings.proxies else 'candidates'}"
     more = f", {sizes['hard_negatives']} hard negatives" if sizes["hard_negatives"] else ""
-    return f"{rows} in {sizes['groups']} groups{more}, {sizes['width']} numbers each\nnext: cocos count {out}"
+    step = f"next: cocos count {shlex.quote(str(out))}"
+    return f"{rows} in {sizes['groups']} groups{more}, {sizes['width']} numbers each\n{step}"

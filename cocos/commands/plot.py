@@ -1,5 +1,6 @@
 """`cocos plot`."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -222,6 +223,8 @@ def plot(
         if not bare:
             raise InputError("options, but no KIND: name one before them; cocos plot alone lists the kinds")
         return Answer(text=plot_kinds.table)
+    if Path(kind).exists() and kind.replace("-", "_") not in plot_kinds.every():
+        raise InputError(f"{kind} is a file, and the KIND of plot comes first: cocos plot count {shlex.quote(kind)}")
     chosen = plot_kinds.find(kind)
     if twice := given.keys() & extra.keys():
         raise InputError(f"{_spelled(min(twice))} and --set {min(twice)}: give one of them")

@@ -18,7 +18,10 @@ def solve(
     file: File,
     sampling: BatchOptions,
     source: Opening,
-    effective: Annotated[float, Option(help="Wanted effective number of negatives, mean over the queries.")],
+    effective: Annotated[
+        float | None,
+        Option(help="Wanted effective number of negatives, mean over the queries. [an eighth of those of a batch]"),
+    ] = None,
     loss: LossName = None,
     param: Param = None,
     parameter: Annotated[
@@ -31,7 +34,8 @@ def solve(
     from cocos import measures, sharpness
 
     checked(out, file, source.data)
-    sharpness.check(effective, None, 0.5)
+    if effective is not None:
+        sharpness.check(effective, None, 0.5)
     frozen, chosen, origin = opened(file, loss, named_values(param), source)
     sharpness.parameter_of(chosen, parameter)
     with progress() as start:

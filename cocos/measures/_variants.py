@@ -93,9 +93,13 @@ def usual(base: losses.Loss, batch_size: int | str) -> tuple[dict[str, tuple[Any
     try:
         name = sharpness.parameter_of(base)
         own = float(losses.parameters(base)[name])
-        found[name] = tuple(factor * own for factor in USUAL_FACTORS)
     except InputError as error:
         notes.append(f"sharpness left as it is: {error}")
+    else:
+        if own:
+            found[name] = tuple(factor * own for factor in USUAL_FACTORS)
+        else:
+            notes.append(f"sharpness left as it is: {name} is 0, and so are half and twice of it")
     if isinstance(batch_size, Integral) and batch_size >= 8:
         found["batch_size"] = tuple(int(factor * batch_size) for factor in USUAL_FACTORS)
     try:

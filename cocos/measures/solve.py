@@ -14,6 +14,12 @@ from cocos.measures import _other_values
 from cocos.run import prepare
 from cocos.sampling import Sampling, sampled
 
+# Part of the negatives that share the push where no number is wanted: docs/study.md has its best one at 16 of 127.
+USUAL_PART = 1 / 8
+USUAL_NOTE = (
+    "no number was wanted, so an eighth of the negatives of a batch is taken, {:g}: in the trainings of docs/study.md "
+    "retrieval was best at 16 [14, 20] of 127, which other data need not share"
+)
 # Share above every other, at which the passes note no candidate.
 NO_EPS = 1e9
 SOLVE_LABELS = {
@@ -29,7 +35,7 @@ def solve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
     *,
-    effective: float,
+    effective: float | None = None,
     parameter: str | None = None,
     bounds: tuple[float, float] | None = None,
     tolerance: float = 1e-3,
@@ -44,7 +50,7 @@ def solve(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; its own value is where the search starts.
-        effective: the wanted number, at least 1.
+        effective: the wanted number, at least 1; None: an eighth of the negatives of a batch, see `USUAL_PART`.
         parameter: name of the parameter; None: the one that sets the sharpness of the loss, see
             `cocos.sharpness.parameter_of`.
         bounds: of the value. A number beyond them gives the nearer bound, which `bound` of the attributes says. None:
@@ -69,10 +75,13 @@ def solve(
         >>> data["value"].item(), data["effective"].values.tolist()
         (0.1, [2.0, 2.0])
     """
-    sharpness.check(effective, bounds, tolerance)
+    sharpness.check(1.0 if effective is None else effective, bounds, tolerance)
     if not isinstance(loss, str):
         sharpness.parameter_of(losses.of(loss), parameter)
     run = prepare(embeddings, loss, visits=True, **sampling)
+    usual = effective is None
+    if effective is None:
+        effective = max(1.0, float(round(USUAL_PART * (max(run.plan.batches[0].sizes) - 1))))
     report = sampling["progress"] and sampling["progress"]("weighing")
     places = [_other_values.SUMS.index(name) for name in ("effective", "pushed")]
 
@@ -92,7 +101,11 @@ def solve(
     value, number = np.array(found.tried).T
     unit = sharpness.SHARPNESS.get(found.parameter.rpartition(".")[2], ("1", 0))[0]
     jump = abs(found.effective / effective - 1) > tolerance and not found.bound
-    notes = [*run.notes, *([f"the effective number jumps over {effective:g} at this value"] if jump else [])]
+    notes = [
+        *run.notes,
+        *([USUAL_NOTE.format(effective)] if usual else []),
+        *([f"the effective number jumps over {effective:g} at this value"] if jump else []),
+    ]
     attrs = run.provenance(
         title=f"{found.parameter} for {effective:g} effective negatives, {losses.name_of(run.loss)}",
         parameter=found.parameter,

@@ -12,7 +12,7 @@ import xarray as xr
 from cocos import measures, writing
 from cocos.errors import InputError
 from cocos.reports import summary, terminal
-from cocos.reports.layout import Table
+from cocos.reports.layout import Step, Table
 
 # Suffixes of a list to relabel.
 LIST_SUFFIXES = (".csv", ".jsonl")
@@ -50,18 +50,22 @@ def _unread(data: xr.Dataset) -> np.ndarray:
 
 
 def table(data: xr.Dataset) -> Table:
-    """Write a row for each direction and rule."""
+    """Write the push on suspected negatives, and a row for each direction and rule that suspects any."""
     document, rows = measures.document("audit", data), []
-    for name, entry in document["directions"].items():
-        rows += [(f"{name} {rule}", *_rule(each)) for rule, each in entry["rules"].items()]
-    known = document["against"]
-    notes = [_push(name, entry["rules"]) for name, entry in document["directions"].items()]
-    notes += _advice(document["directions"], known)
-    notes.append(
-        "times: part of the push over part of the negatives; random: part of the push on as many random negatives; "
-        "queries: those that have any"
-    )
-    return Table(RULE_COLUMNS, tuple(rows), summary.about(data), tuple(notes), least=("random", "queries"))
+    sides = document["directions"]
+    for name, entry in sides.items():
+        rows += [(f"{name} {rule}", *_rule(each)) for rule, each in entry["rules"].items() if each["suspects"]]
+    *tried, _ = next(iter(sides.values()))["rules"]  # the last one is any of them
+    notes = [*_advice(sides, document["against"]), f"rules that were tried: {', '.join(tried)}"]
+    if rows:
+        notes.append(
+            "times: part of the push over part of the negatives; random: part of the push on as many random negatives; "
+            "queries: those that have any; rules that suspect none have no row"
+        )
+    head = (*(_push(name, entry["rules"]) for name, entry in sides.items()), *summary.about(data))
+    columns, path = RULE_COLUMNS if rows else ("",), str(data.attrs.get("checkpoint_path", ""))
+    step = (Step("audit", (path,), {"out": "suspects.csv"}),) if rows and path else ()
+    return Table(columns, tuple(rows), head, tuple(notes), least=("random", "queries"), typed=step)
 
 
 def _rule(each: dict) -> tuple[str, ...]:
@@ -99,27 +103,29 @@ def _advice(directions: dict, known: list[str]) -> Iterator[str]:
         )
     suspected = max(entry["rules"][rule]["suspects"] for entry in directions.values() for rule in entry["rules"])
     if suspected:
-        yield "read and relabel: --out list.csv writes all suspected pairs, the largest push first"
+        yield "read and relabel: --out suspects.csv writes all suspected pairs, the largest push first"
     if not known:
         yield "no rule says which pairs are known to be positive, so that filters are not judged (--against RULE)"
 
 
 def _filters(data: xr.Dataset) -> Table:
     """Write a row for each direction, filter and threshold; an asterisk marks the published threshold."""
-    document, rows, notes = measures.document("audit", data), [], []
+    document, rows, head, notes = measures.document("audit", data), [], [], []
     for name, entry in document["directions"].items():
         for label, each in entry["filters"].items():
             keys = ("filter_share", "filter_push", "filter_left", "precision", "recall", "push_precision")
             parts = [_part(each[key]) for key in (*keys, "push_recall", "emptied")]
-            rows.append((f"{name} {label}{'*' if each['published'] else ''}", *parts))
+            if each["filter_share"]:
+                rows.append((f"{name} {label}{'*' if each['published'] else ''}", *parts))
+        head += _removed(name, entry["filters"])
         if best := _best(entry["filters"]):
-            notes.append(f"{name}: {best}")
+            head.append(f"{name}: {best}")
         if any(label.startswith("self ") and each["recall"] == 0 for label, each in entry["filters"].items()):
             notes.append(f"{name}: {COPIES}")
     judged, unjudged = ", ".join(document["against"]), ("right", "found", "right push", "found push")
     notes.append(
         "each filter of a masked InfoNCE, replayed on the same batches; *: as published; kept: part of the push that "
-        "weakened negatives keep; emptied: queries left without a negative"
+        "weakened negatives keep; emptied: queries left without a negative; filters that remove none have no row"
     )
     if document["known"]:
         notes.append(
@@ -130,7 +136,22 @@ def _filters(data: xr.Dataset) -> Table:
     keep = [place for place, name in enumerate(FILTER_COLUMNS) if name not in unjudged]
     rows = [tuple(row[place] for place in keep) for row in rows]
     columns = tuple(FILTER_COLUMNS[place] for place in keep)
-    return Table(columns, tuple(rows), (), tuple(notes), least=("emptied", "kept", "right", "found"))
+    if not rows:
+        return Table(("",), (), tuple(head))
+    return Table(columns, tuple(rows), tuple(head), tuple(notes), least=("emptied", "kept", "right", "found"))
+
+
+def _removed(name: str, filters: dict) -> list[str]:
+    """State what the filters remove at their published thresholds."""
+    published = {label: each for label, each in filters.items() if each["published"]}
+    if not any(each["filter_share"] for each in published.values()):
+        return [f"{name}: filters as published would remove nothing"] if published else []
+    parts = [
+        f"{label} {_part(each['filter_share'])} with {_part(each['filter_push'])}"
+        for label, each in published.items()
+        if each["filter_share"]
+    ]
+    return [f"{name}: filters as published would remove (negatives, with their push): {', '.join(parts)}"]
 
 
 def _best(filters: dict) -> str:

@@ -303,16 +303,20 @@ def plot_kinds() -> list[PlotKind]:
     return [PlotKind(name, getattr(measures, name), getattr(plots, name)) for name in names]
 
 
+def every() -> dict[str, PlotKind]:
+    """All kinds by their names."""
+    return {kind.name: kind for kind in plot_kinds()}
+
+
 def find(name: str) -> PlotKind:
     """Find a kind by its name; a hyphen may stand for an underscore.
 
     Raises:
         InputError: no such kind, or one that only its own command can draw.
     """
-    every = {kind.name: kind for kind in plot_kinds()}
-    kind = every.get(name.replace("-", "_"))
+    kind = every().get(name.replace("-", "_"))
     if kind is None:
-        raise InputError(nearest("kind of plot", name, every))
+        raise InputError(nearest("kind of plot", name, every()))
     if kind.reads not in {"embeddings", "loss"}:
         raise InputError(f"{kind.name} has a command of its own: cocos {kind.name} --help")
     return kind

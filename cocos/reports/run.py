@@ -65,8 +65,8 @@ def table(data: xr.Dataset) -> Table:
             columns.append(label)
             cells.append([_number(values[k], digits) for k in rows])
     return Table(
-        tuple(columns), tuple(zip(*cells, strict=True)), tuple(_head(data, len(rows))),
-        ("; ".join(text for name, text in LEGENDS.items() if name in shown), *_best(data), *_said(several)),
+        tuple(columns), tuple(zip(*cells, strict=True)), (*_said(several), *_best(data), *_head(data, len(rows))),
+        ("; ".join(text for name, text in LEGENDS.items() if name in shown),),
     )  # fmt: skip
 
 
@@ -119,6 +119,7 @@ def _head(data: xr.Dataset, shown: int) -> Iterator[str]:
     if axis == "checkpoint":
         batches = f"{data.sizes['batch']} batch{'' if data.sizes['batch'] == 1 else 'es'}"
         yield f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}, the same for all"
+        yield f"column loss: value of {attrs['loss']} on these batches, whichever loss the training logged"
 
 
 def _best(data: xr.Dataset) -> Iterator[str]:

@@ -1,0 +1,147 @@
+"""A command that cocos prints runs as it is printed: every one that these commands print is collected and run."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cocos.commands import app
+from cocos.reports import terminal
+
+MODEL = """
+import numpy as np
+import torch
+
+def build(content):
+    table = content["table"]
+    return lambda texts: torch.stack([table[list(text.encode())].mean(dim=0) for text in texts])
+
+def initials(texts):
+    return np.array([[text.count(letter) + 0.1 for letter in "aeiourstln"] for text in texts])
+"""
+WORDS = "a red cat sat on the long mat while two dogs ran over green hills under some old stars".split()
+# Words of a line that stand for something of the user's: such a line is advice, and not run.
+PLACEHOLDER = re.compile(r"\b(FILE|DATA|MODEL|NAME|CHECKPOINT|FOLDER|KIND)\b|file\.py:function|\.\.\.")
+LINE = re.compile(r"^(?:next: +| +)?(cocos [a-z]+ .*)$")
+SMALL = "--batch-size 16"
+TYPED = "--model own.py:build --data 'the pairs.jsonl' --split all"
+COMMANDS = {
+    "pairs": [
+        f"count 'the rows.npz' {SMALL} -p temperature=0.5 --seed 3",
+        f"count 'the rows.npz' {SMALL} --loss triplet",
+        f"count 'the rows.npz' {SMALL} --loss triplet_sh -p margin=0.4",
+        f"count 'the rows.npz' {SMALL} --loss triplet -p margin=0",
+        f"count 'the rows.npz' {SMALL} --loss smoothap --eps 0.02",
+        f"count 'the rows.npz' {SMALL} --loss contrastive --loss ntxent -p ntxent.temperature=0.2",
+        f"count 'the rows.npz' {SMALL} -p temperature=20",
+        "count 'the rows.npz' --batch-size all -p temperature=20 --eps 0.3",
+        f"count 'the rows.npz' {SMALL} --convention ecir2022 --loss triplet",
+        f"count shuffled.npz {SMALL}",
+        f"count point.npz {SMALL}",
+        "temperature 'the rows.npz' --batch-size 16,32",
+        "temperature 'the rows.npz' --loss siglip --batch-size 16",
+        f"solve 'the rows.npz' --effective 4 {SMALL} --sample groups",
+        f"solve 'the rows.npz' {SMALL}",
+        f"replay 'the rows.npz' {SMALL}",
+        "inspect 'the rows.npz'",
+        f"audit 'the rows.npz' {SMALL}",
+    ],
+    "others": [
+        f"count classes.npz --loss triplet {SMALL}",
+        f"count classes.npz --loss contrastive_cosine {SMALL} --per-group 4",
+        "count proxies.npz --loss proxynca",
+        "count proxies.npz --loss normalized_softmax -p scale=200",
+        f"replay classes.npz --loss triplet {SMALL}",
+        "inspect proxies.npz",
+        "inspect classes.npz",
+    ],
+    "encoded": [
+        f"count table.pt {TYPED} {SMALL}",
+        f"count table.pt {TYPED} {SMALL} --loss triplet",
+        f"temperature table.pt {TYPED} --batch-size 16",
+        f"replay table.pt {TYPED} {SMALL}",
+        f"solve table.pt {TYPED} {SMALL} --effective 3",
+        f"count 'the pairs.jsonl' --model own.py:initials --split all {SMALL}",
+        "inspect 'the pairs.jsonl'",
+        "encode 'the pairs.jsonl' --model own.py:initials --split all --out 'encoded rows.npz'",
+    ],
+    "run": [
+        f"run 'a run' {SMALL} --loss ntxent -p temperature=0.2",
+        f"run 'a run' {SMALL} --out 'the run.nc'",
+        "inspect 'a run'",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of each kind, with spaces in their names."""
+    path, draw = tmp_path_factory.mktemp("suggested"), np.random.default_rng(0)
+    query = draw.normal(size=(48, 8)).astype(np.float32)
+    candidate = query + draw.normal(size=query.shape).astype(np.float32)
+    np.savez(path / "the rows.npz", query=query, candidate=candidate)
+    np.savez(path / "shuffled.npz", query=query, candidate=candidate[draw.permutation(48)])
+    np.savez(path / "point.npz", query=np.ones_like(query), candidate=np.ones_like(query))
+    labels, proxies = np.repeat(np.arange(12), 4), draw.normal(size=(12, 8)).astype(np.float32)
+    rows = (query + proxies[labels]).astype(np.float32)
+    np.savez(path / "classes.npz", embeddings=rows, labels=labels)
+    np.savez(path / "proxies.npz", embeddings=rows, labels=labels, proxies=proxies, proxy_labels=np.arange(12))
+    (path / "a run").mkdir()
+    for step, factor in ((1, 3.0), (2, 1.0), (5, 0.5)):
+        near = query + factor * (candidate - query)
+        np.savez(path / "a run" / f"epoch_{step}.npz", query=query, candidate=near)
+    (path / "own.py").write_text(MODEL)
+    torch.save({"table": torch.randn(256, 8, generator=torch.Generator().manual_seed(0))}, path / "table.pt")
+    pairs = [
+        {
+            "query": " ".join(draw.choice(WORDS, 4)),
+            "positive": f"{' '.join(draw.choice(WORDS, 4))} {place}",
+            "split": "train" if place < 24 else "test",
+        }
+        for place in range(40)
+    ]
+    (path / "the pairs.jsonl").write_text("".join(json.dumps(each) + "\n" for each in pairs))
+    return path
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_every_command_that_is_printed_runs_as_it_is_printed(kind, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    printed: list[str] = []
+    put, say = terminal.put, terminal.say
+
+    def recorded(text, write):
+        printed.extend(found[1] for line in text.split("\n") if (found := LINE.match(line)))
+        return write(text)
+
+    monkeypatch.setattr(terminal, "put", lambda text: recorded(text, put))
+    monkeypatch.setattr(terminal, "say", lambda text: recorded(text, say))
+    silent, failed, seen = [], [], set()
+    for typed in COMMANDS[kind]:
+        printed.clear()
+        done = CliRunner().invoke(app, shlex.split(typed))
+        assert done.exit_code == 0, (typed, done.output)
+        found = [line for line in printed if not PLACEHOLDER.search(line)]
+        if not found and not typed.startswith(("inspect", "audit")):
+            silent.append(typed)
+        for line in found:
+            if "--data" in typed:
+                assert {"--model own.py:build", "--data 'the pairs.jsonl'", "--split all"} == {
+                    each for each in ("--model own.py:build", "--data 'the pairs.jsonl'", "--split all") if each in line
+                }, line
+            if "temperature 'the rows.npz' --batch-size 16,32" == typed:
+                assert "--batch-size 32" in line, line
+            if line not in seen:
+                seen.add(line)
+                again = CliRunner().invoke(app, shlex.split(line)[1:])
+                if again.exit_code:
+                    failed.append((typed, line, again.output))
+    assert not failed
+    assert not silent
+    assert Path("run.png").exists() == (kind == "run")
