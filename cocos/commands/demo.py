@@ -1,5 +1,7 @@
 """`cocos demo`, and the embedded example: a frozen checkpoint, its real training data, four losses, one figure."""
 
+import os
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,8 +72,11 @@ def demo(
         together = measures.count(embeddings, losses, seed=seed, progress=start).assign_attrs(about)
     datasets = list(several.each(together).values())
     _made(out)
+    shown = overview(datasets)
+    path = os.path.relpath(frozen.path)
+    typed = tuple(replace(step, files=(str(frozen.path) if path.startswith("..") else path,)) for step in shown.typed)
     return Answer(
-        text=lambda: overview(datasets),
+        text=lambda: replace(shown, typed=typed),
         document=lambda: [measures.document("count", data) for data in datasets],
         wrote=[results.save(together, out / "count.nc"), draw(datasets, out / "count.png")],
     )

@@ -127,7 +127,7 @@ def overview(datasets: Sequence[xr.Dataset] | Mapping[str, xr.Dataset], *, expla
     source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
     head = (*dict.fromkeys(line for each in datasets for line in health.first(each.attrs["notes"])), *readings)
     notes = [
-        "* the number to report, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
+        "* report this one, with eps, loss and batch size: contributing negatives, mean over all queries; none %: "
         "queries without any; their pull %: part of the pull that they hold"
         + ("" if explain else "; --explain defines the rest"),
         f"{source}eps = {first['eps']:g}; means over all queries; deviations (±) over full batches",
@@ -168,9 +168,9 @@ def _about(data: xr.Dataset, summary: dict, *, explain: bool) -> Iterator[str]:
         parts.append(about)
     yield "; ".join(parts)
     if not explain:
-        yield f"{MARK}the number to report, with loss, eps and batch size; --explain defines every row"
+        yield f"{MARK}report this one, with loss, eps and batch size; --explain defines every row"
         return
-    yield f"{MARK}the number to report, with loss, eps and batch size (docs/eps.md)"
+    yield f"{MARK}report this one, with loss, eps and batch size (docs/eps.md)"
     for _, label, _, definition in _known(summary):
         yield f"{label}: {definition}"
     yield f"a negative contributes with {results.above(summary)} (eps); a negative that is pulled is counted"
